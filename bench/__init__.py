@@ -1,0 +1,1 @@
+"""Benchmarks: what a cancel, a step and a whole server cost, measured."""

@@ -1,0 +1,1 @@
+"""Models to measure with: real shapes and random weights, since speed does not depend on what a model knows."""

@@ -1,0 +1,41 @@
+# llama.cpp from vendor/llama.cpp: filled from the pin when the tree is missing, linked statically, nothing installed.
+
+set(LLAMA_CPP_DIR ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
+
+if(PYLLMCANCEL_FETCH)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/tools/fill_vendor.py
+    RESULT_VARIABLE fill_result ERROR_VARIABLE fill_error)
+  if(NOT fill_result EQUAL 0)
+    message(FATAL_ERROR "vendor/llama.cpp could not be filled.\n${fill_error}")
+  endif()
+elseif(NOT EXISTS ${LLAMA_CPP_DIR}/include/llama.h)
+  message(FATAL_ERROR "vendor/llama.cpp is empty and PYLLMCANCEL_FETCH is off: run `python tools/fill_vendor.py`.")
+endif()
+
+# llama.cpp would ask git for the commit of the *enclosing* repository; the pin knows better.
+file(STRINGS ${LLAMA_CPP_DIR}/PIN.toml pin_commit REGEX "^commit = ")
+string(REGEX REPLACE "^commit = \"(.*)\"$" "\\1" pin_commit "${pin_commit}")
+set(LLAMA_BUILD_NUMBER 0)
+set(LLAMA_BUILD_COMMIT ${pin_commit})
+set(GIT_EXE OFF CACHE STRING "ggml's git; off, since the commit comes from the pin" FORCE)
+
+set(BUILD_SHARED_LIBS OFF)
+set(LLAMA_BUILD_COMMON ${PYLLMCANCEL_LLAMA_TOOLS})
+set(LLAMA_BUILD_TOOLS ${PYLLMCANCEL_LLAMA_TOOLS})
+set(LLAMA_BUILD_SERVER ${PYLLMCANCEL_LLAMA_TOOLS})
+set(LLAMA_BUILD_TESTS OFF)
+set(LLAMA_BUILD_EXAMPLES OFF)
+set(LLAMA_BUILD_APP OFF)
+set(LLAMA_OPENSSL OFF)
+set(LLAMA_USE_PREBUILT_UI OFF)
+# ggml's own thread pool: one that we attach and pause, and no libgomp for the wheel to carry.
+set(GGML_OPENMP OFF)
+set(GGML_CCACHE OFF)
+if(PYLLMCANCEL_PORTABLE)
+  set(GGML_NATIVE OFF)
+else()
+  set(GGML_NATIVE ON)
+endif()
+
+add_subdirectory(${LLAMA_CPP_DIR} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL SYSTEM)

@@ -1,0 +1,397 @@
+# cython: freethreading_compatible = False
+"""llama.cpp as pyllmcancel sees it. Marshalling only: concurrency lives in C++, policy in Python.
+
+The typed contract is ``pyllmcancel/_native.pyi``. Every call that may take more than microseconds releases the GIL.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int32_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
+from libcpp.string cimport string
+from libcpp.utility cimport move
+from libcpp.vector cimport vector
+
+cimport core
+
+import os
+
+import numpy as np
+
+from pyllmcancel import errors
+from pyllmcancel.step import LogitFault, StepResult, StepRow, StepStatus
+
+
+cdef void hand_over(object error_class, PyObject ** place):
+    # Kept for the life of the process: C++ holds the bare pointer.
+    Py_INCREF(error_class)
+    place[0] = <PyObject *> error_class
+
+
+hand_over(errors.ModelLoadError, &core.python_errors().model_load)
+hand_over(errors.LoadCancelled, &core.python_errors().load_cancelled)
+hand_over(errors.ContextError, &core.python_errors().context)
+hand_over(errors.ContextBusy, &core.python_errors().busy)
+hand_over(errors.UsageError, &core.python_errors().usage)
+
+cdef tuple STATUSES = tuple(StepStatus)
+cdef tuple FAULTS = tuple(LogitFault)
+cdef tuple MEMORY_KINDS = ("attention", "recurrent", "hybrid", "none")
+
+
+cdef class CancelFlag:
+    """The sticky flag of one request, read by ggml between graph nodes."""
+
+    cdef shared_ptr[core.CppCancelFlag] c_obj
+
+    def __cinit__(self):
+        self.c_obj = make_shared[core.CppCancelFlag]()
+
+    def set(self):
+        self.c_obj.get().raise_flag()
+
+    def is_set(self):
+        return self.c_obj.get().raised()
+
+
+cdef class _Loading:
+    cdef object progress
+    cdef object error
+
+
+cdef cbool on_progress(float fraction, void * user_data) noexcept with gil:
+    cdef _Loading loading = <_Loading> user_data
+    try:
+        return loading.progress(fraction) is not False
+    except BaseException as error:  # Re-raised by Model.load; a C++ frame lies between.
+        loading.error = error
+        return False
+
+
+cdef class Model:
+    """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
+
+    cdef shared_ptr[core.CppModel] c_obj
+
+    @staticmethod
+    def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False, progress=None):
+        cdef string c_path = os.fsencode(path)
+        cdef core.ModelParams params
+        params.n_gpu_layers = n_gpu_layers
+        params.use_mmap = mmap
+        params.use_mlock = mlock
+        params.check_tensors = check_tensors
+        cdef _Loading loading = _Loading()
+        loading.progress = progress
+        cdef core.Progress c_progress
+        if progress is not None:
+            c_progress = core.make_progress(<cbool (*)(float, void *) noexcept nogil> on_progress, <void *> loading)
+        cdef Model model = Model.__new__(Model)
+        try:
+            with nogil:
+                model.c_obj = core.CppModel.load(c_path, params, c_progress)
+        except errors.LoadCancelled:
+            if loading.error is not None:
+                raise loading.error
+            raise
+        return model
+
+    def __dealloc__(self):
+        # Unmapping gigabytes takes a while; nobody else need wait for it.
+        with nogil:
+            self.c_obj.reset()
+
+    @property
+    def n_ctx_train(self):
+        return core.llama_model_n_ctx_train(self.c_obj.get().handle())
+
+    @property
+    def n_embd(self):
+        return core.llama_model_n_embd(self.c_obj.get().handle())
+
+    @property
+    def n_layer(self):
+        return core.llama_model_n_layer(self.c_obj.get().handle())
+
+    @property
+    def n_swa(self):
+        return core.llama_model_n_swa(self.c_obj.get().handle())
+
+    @property
+    def n_params(self):
+        return core.llama_model_n_params(self.c_obj.get().handle())
+
+    @property
+    def size(self):
+        return core.llama_model_size(self.c_obj.get().handle())
+
+    @property
+    def n_vocab(self):
+        return core.llama_vocab_n_tokens(self.c_obj.get().vocab())
+
+    @property
+    def memory_kind(self):
+        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
+
+    @property
+    def description(self):
+        return self.c_obj.get().description().decode("utf-8", "replace")
+
+    @property
+    def metadata(self):
+        return {
+            entry.first.decode("utf-8", "replace"): entry.second.decode("utf-8", "replace")
+            for entry in self.c_obj.get().metadata()
+        }
+
+    @property
+    def chat_template(self):
+        cdef string text = self.c_obj.get().chat_template()
+        return text.decode("utf-8", "replace") if not text.empty() else None
+
+    @property
+    def special_tokens(self):
+        cdef const core.llama_vocab * vocab = self.c_obj.get().vocab()
+        named = {
+            "bos": core.llama_vocab_bos(vocab),
+            "eos": core.llama_vocab_eos(vocab),
+            "eot": core.llama_vocab_eot(vocab),
+            "fim_pre": core.llama_vocab_fim_pre(vocab),
+            "fim_suf": core.llama_vocab_fim_suf(vocab),
+            "fim_mid": core.llama_vocab_fim_mid(vocab),
+            "fim_pad": core.llama_vocab_fim_pad(vocab),
+            "fim_rep": core.llama_vocab_fim_rep(vocab),
+            "fim_sep": core.llama_vocab_fim_sep(vocab),
+        }
+        return {name: token for name, token in named.items() if token >= 0}
+
+    @property
+    def adds_bos(self):
+        return core.llama_vocab_get_add_bos(self.c_obj.get().vocab())
+
+    def is_eog(self, int32_t token):
+        return 0 <= token < self.n_vocab and core.llama_vocab_is_eog(self.c_obj.get().vocab(), token)
+
+    def tokenize(self, text, *, cbool add_special=True, cbool parse_special=False):
+        cdef string c_text = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        cdef vector[core.llama_token] tokens
+        with nogil:
+            tokens = self.c_obj.get().tokenize(c_text, add_special, parse_special)
+        return tokens
+
+    def piece(self, int32_t token, *, cbool special=False):
+        return self.c_obj.get().piece(token, special)
+
+
+cdef core.SamplingParams sampling_params(object sampling) except *:
+    cdef core.SamplingParams params
+    cdef core.llama_logit_bias bias
+    params.temperature = sampling.temperature
+    params.top_k = sampling.top_k
+    params.top_p = sampling.top_p
+    params.min_p = sampling.min_p
+    params.typical_p = sampling.typical_p
+    params.repeat_penalty = sampling.repeat_penalty
+    params.frequency_penalty = sampling.frequency_penalty
+    params.presence_penalty = sampling.presence_penalty
+    params.penalty_last_n = sampling.penalty_last_n
+    params.seed = sampling.seed
+    params.ignore_eos = sampling.ignore_eos
+    params.n_logprobs = -1 if sampling.n_logprobs is None else sampling.n_logprobs
+    params.grammar = sampling.grammar.encode()
+    for token, value in sampling.logit_bias:
+        bias.token = token
+        bias.bias = value
+        params.logit_bias.push_back(bias)
+    return params
+
+
+cdef class Sampler:
+    """One request's sampler: its own random state, penalties and grammar."""
+
+    cdef shared_ptr[core.CppSampler] c_obj
+
+    def __cinit__(self, Model model not None, sampling):
+        cdef core.SamplingParams params = sampling_params(sampling)
+        with nogil:
+            self.c_obj = core.make_sampler(model.c_obj, params)
+
+    def accept_prompt(self, tokens):
+        cdef vector[core.llama_token] c_tokens = tokens
+        with nogil:
+            self.c_obj.get().accept_prompt(c_tokens)
+
+
+cdef class _Array:
+    # A one-dimensional, read-only, uncopied view of memory that a subclass keeps alive.
+    cdef const void * data
+    cdef const char * format
+    cdef Py_ssize_t itemsize
+    cdef Py_ssize_t length
+
+    def __getbuffer__(self, Py_buffer * buffer, int flags):
+        if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
+            raise BufferError("this array is read-only")
+        buffer.buf = <void *> self.data
+        buffer.format = <char *> self.format
+        buffer.itemsize = self.itemsize
+        buffer.len = self.length * self.itemsize
+        buffer.ndim = 1
+        buffer.shape = &self.length
+        buffer.strides = &self.itemsize
+        buffer.suboffsets = NULL
+        buffer.readonly = 1
+        buffer.internal = NULL
+        buffer.obj = self
+
+
+cdef class _Logits(_Array):
+    cdef Context context  # owns llama.cpp's logits buffer
+
+
+cdef class _TopLogprobs(_Array):
+    cdef vector[core.TokenLogprob] records
+
+
+cdef object top_logprobs(core.Sampled & sampled):
+    cdef _TopLogprobs top = _TopLogprobs()
+    top.records = move(sampled.top)
+    top.data = top.records.data()
+    top.format = "T{i:token:f:logprob:}"
+    top.itemsize = sizeof(core.TokenLogprob)
+    top.length = <Py_ssize_t> top.records.size()
+    return np.asarray(top)
+
+
+cdef object step_row(core.StepRow & row, cbool logprobs_wanted):
+    if not row.sampled:
+        return StepRow(row.seq, row.n_tokens)
+    if not logprobs_wanted:
+        return StepRow(row.seq, row.n_tokens, row.next.token, FAULTS[<int> row.next.fault])
+    top = top_logprobs(row.next)
+    return StepRow(row.seq, row.n_tokens, row.next.token, FAULTS[<int> row.next.fault], row.next.logprob, top)
+
+
+cdef class Context:
+    """A llama.cpp context: its cells, its sequences, and the one function that computes.
+
+    Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
+    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them.
+    """
+
+    cdef unique_ptr[core.CppContext] c_obj
+    cdef readonly Model model
+    cdef set logprob_seqs  # sequences whose sampler computes logprobs
+
+    def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
+                  n_threads_batch=None, cbool offload_kqv=True, cbool abortable=True, cbool trust_any_memory=False):
+        if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
+            raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
+        cdef core.ContextParams params
+        params.n_ctx = n_ctx
+        params.n_seq_max = n_seq_max
+        params.n_batch = n_batch
+        params.n_threads = n_threads
+        params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
+        params.offload_kqv = offload_kqv
+        params.abortable = abortable
+        params.trust_any_memory = trust_any_memory
+        self.model = model
+        self.logprob_seqs = set()
+        with nogil:
+            self.c_obj = core.make_context(model.c_obj, params)
+
+    def __dealloc__(self):
+        # Joins the compute threads: never while holding the GIL.
+        with nogil:
+            self.c_obj.reset()
+
+    @property
+    def n_ctx(self):
+        return self.c_obj.get().n_ctx()
+
+    @property
+    def n_seq_max(self):
+        return self.c_obj.get().n_seq_max()
+
+    @property
+    def n_batch(self):
+        return self.c_obj.get().n_batch()
+
+    @property
+    def n_cells_used(self):
+        return self.c_obj.get().n_cells_used()
+
+    @property
+    def memory_kind(self):
+        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
+
+    def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None):
+        cdef vector[core.llama_token] c_tokens = tokens
+        cdef int32_t n_kept
+        with nogil:
+            n_kept = self.c_obj.get().open(seq, move(c_tokens), sampler.c_obj, flag.c_obj)
+        if sampler.c_obj.get().reports_logprobs():
+            self.logprob_seqs.add(seq)
+        return n_kept
+
+    def close(self, int32_t seq, *, cbool keep):
+        with nogil:
+            self.c_obj.get().close(seq, keep)
+        self.logprob_seqs.discard(seq)
+
+    def drop_cells(self, int32_t seq):
+        with nogil:
+            self.c_obj.get().drop_cells(seq)
+
+    def common_prefixes(self, tokens):
+        cdef vector[core.llama_token] c_tokens = tokens
+        cdef int32_t seq
+        return [self.c_obj.get().common_prefix(seq, c_tokens) for seq in range(self.c_obj.get().n_seq_max())]
+
+    def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens):
+        cdef cbool shared
+        with nogil:
+            shared = self.c_obj.get().share_prefix(source, target, n_tokens)
+        return shared
+
+    def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
+        cdef vector[core.StepItem] c_items
+        cdef core.StepItem c_item
+        for seq, n_tokens in items:
+            c_item.seq = seq
+            c_item.n_tokens = n_tokens
+            c_items.push_back(c_item)
+        cdef core.StepCost cost
+        cost.fixed = fixed_cost
+        cost.per_token = cost_per_token
+        cdef core.CppStepResult result
+        with nogil:
+            result = self.c_obj.get().step(c_items, cost)
+        cdef size_t i
+        rows = []
+        for i in range(result.rows.size()):
+            rows.append(step_row(result.rows[i], result.rows[i].seq in self.logprob_seqs))
+        return StepResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
+                          result.sample_us)
+
+    def n_committed(self, int32_t seq):
+        return self.c_obj.get().n_committed(seq)
+
+    def tokens(self, int32_t seq):
+        return self.c_obj.get().tokens(seq)
+
+    def logits(self, int32_t seq):
+        cdef const float * data = self.c_obj.get().logits(seq)
+        if data == NULL:
+            return None
+        cdef _Logits row = _Logits()
+        row.context = self
+        row.data = data
+        row.format = "f"
+        row.itemsize = sizeof(float)
+        row.length = self.model.n_vocab
+        return np.asarray(row)
+

@@ -1,0 +1,69 @@
+#include "abort_gate.hpp"
+
+namespace pyllmcancel {
+
+void AbortGate::arm(StepCost cost, bool only_unanimous, uint32_t polls_expected) {
+    members_.clear();
+    cost_ = cost;
+    only_unanimous_ = only_unanimous;
+    polls_expected_ = polls_expected;
+    polls_ = 0;
+    n_tokens_ = 0;
+    fired_ = false;
+    spared_ = false;
+    armed_ = true;
+}
+
+void AbortGate::add(const CancelFlag * flag, int32_t n_tokens) {
+    members_.push_back({flag, n_tokens});
+    n_tokens_ += n_tokens;
+}
+
+void AbortGate::disarm() {
+    armed_ = false;
+    members_.clear();
+}
+
+bool AbortGate::worth_aborting(int32_t n_survivors, int32_t n_surviving_tokens) const noexcept {
+    if (n_survivors == 0) {
+        return true;
+    }
+    if (only_unanimous_ || polls_expected_ == 0) {
+        return false;
+    }
+    const double done = static_cast<double>(polls_) / polls_expected_;
+    return (1.0 - done) * cost_.of(n_tokens_) > cost_.of(n_surviving_tokens);
+}
+
+bool AbortGate::decide() noexcept {
+    int32_t n_cancelled = 0;
+    int32_t n_survivors = 0;
+    int32_t n_surviving_tokens = 0;
+    for (const Member & member : members_) {
+        if (member.flag->raised()) {
+            ++n_cancelled;
+        } else {
+            ++n_survivors;
+            n_surviving_tokens += member.n_tokens;
+        }
+    }
+    if (n_cancelled == 0) {
+        return false;
+    }
+    const bool abort = worth_aborting(n_survivors, n_surviving_tokens);
+    spared_ = !abort;
+    return abort;
+}
+
+bool AbortGate::poll(void * self) noexcept {
+    auto & gate = *static_cast<AbortGate *>(self);
+    ++gate.polls_;
+    if (!gate.armed_) {
+        return false;
+    }
+    // Once fired, stay fired: a step that is split over several graphs must not start its next one.
+    gate.fired_ = gate.fired_ || gate.decide();
+    return gate.fired_;
+}
+
+} // namespace pyllmcancel

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pyllmcancel {
+
+// The arrays of one llama_batch, grown once to the context's batch size and filled anew for every step.
+class Batch {
+  public:
+    void clear();
+
+    // Adds one token of one sequence; returns its row in the batch.
+    int32_t add(llama_token token, llama_pos pos, llama_seq_id seq, bool output);
+
+    int32_t size() const noexcept { return static_cast<int32_t>(tokens_.size()); }
+
+    // Valid until the next add() or clear().
+    llama_batch view();
+
+  private:
+    std::vector<llama_token> tokens_;
+    std::vector<llama_pos> positions_;
+    std::vector<int32_t> n_seq_ids_;
+    std::vector<llama_seq_id> seq_ids_;
+    std::vector<llama_seq_id *> seq_id_rows_;
+    std::vector<int8_t> outputs_;
+};
+
+} // namespace pyllmcancel

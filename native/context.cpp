@@ -1,0 +1,352 @@
+#include "context.hpp"
+
+#include "errors.hpp"
+#include "log.hpp"
+
+#include "ggml-cpu.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace pyllmcancel {
+namespace {
+
+int64_t now_us() {
+    using namespace std::chrono;
+    return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+StepStatus status_of(int32_t rc) {
+    switch (rc) {
+        case 0: return StepStatus::ok;
+        case 1: return StepStatus::no_room;
+        case 2: return StepStatus::aborted;
+        case -1: return StepStatus::invalid;
+        case -2: return StepStatus::failed_alloc;
+        default: return StepStatus::failed_compute;
+    }
+}
+
+llama_context_params native_params(const ContextParams & params) {
+    llama_context_params native = llama_context_default_params();
+    native.n_ctx = params.n_ctx;
+    native.n_batch = params.n_batch;
+    // One step is one ubatch: what a step that returned ok computed is true, what any other computed is gone.
+    native.n_ubatch = params.n_batch;
+    native.n_seq_max = params.n_seq_max;
+    // Logits are wanted for one token a sequence; the default reserves n_batch rows of the whole vocabulary.
+    native.n_outputs_max = params.n_seq_max;
+    native.n_threads = params.n_threads;
+    native.n_threads_batch = params.n_threads_batch;
+    native.offload_kqv = params.offload_kqv;
+    native.no_perf = true;
+    // Any sequence may use any cell, and sharing a prefix costs nothing.
+    native.kv_unified = true;
+    return native;
+}
+
+} // namespace
+
+void Context::FreePool::operator()(ggml_threadpool * pool) const noexcept { ggml_threadpool_free(pool); }
+
+// Marks the context busy for the length of a call, or refuses.
+class Context::Entry {
+  public:
+    explicit Entry(std::atomic<bool> & busy) : busy_(busy) {
+        if (busy_.exchange(true, std::memory_order_acquire)) {
+            throw ContextBusy();
+        }
+    }
+    ~Entry() { busy_.store(false, std::memory_order_release); }
+    Entry(const Entry &) = delete;
+    Entry & operator=(const Entry &) = delete;
+
+  private:
+    std::atomic<bool> & busy_;
+};
+
+Context::Context(std::shared_ptr<const Model> model, const ContextParams & params)
+    : model_(std::move(model)), params_(params), kind_(model_->memory_kind()),
+      n_swa_(llama_model_n_swa(model_->handle())), owner_pid_(getpid()) {
+    if (kind_ == MemoryKind::none) {
+        throw ContextError("this model does not generate token by token (it is a diffusion or an encoder model)");
+    }
+    if (params.n_seq_max < 1 || params.n_seq_max > llama_max_parallel_sequences()) {
+        throw ContextError("n_seq_max must lie between 1 and " + std::to_string(llama_max_parallel_sequences()));
+    }
+    if (params.n_batch < params.n_seq_max) {
+        throw ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence");
+    }
+    clear_log_errors();
+    context_.reset(llama_init_from_model(model_->handle(), native_params(params)));
+    if (!context_) {
+        throw ContextError("llama.cpp could not make a context of " + std::to_string(params.n_ctx) +
+                           " cells: " + log_errors());
+    }
+    if (!llama_get_memory(context_.get())) {
+        throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
+    }
+    params_.n_batch = std::min(params_.n_batch, llama_n_batch(context_.get()));
+    sequences_.resize(params.n_seq_max);
+    attach_threads();
+    llama_set_abort_callback(context_.get(), AbortGate::poll, &gate_);
+}
+
+Context::~Context() {
+    if (getpid() != owner_pid_) {
+        // The pool's threads do not exist in a forked child: joining them would wait for ever. Leak instead.
+        (void) context_.release();
+        (void) threads_.release();
+    }
+}
+
+void Context::attach_threads() {
+    ggml_threadpool_params pool = ggml_threadpool_params_default(std::max(params_.n_threads, params_.n_threads_batch));
+    // Between steps the workers sleep. Spinning for work would take the very cores that the event loop needs.
+    pool.poll = 0;
+    threads_.reset(ggml_threadpool_new(&pool));
+    if (!threads_) {
+        throw ContextError("the compute threads could not be started");
+    }
+    llama_attach_threadpool(context_.get(), threads_.get(), nullptr);
+}
+
+const Context::Sequence & Context::at(int32_t seq) const {
+    if (seq < 0 || seq >= n_seq_max()) {
+        throw UsageError("there is no sequence " + std::to_string(seq));
+    }
+    return sequences_[static_cast<std::size_t>(seq)];
+}
+
+Context::Sequence & Context::at(int32_t seq) {
+    return const_cast<Sequence &>(static_cast<const Context &>(*this).at(seq));
+}
+
+bool Context::keeps_truth() const noexcept { return kind_ == MemoryKind::attention || params_.trust_any_memory; }
+
+int32_t Context::n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ctx(context_.get())); }
+
+int32_t Context::n_cells_used() const {
+    int32_t used = 0;
+    for (const Sequence & sequence : sequences_) {
+        used += sequence.n_committed;
+    }
+    return used;
+}
+
+// How many of the first `n_tokens` committed tokens can be gone on from.
+int32_t Context::reusable(int32_t seq, int32_t n_tokens) const {
+    const Sequence & sequence = at(seq);
+    if (n_tokens <= 0) {
+        return 0;
+    }
+    if (!keeps_truth()) {
+        // A recurrent state is that of its last token; it cannot be rolled back to an earlier one.
+        return n_tokens == sequence.n_committed ? n_tokens : 0;
+    }
+    if (n_swa_ > 0) {
+        // A window that has moved on has overwritten what an earlier position would look back at.
+        const llama_pos first = llama_memory_seq_pos_min(llama_get_memory(context_.get()), seq);
+        if (first > std::max(0, n_tokens - n_swa_)) {
+            return 0;
+        }
+    }
+    return n_tokens;
+}
+
+int32_t Context::common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
+    const Sequence & sequence = at(seq);
+    const auto limit = std::min(static_cast<std::size_t>(sequence.n_committed), tokens.size());
+    const auto end = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(limit);
+    const auto differs = std::mismatch(sequence.tokens.begin(), end, tokens.begin()).first;
+    // The last token is computed again in any case, because its logits are wanted.
+    const auto most = static_cast<int32_t>(tokens.size()) - 1;
+    return reusable(seq, std::min(static_cast<int32_t>(differs - sequence.tokens.begin()), most));
+}
+
+void Context::truncate(int32_t seq, int32_t n_tokens) {
+    Sequence & sequence = at(seq);
+    llama_memory_t memory = llama_get_memory(context_.get());
+    if (n_tokens <= 0 || !llama_memory_seq_rm(memory, seq, n_tokens, -1)) {
+        // Whole sequences can always be removed.
+        llama_memory_seq_rm(memory, seq, -1, -1);
+        n_tokens = 0;
+    }
+    sequence.n_committed = n_tokens;
+}
+
+int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
+                      std::shared_ptr<const CancelFlag> flag) {
+    const Entry entry(busy_);
+    Sequence & sequence = at(seq);
+    if (sequence.open) {
+        throw UsageError("sequence " + std::to_string(seq) + " is open already");
+    }
+    if (tokens.empty()) {
+        throw UsageError("a sequence needs at least one token");
+    }
+    const int32_t n_vocab = llama_vocab_n_tokens(model_->vocab());
+    for (const llama_token token : tokens) {
+        if (token < 0 || token >= n_vocab) {
+            throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
+        }
+    }
+    truncate(seq, common_prefix(seq, tokens));
+    sequence.tokens = std::move(tokens);
+    sequence.sampler = std::move(sampler);
+    sequence.flag = std::move(flag);
+    sequence.logits = nullptr;
+    sequence.open = true;
+    return sequence.n_committed;
+}
+
+void Context::close(int32_t seq, bool keep) {
+    const Entry entry(busy_);
+    Sequence & sequence = at(seq);
+    if (!keep) {
+        truncate(seq, 0);
+    }
+    sequence.tokens.resize(static_cast<std::size_t>(sequence.n_committed));
+    sequence.sampler.reset();
+    sequence.flag.reset();
+    sequence.logits = nullptr;
+    sequence.open = false;
+}
+
+void Context::drop_cells(int32_t seq) {
+    const Entry entry(busy_);
+    truncate(seq, 0);
+    if (!at(seq).open) {
+        at(seq).tokens.clear();
+    }
+}
+
+bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
+    const Entry entry(busy_);
+    const Sequence & source = at(from);
+    Sequence & target = at(to);
+    if (target.open || from == to || n_tokens < 1 || n_tokens > source.n_committed) {
+        throw UsageError("a prefix can be shared only with another, idle sequence, and only as far as it is computed");
+    }
+    if (!keeps_truth() || reusable(from, n_tokens) != n_tokens) {
+        return false;
+    }
+    truncate(to, 0);
+    llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
+    target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
+    target.n_committed = n_tokens;
+    return true;
+}
+
+void Context::validate(const std::vector<StepItem> & items) const {
+    int64_t n_tokens = 0;
+    std::vector<bool> seen(sequences_.size(), false);
+    for (const StepItem & item : items) {
+        const Sequence & sequence = at(item.seq);
+        const auto pending = static_cast<int64_t>(sequence.tokens.size()) - sequence.n_committed;
+        if (!sequence.open || item.n_tokens < 1 || item.n_tokens > pending) {
+            throw UsageError("sequence " + std::to_string(item.seq) + " has " + std::to_string(pending) +
+                             " tokens to compute, not " + std::to_string(item.n_tokens));
+        }
+        if (seen[static_cast<std::size_t>(item.seq)]) {
+            throw UsageError("sequence " + std::to_string(item.seq) + " stands twice in one step");
+        }
+        seen[static_cast<std::size_t>(item.seq)] = true;
+        n_tokens += item.n_tokens;
+    }
+    // llama.cpp would end the process over an oversized batch.
+    if (n_tokens < 1 || n_tokens > n_batch()) {
+        throw UsageError("a step computes 1 to " + std::to_string(n_batch()) + " tokens, not " +
+                         std::to_string(n_tokens));
+    }
+}
+
+// Returns, for each item, the batch row of its last token when that token is the last one known, else -1.
+std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items) {
+    batch_.clear();
+    std::vector<int32_t> rows;
+    for (const StepItem & item : items) {
+        const Sequence & sequence = at(item.seq);
+        const int32_t end = sequence.n_committed + item.n_tokens;
+        const bool reaches_end = end == static_cast<int32_t>(sequence.tokens.size());
+        int32_t row = -1;
+        for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
+            const bool output = reaches_end && pos + 1 == end;
+            row = batch_.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
+        }
+        rows.push_back(reaches_end ? row : -1);
+    }
+    return rows;
+}
+
+void Context::arm(const std::vector<StepItem> & items, StepCost cost) {
+    if (!params_.abortable) {
+        return;
+    }
+    gate_.arm(cost, !keeps_truth(), polls_per_graph_);
+    for (const StepItem & item : items) {
+        gate_.add(at(item.seq).flag.get(), item.n_tokens);
+    }
+}
+
+// After a step that did not return ok: nothing of it counts. llama.cpp has tried the same, and has ignored whether it
+// succeeded.
+void Context::roll_back(const std::vector<StepItem> & items) {
+    for (const StepItem & item : items) {
+        const Sequence & sequence = at(item.seq);
+        truncate(item.seq, keeps_truth() ? sequence.n_committed : 0);
+    }
+}
+
+void Context::commit(const std::vector<StepItem> & items, const std::vector<int32_t> & batch_rows,
+                     StepResult & result) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        Sequence & sequence = at(items[i].seq);
+        sequence.n_committed += items[i].n_tokens;
+        StepRow row{items[i].seq, items[i].n_tokens, false, {}};
+        if (batch_rows[i] >= 0) {
+            sequence.logits = llama_get_logits_ith(context_.get(), batch_rows[i]);
+            row.sampled = true;
+            // A request that is cancelled by now gets nothing computed for it any more.
+            if (!sequence.flag->raised()) {
+                row.next = sequence.sampler->sample(sequence.logits);
+            }
+            if (row.next.token >= 0) {
+                sequence.tokens.push_back(row.next.token);
+            }
+        }
+        result.rows.push_back(std::move(row));
+    }
+}
+
+StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
+    const Entry entry(busy_);
+    validate(items);
+    for (Sequence & sequence : sequences_) {
+        sequence.logits = nullptr;
+    }
+    ++version_;
+    const std::vector<int32_t> batch_rows = fill_batch(items);
+    StepResult result;
+    const int64_t begin = now_us();
+    arm(items, cost);
+    const int32_t rc = llama_decode(context_.get(), batch_.view());
+    gate_.disarm();
+    llama_synchronize(context_.get());
+    result.decode_us = now_us() - begin;
+    result.status = status_of(rc);
+    result.polls = gate_.polls();
+    result.spared = gate_.spared() && result.status == StepStatus::ok;
+    if (result.status == StepStatus::ok) {
+        polls_per_graph_ = result.polls;
+        commit(items, batch_rows, result);
+        result.sample_us = now_us() - begin - result.decode_us;
+    } else if (result.status != StepStatus::no_room) {
+        roll_back(items);
+    }
+    return result;
+}
+
+} // namespace pyllmcancel

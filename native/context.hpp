@@ -1,0 +1,160 @@
+#pragma once
+
+#include "abort_gate.hpp"
+#include "batch.hpp"
+#include "cancel_flag.hpp"
+#include "model.hpp"
+#include "sampler.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+struct ggml_threadpool;
+
+namespace pyllmcancel {
+
+struct ContextParams {
+    uint32_t n_ctx = 4096;   // cells, shared by all sequences
+    uint32_t n_seq_max = 4;  // seq_ids are 0 … n_seq_max - 1
+    uint32_t n_batch = 512;  // most tokens in one step; a step is always one ubatch
+    int32_t n_threads = 1;
+    int32_t n_threads_batch = 1;
+    bool offload_kqv = true;
+    bool abortable = true;         // false: never arm the callback (for tests that show what it guards against)
+    bool trust_any_memory = false; // true: treat recurrent and hybrid memories like attention (for the same tests)
+};
+
+// What llama_decode said. `step` translates its return code here and nowhere else.
+enum class StepStatus : int32_t {
+    ok = 0,
+    aborted = 1,        // rc 2
+    no_room = 2,        // rc 1: no free cells for this batch; nothing was changed
+    invalid = 3,        // rc -1
+    failed_alloc = 4,   // rc -2
+    failed_compute = 5, // rc -3 and anything unknown
+};
+
+// One sequence's part in a step: how many of its next uncommitted tokens to compute.
+struct StepItem {
+    int32_t seq;
+    int32_t n_tokens;
+};
+
+struct StepRow {
+    int32_t seq;
+    int32_t n_tokens;
+    bool sampled = false; // whether this row reached the end of its known tokens, so that `next` means something
+    Sampled next;
+};
+
+struct StepResult {
+    StepStatus status = StepStatus::ok;
+    bool spared = false;      // a member was cancelled, and the policy let the step finish for the others
+    uint32_t polls = 0;       // graph nodes computed
+    int64_t decode_us = 0;
+    int64_t sample_us = 0;
+    std::vector<StepRow> rows; // in the order of the items
+};
+
+// A llama.cpp context, its sequences, and the one function that computes: step().
+//
+// Rules that the user obeys (the Python engine does, from its one thread):
+//  - one thread at a time; a second one that enters during a step gets ContextBusy, nothing is corrupted;
+//  - open() a free seq_id, step() it, close() it; a closed sequence may keep its cells as a reusable prefix;
+//  - pointers from logits() live until the next call that changes the context.
+//
+// The truth about cells is `n_committed`, advanced when a step returned ok and never read back from llama.cpp, whose
+// seq_pos_max counts aborted work on some models.
+class Context {
+  public:
+    // Throws ContextError.
+    Context(std::shared_ptr<const Model> model, const ContextParams & params);
+    ~Context();
+    Context(const Context &) = delete;
+    Context & operator=(const Context &) = delete;
+
+    // Start a request on `seq`. The longest prefix of `tokens` whose cells `seq` still holds is kept, but never the
+    // last token, whose logits are wanted; returns how many tokens that is. The sampler is the request's own: a request
+    // that is preempted takes its random state along and goes on with it.
+    int32_t open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
+                 std::shared_ptr<const CancelFlag> flag);
+
+    // Take the request off `seq`. With `keep` its committed cells stay as an idle prefix, otherwise they are freed.
+    void close(int32_t seq, bool keep);
+
+    // Free the cells of an idle or open sequence; an open one starts again from its first token.
+    void drop_cells(int32_t seq);
+
+    // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
+    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
+
+    // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation. Returns false, and changes
+    // nothing, where the model's memory cannot do that.
+    bool share_prefix(int32_t from, int32_t to, int32_t n_tokens);
+
+    StepResult step(const std::vector<StepItem> & items, StepCost cost);
+
+    int32_t n_committed(int32_t seq) const { return at(seq).n_committed; }
+    const std::vector<llama_token> & tokens(int32_t seq) const { return at(seq).tokens; }
+
+    // The row of logits that `seq` got in the last step, length n_vocab; null if it got none.
+    const float * logits(int32_t seq) const { return at(seq).logits; }
+
+    // The last step's version: changes whenever rows handed out by logits() stop being valid.
+    uint64_t version() const noexcept { return version_; }
+
+    int32_t n_ctx() const noexcept;
+    int32_t n_seq_max() const noexcept { return static_cast<int32_t>(sequences_.size()); }
+    int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
+    int32_t n_cells_used() const;
+    MemoryKind memory_kind() const noexcept { return kind_; }
+    const std::shared_ptr<const Model> & model() const noexcept { return model_; }
+
+  private:
+    struct Sequence {
+        std::vector<llama_token> tokens; // all that are known: prompt and generated
+        int32_t n_committed = 0;         // tokens whose cells are true
+        bool open = false;
+        const float * logits = nullptr;  // into llama.cpp's buffer, of the last step
+        std::shared_ptr<Sampler> sampler;
+        std::shared_ptr<const CancelFlag> flag;
+    };
+
+    struct FreeContext {
+        void operator()(llama_context * context) const noexcept { llama_free(context); }
+    };
+    struct FreePool {
+        void operator()(ggml_threadpool * pool) const noexcept;
+    };
+    class Entry;
+
+    const Sequence & at(int32_t seq) const;
+    Sequence & at(int32_t seq);
+    bool keeps_truth() const noexcept;
+    int32_t reusable(int32_t seq, int32_t n_tokens) const;
+    void truncate(int32_t seq, int32_t n_tokens);
+    void attach_threads();
+    void validate(const std::vector<StepItem> & items) const;
+    std::vector<int32_t> fill_batch(const std::vector<StepItem> & items);
+    void arm(const std::vector<StepItem> & items, StepCost cost);
+    void roll_back(const std::vector<StepItem> & items);
+    void commit(const std::vector<StepItem> & items, const std::vector<int32_t> & batch_rows, StepResult & result);
+
+    std::shared_ptr<const Model> model_;
+    ContextParams params_;
+    MemoryKind kind_;
+    int32_t n_swa_;
+    long owner_pid_; // a forked child must not join threads that it does not have
+    std::unique_ptr<ggml_threadpool, FreePool> threads_; // outlives context_, which computes on it
+    std::unique_ptr<llama_context, FreeContext> context_;
+    std::vector<Sequence> sequences_;
+    Batch batch_;
+    AbortGate gate_;
+    uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
+    uint64_t version_ = 0;
+    std::atomic<bool> busy_{false};
+};
+
+} // namespace pyllmcancel

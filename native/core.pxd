@@ -1,0 +1,190 @@
+# Mirrors the C++ headers of this folder, and nothing else.
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.pair cimport pair
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+
+cdef extern from "translate.hpp" namespace "pyllmcancel" nogil:
+    void translate_exception()
+
+    cdef cppclass PythonErrors:
+        PyObject * model_load
+        PyObject * load_cancelled
+        PyObject * context
+        PyObject * busy
+        PyObject * usage
+
+    PythonErrors & python_errors()
+
+
+cdef extern from "llama.h" nogil:
+    ctypedef int32_t llama_token
+
+    cdef struct llama_model:
+        pass
+
+    cdef struct llama_vocab:
+        pass
+
+    cdef struct llama_logit_bias:
+        llama_token token
+        float bias
+
+    int32_t llama_model_n_ctx_train(const llama_model * model)
+    int32_t llama_model_n_embd(const llama_model * model)
+    int32_t llama_model_n_layer(const llama_model * model)
+    int32_t llama_model_n_swa(const llama_model * model)
+    uint64_t llama_model_n_params(const llama_model * model)
+    uint64_t llama_model_size(const llama_model * model)
+    int32_t llama_vocab_n_tokens(const llama_vocab * vocab)
+    cbool llama_vocab_is_eog(const llama_vocab * vocab, llama_token token)
+    cbool llama_vocab_is_control(const llama_vocab * vocab, llama_token token)
+    cbool llama_vocab_get_add_bos(const llama_vocab * vocab)
+    llama_token llama_vocab_bos(const llama_vocab * vocab)
+    llama_token llama_vocab_eos(const llama_vocab * vocab)
+    llama_token llama_vocab_eot(const llama_vocab * vocab)
+    llama_token llama_vocab_fim_pre(const llama_vocab * vocab)
+    llama_token llama_vocab_fim_suf(const llama_vocab * vocab)
+    llama_token llama_vocab_fim_mid(const llama_vocab * vocab)
+    llama_token llama_vocab_fim_pad(const llama_vocab * vocab)
+    llama_token llama_vocab_fim_rep(const llama_vocab * vocab)
+    llama_token llama_vocab_fim_sep(const llama_vocab * vocab)
+
+
+cdef extern from "cancel_flag.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass CppCancelFlag "pyllmcancel::CancelFlag":
+        CppCancelFlag()
+        void raise_flag "raise"()
+        cbool raised()
+
+
+cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
+    cdef enum class MemoryKind(int32_t):
+        attention
+        recurrent
+        hybrid
+        none
+
+    cdef cppclass ModelParams:
+        int32_t n_gpu_layers
+        cbool use_mmap
+        cbool use_mlock
+        cbool check_tensors
+
+    cdef cppclass Progress:
+        pass
+
+    cdef cppclass CppModel "pyllmcancel::Model":
+        @staticmethod
+        shared_ptr[CppModel] load(string path, const ModelParams & params, const Progress & progress) except +translate_exception
+        llama_model * handle()
+        const llama_vocab * vocab()
+        MemoryKind memory_kind()
+        string description() except +translate_exception
+        vector[pair[string, string]] metadata() except +translate_exception
+        string chat_template() except +translate_exception
+        vector[llama_token] tokenize(const string & text, cbool add_special, cbool parse_special) except +translate_exception
+        string piece(llama_token token, cbool special) except +translate_exception
+
+
+cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass SamplingParams:
+        SamplingParams()
+        float temperature
+        int32_t top_k
+        float top_p
+        float min_p
+        float typical_p
+        float repeat_penalty
+        float frequency_penalty
+        float presence_penalty
+        int32_t penalty_last_n
+        uint32_t seed
+        cbool ignore_eos
+        vector[llama_logit_bias] logit_bias
+        string grammar
+        int32_t n_logprobs
+
+    cdef enum class LogitFault(int32_t):
+        pass
+
+    cdef struct TokenLogprob:
+        llama_token token
+        float logprob
+
+    cdef cppclass Sampled:
+        llama_token token
+        LogitFault fault
+        float logprob
+        vector[TokenLogprob] top
+
+    cdef cppclass CppSampler "pyllmcancel::Sampler":
+        void accept_prompt(const vector[llama_token] & tokens) except +translate_exception
+        cbool reports_logprobs()
+
+
+cdef extern from "abort_gate.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass StepCost:
+        double fixed
+        double per_token
+
+
+cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass ContextParams:
+        uint32_t n_ctx
+        uint32_t n_seq_max
+        uint32_t n_batch
+        int32_t n_threads
+        int32_t n_threads_batch
+        cbool offload_kqv
+        cbool abortable
+        cbool trust_any_memory
+
+    cdef enum class StepStatus(int32_t):
+        pass
+
+    cdef struct StepItem:
+        int32_t seq
+        int32_t n_tokens
+
+    cdef cppclass StepRow:
+        int32_t seq
+        int32_t n_tokens
+        cbool sampled
+        Sampled next
+
+    cdef cppclass CppStepResult "pyllmcancel::StepResult":
+        StepStatus status
+        cbool spared
+        uint32_t polls
+        int64_t decode_us
+        int64_t sample_us
+        vector[StepRow] rows
+
+    cdef cppclass CppContext "pyllmcancel::Context":
+        int32_t open(int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag) except +translate_exception
+        void close(int32_t seq, cbool keep) except +translate_exception
+        void drop_cells(int32_t seq) except +translate_exception
+        int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
+        cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens) except +translate_exception
+        CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
+        int32_t n_committed(int32_t seq) except +translate_exception
+        const vector[llama_token] & tokens(int32_t seq) except +translate_exception
+        const float * logits(int32_t seq) except +translate_exception
+        uint64_t version()
+        int32_t n_ctx()
+        int32_t n_seq_max()
+        int32_t n_batch()
+        int32_t n_cells_used()
+        MemoryKind memory_kind()
+
+
+cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
+    Progress make_progress(cbool (*call)(float, void *) noexcept nogil, void * user_data)
+    unique_ptr[CppContext] make_context(shared_ptr[CppModel] model, const ContextParams & params) except +translate_exception
+    shared_ptr[CppSampler] make_sampler(shared_ptr[CppModel] model, const SamplingParams & params) except +translate_exception

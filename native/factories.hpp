@@ -1,0 +1,23 @@
+#pragma once
+
+#include "context.hpp"
+#include "model.hpp"
+#include "sampler.hpp"
+
+namespace pyllmcancel {
+
+// What Cython cannot spell without taking the GIL: construction into smart pointers, and a closure.
+
+inline Progress make_progress(bool (*call)(float, void *), void * user_data) {
+    return [call, user_data](float fraction) { return call(fraction, user_data); };
+}
+
+inline std::unique_ptr<Context> make_context(std::shared_ptr<Model> model, const ContextParams & params) {
+    return std::make_unique<Context>(std::move(model), params);
+}
+
+inline std::shared_ptr<Sampler> make_sampler(std::shared_ptr<Model> model, const SamplingParams & params) {
+    return std::make_shared<Sampler>(std::move(model), params);
+}
+
+} // namespace pyllmcancel

@@ -1,0 +1,147 @@
+#include "model.hpp"
+
+#include "errors.hpp"
+#include "log.hpp"
+
+#include <limits>
+#include <mutex>
+
+namespace pyllmcancel {
+namespace {
+
+void init_backend() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        install_log();
+        llama_backend_init();
+    });
+}
+
+struct Loading {
+    const Progress & progress;
+    bool cancelled = false;
+};
+
+bool on_progress(float fraction, void * user_data) {
+    auto & loading = *static_cast<Loading *>(user_data);
+    if (loading.progress && !loading.progress(fraction)) {
+        loading.cancelled = true;
+    }
+    return !loading.cancelled;
+}
+
+llama_load_mode load_mode(const ModelParams & params) {
+    if (params.use_mlock) {
+        return params.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
+    }
+    return params.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+}
+
+// Calls `read(buffer, size)`, which reports the length it needs, until the buffer is long enough.
+template <typename Read> std::string read_string(Read read) {
+    std::string buffer(256, '\0');
+    const int32_t length = read(buffer.data(), buffer.size());
+    if (length < 0) {
+        return {};
+    }
+    if (static_cast<std::size_t>(length) >= buffer.size()) {
+        buffer.resize(static_cast<std::size_t>(length) + 1);
+        read(buffer.data(), buffer.size());
+    }
+    buffer.resize(static_cast<std::size_t>(length));
+    return buffer;
+}
+
+} // namespace
+
+std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams & params, const Progress & progress) {
+    init_backend();
+    clear_log_errors();
+    Loading loading{progress};
+    llama_model_params native = llama_model_default_params();
+    native.n_gpu_layers = params.n_gpu_layers;
+    native.load_mode = load_mode(params);
+    native.check_tensors = params.check_tensors;
+    native.progress_callback = on_progress;
+    native.progress_callback_user_data = &loading;
+    std::shared_ptr<Model> model(new Model(llama_model_load_from_file(path.c_str(), native)));
+    if (loading.cancelled) {
+        throw LoadCancelled();
+    }
+    if (!model->handle()) {
+        const std::string why = log_errors();
+        throw ModelLoadError(path + ": " + (why.empty() ? "llama.cpp could not load this file" : why));
+    }
+    if (llama_vocab_type(model->vocab()) == LLAMA_VOCAB_TYPE_NONE || llama_vocab_n_tokens(model->vocab()) <= 0) {
+        throw ModelLoadError(path + ": this model has no vocabulary, so it can neither read text nor write it");
+    }
+    return model;
+}
+
+MemoryKind Model::memory_kind() const {
+    if (llama_model_is_diffusion(handle()) || !llama_model_has_decoder(handle()) || llama_model_has_encoder(handle())) {
+        return MemoryKind::none;
+    }
+    if (llama_model_is_hybrid(handle())) {
+        return MemoryKind::hybrid;
+    }
+    return llama_model_is_recurrent(handle()) ? MemoryKind::recurrent : MemoryKind::attention;
+}
+
+std::string Model::description() const {
+    return read_string([&](char * buffer, std::size_t size) { return llama_model_desc(handle(), buffer, size); });
+}
+
+std::vector<std::pair<std::string, std::string>> Model::metadata() const {
+    std::vector<std::pair<std::string, std::string>> entries;
+    const int32_t count = llama_model_meta_count(handle());
+    for (int32_t i = 0; i < count; ++i) {
+        entries.emplace_back(
+            read_string([&](char * b, std::size_t n) { return llama_model_meta_key_by_index(handle(), i, b, n); }),
+            read_string([&](char * b, std::size_t n) { return llama_model_meta_val_str_by_index(handle(), i, b, n); }));
+    }
+    return entries;
+}
+
+std::string Model::chat_template() const {
+    const char * text = llama_model_chat_template(handle(), nullptr);
+    return text ? text : "";
+}
+
+std::vector<llama_token> Model::tokenize(const std::string & text, bool add_special, bool parse_special) const {
+    if (text.size() > static_cast<std::size_t>(std::numeric_limits<int32_t>::max())) {
+        throw UsageError("a text of more than 2 GiB cannot be tokenized");
+    }
+    const auto length = static_cast<int32_t>(text.size());
+    std::vector<llama_token> tokens(text.size() / 3 + 8);
+    const auto run = [&] {
+        return llama_tokenize(vocab(), text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()),
+                              add_special, parse_special);
+    };
+    int32_t count = run();
+    if (count < 0) {
+        tokens.resize(static_cast<std::size_t>(-count));
+        count = run();
+    }
+    tokens.resize(static_cast<std::size_t>(count));
+    return tokens;
+}
+
+std::string Model::piece(llama_token token, bool special) const {
+    if (token < 0 || token >= llama_vocab_n_tokens(vocab())) {
+        throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
+    }
+    std::string buffer(32, '\0');
+    const auto run = [&] {
+        return llama_token_to_piece(vocab(), token, buffer.data(), static_cast<int32_t>(buffer.size()), 0, special);
+    };
+    int32_t length = run();
+    if (length < 0) {
+        buffer.resize(static_cast<std::size_t>(-length));
+        length = run();
+    }
+    buffer.resize(static_cast<std::size_t>(length));
+    return buffer;
+}
+
+} // namespace pyllmcancel

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pyllmcancel {
+
+// What a model's memory can be trusted with after an abort (LLAMA_CPP_ABORT): `attention` keeps the truth,
+// the other two do not. `none` cannot generate token by token (diffusion, encoders).
+enum class MemoryKind : int32_t { attention = 0, recurrent = 1, hybrid = 2, none = 3 };
+
+struct ModelParams {
+    int32_t n_gpu_layers = 0;
+    bool use_mmap = true;
+    bool use_mlock = false;
+    bool check_tensors = false;
+};
+
+// Called from the loading thread with a fraction in [0, 1]; returning false cancels the load.
+using Progress = std::function<bool(float)>;
+
+// A loaded model and its vocabulary. Immutable once loaded, so any number of contexts and threads may share it.
+class Model {
+  public:
+    // Throws ModelLoadError, with llama.cpp's own words, or LoadCancelled.
+    static std::shared_ptr<Model> load(const std::string & path, const ModelParams & params, const Progress & progress);
+
+    llama_model * handle() const noexcept { return model_.get(); }
+    const llama_vocab * vocab() const noexcept { return llama_model_get_vocab(model_.get()); }
+
+    MemoryKind memory_kind() const;
+    std::string description() const;
+    std::vector<std::pair<std::string, std::string>> metadata() const;
+
+    // Empty when the model has none.
+    std::string chat_template() const;
+
+    std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
+
+    // The bytes of one token; control tokens are empty unless `special`.
+    std::string piece(llama_token token, bool special) const;
+
+  private:
+    struct Free {
+        void operator()(llama_model * model) const noexcept { llama_model_free(model); }
+    };
+
+    explicit Model(llama_model * model) : model_(model) {}
+
+    std::unique_ptr<llama_model, Free> model_;
+};
+
+} // namespace pyllmcancel

@@ -1,0 +1,167 @@
+"""Typed contract of the compiled module; ``tests/support/fake_native.py`` meets it too."""
+
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepResult
+
+MemoryKind = Literal["attention", "recurrent", "hybrid", "none"]
+
+class CancelFlag:
+    """The sticky flag of one request, read by ggml between graph nodes. There is no way to lower it."""
+
+    def __init__(self) -> None: ...
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+
+class Model:
+    """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
+
+    @staticmethod
+    def load(
+        path: str | PathLike[str],
+        *,
+        n_gpu_layers: int = 0,
+        mmap: bool = True,
+        mlock: bool = False,
+        check_tensors: bool = False,
+        progress: Callable[[float], bool | None] | None = None,
+    ) -> Model:
+        """Load a GGUF file, with the GIL released.
+
+        Parameters
+        ----------
+        progress
+            Called from this thread with a fraction in [0, 1]; returning False cancels the load.
+
+        Raises
+        ------
+        ModelLoadError
+            Not a GGUF, truncated, no vocabulary, unknown architecture …: the message quotes llama.cpp.
+        LoadCancelled
+            `progress` returned False.
+        """
+
+    @property
+    def n_ctx_train(self) -> int: ...
+    @property
+    def n_embd(self) -> int: ...
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_swa(self) -> int:
+        """Length of the sliding attention window in tokens; 0 for none."""
+
+    @property
+    def n_params(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Size of all tensors, in bytes."""
+
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def memory_kind(self) -> MemoryKind: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    @property
+    def chat_template(self) -> str | None: ...
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Those of bos, eos, eot, fim_pre, fim_suf, fim_mid, fim_pad, fim_rep and fim_sep that the model has."""
+
+    @property
+    def adds_bos(self) -> bool: ...
+    def is_eog(self, token: int) -> bool: ...
+    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of one token; control tokens are empty unless `special`."""
+
+class Sampler:
+    """One choice's sampler: its own random state, penalties and grammar, kept across a preemption.
+
+    Raises
+    ------
+    UsageError
+        The grammar cannot be parsed, or a biased token is not in the vocabulary.
+    """
+
+    def __init__(self, model: Model, sampling: SamplingParams) -> None: ...
+    def accept_prompt(self, tokens: Sequence[int]) -> None:
+        """Let penalties see a prompt; UsageError for a token that is not in the vocabulary."""
+
+class Context:
+    """A llama.cpp context: its cells, its sequences, and the one function that computes.
+
+    Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
+    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them.
+    """
+
+    model: Model
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        n_seq_max: int,
+        n_batch: int,
+        n_threads: int,
+        n_threads_batch: int | None = None,
+        offload_kqv: bool = True,
+        abortable: bool = True,
+        trust_any_memory: bool = False,
+    ) -> None: ...
+    @property
+    def n_ctx(self) -> int: ...
+    @property
+    def n_seq_max(self) -> int: ...
+    @property
+    def n_batch(self) -> int: ...
+    @property
+    def n_cells_used(self) -> int:
+        """Cells held by all sequences, idle ones too; shared cells count once for each that holds them."""
+
+    @property
+    def memory_kind(self) -> MemoryKind: ...
+    def open(self, seq: int, tokens: Sequence[int], sampler: Sampler, flag: CancelFlag) -> int:
+        """Start a request on idle `seq`; returns how many leading tokens were still in its cells."""
+
+    def close(self, seq: int, *, keep: bool) -> None:
+        """Take the request off `seq`; with `keep` its computed cells stay as an idle prefix. Idempotent."""
+
+    def drop_cells(self, seq: int) -> None:
+        """Free the cells of `seq`; if it is open it starts again from its first token."""
+
+    def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
+        """For every seq_id: how many leading `tokens` its cells could hand to a request."""
+
+    def share_prefix(self, source: int, target: int, n_tokens: int) -> bool:
+        """Give idle `target` the first cells of `source`; False, and no change, where the memory cannot do that."""
+
+    def step(
+        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+    ) -> StepResult:
+        """Compute the next `n_tokens` tokens of each (seq, n_tokens) in one ``llama_decode``, and sample.
+
+        The GIL is released for all of it. The costs (any unit of time) inform the abort policy.
+
+        Raises
+        ------
+        ContextBusy
+            Another thread is inside a step.
+        UsageError
+            Too many tokens, or more than a sequence has pending.
+        """
+
+    def n_committed(self, seq: int) -> int: ...
+    def tokens(self, seq: int) -> list[int]: ...
+    def logits(self, seq: int) -> NDArray[np.float32] | None:
+        """Logits that `seq` got in the last step, shape (n_vocab,), read-only, uncopied; None if it got none."""

@@ -1,0 +1,97 @@
+"""The intent to cancel one request: from any thread, sticky, first reason wins, a no-op after the end.
+
+Two things are kept apart here. *Cancelling* is what this module does: it records a reason and raises the request's own
+flag. *Aborting* is what the compiled core may do when it sees that flag in the middle of a step.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from enum import StrEnum
+from typing import Protocol
+
+
+class CancelReason(StrEnum):
+    """Why a request was cancelled. The list is closed."""
+
+    DISCONNECT = "disconnect"
+    SUPERSEDED = "superseded"
+    EXPLICIT = "explicit"
+    DEADLINE = "deadline"
+    SHUTDOWN = "shutdown"
+
+
+class Flag(Protocol):
+    """What the compiled core reads between graph nodes. It can be raised, never lowered."""
+
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+
+
+class Cancellation:
+    """Whether, why and when one request was cancelled, and whether it is too late to cancel it.
+
+    A request ends exactly once, when its owner calls :meth:`seal`. `seal` and :meth:`request` are atomic with respect
+    to each other, so either the cancel came first and the request ends as cancelled, or it came too late and is told
+    so. There is no third outcome.
+    """
+
+    __slots__ = ("_flag", "_lock", "_reason", "_requested_at", "_sealed")
+
+    def __init__(self, flag: Flag) -> None:
+        self._lock = threading.Lock()
+        self._flag = flag
+        # Written once, under the lock, by the first thread that cancels.
+        self._reason: CancelReason | None = None
+        self._requested_at: float | None = None
+        # Written once, under the lock, by the request's owner.
+        self._sealed = False
+
+    @property
+    def flag(self) -> Flag:
+        return self._flag
+
+    @property
+    def reason(self) -> CancelReason | None:
+        return self._reason
+
+    @property
+    def requested(self) -> bool:
+        return self._reason is not None
+
+    @property
+    def requested_at(self) -> float | None:
+        """When the first cancel came, on the monotonic clock, in seconds."""
+        return self._requested_at
+
+    def request(self, reason: CancelReason) -> bool:
+        """Ask for cancellation.
+
+        Returns
+        -------
+        bool
+            True if this call decided the request's fate; False if it had been cancelled, or had ended, before.
+        """
+        with self._lock:
+            if self._sealed or self._reason is not None:
+                return False
+            # The reason before the flag: whoever sees the flag finds a reason.
+            self._requested_at = time.monotonic()
+            self._reason = reason
+            self._flag.set()
+            return True
+
+    def seal(self) -> CancelReason | None:
+        """Close the request to further cancels; returns the reason if one had come before.
+
+        Raises
+        ------
+        RuntimeError
+            It had been sealed before: somebody ends the request for the second time.
+        """
+        with self._lock:
+            if self._sealed:
+                raise RuntimeError("a request cannot end twice")
+            self._sealed = True
+            return self._reason

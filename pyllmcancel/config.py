@@ -1,0 +1,66 @@
+"""How an engine is set up: sizes, limits and targets. Values only; the command line and the environment fill it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def default_threads() -> int:
+    """As many compute threads as this process may use cores."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything an engine needs to know besides the model itself.
+
+    Attributes
+    ----------
+    model
+        A GGUF file; None serves the small model in the package.
+    parallel
+        Most sequences that compute at once.
+    ctx_size
+        Cells of the context, in tokens, shared by all sequences; 0 chooses: the model's own context for each of
+        `parallel` sequences, 16,384 at most.
+    batch_size
+        Most tokens in one step.
+    cached_sequences
+        Idle prefixes kept beside the running sequences (attention models only).
+    max_queue
+        Most requests that may wait; one more is refused.
+    request_timeout
+        Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
+    itl_target
+        Longest step, in seconds, that a prompt may cause while others decode.
+    max_step_seconds
+        Longest prefill step when nobody else decodes: it bounds how long a newcomer waits for the next step.
+    """
+
+    model: Path | None = None
+    alias: str | None = None
+    parallel: int = 4
+    ctx_size: int = 0
+    batch_size: int = 512
+    threads: int = 0
+    threads_batch: int = 0
+    cached_sequences: int = 8
+    max_queue: int = 256
+    request_timeout: float | None = None
+    itl_target: float = 0.15
+    max_step_seconds: float = 0.5
+    n_gpu_layers: int = 0
+    mmap: bool = True
+    mlock: bool = False
+
+    def context_size(self, n_ctx_train: int) -> int:
+        """Cells to ask for, in tokens."""
+        return self.ctx_size if self.ctx_size > 0 else min(n_ctx_train * self.parallel, 16_384)
+
+    def n_threads(self) -> int:
+        return self.threads if self.threads > 0 else default_threads()
+
+    def n_threads_batch(self) -> int:
+        return self.threads_batch if self.threads_batch > 0 else self.n_threads()

@@ -1,0 +1,102 @@
+"""How a request ends, once: sealed, forgotten, logged, counted, told.
+
+Called by whoever owns the request at that moment, after its computation has stopped and its slots are free.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pyllmcancel.request import Ending, FinishReason, RequestStatus
+
+if TYPE_CHECKING:
+    from pyllmcancel.observer import Observer
+    from pyllmcancel.registry import Registry
+    from pyllmcancel.request import Delta, Request
+    from pyllmcancel.token_stream import Outbox
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+
+class Endings:
+    """Writes the one ending of each request."""
+
+    def __init__(self, registry: Registry, observer: Observer) -> None:
+        self._registry = registry
+        self._observer = observer
+
+    def conclude(
+        self,
+        request: Request,
+        finish_reason: FinishReason,
+        outbox: Outbox,
+        *,
+        last: Delta | None = None,
+        error: str | None = None,
+    ) -> None:
+        """End `request`, whose owner the caller is.
+
+        A cancel that came first wins over a proper end in the same step: `last`, the delta that would have made the
+        answer look complete, is then not sent.
+        """
+        reason = request.cancellation.seal()
+        if reason is not None and finish_reason is not FinishReason.ERROR:
+            finish_reason, last = FinishReason.CANCELLED, None
+        phase = request.status
+        request.ended_at = time.monotonic()
+        request.status = RequestStatus.FINISHED
+        requested_at = request.cancellation.requested_at
+        ending = Ending(
+            finish_reason=finish_reason,
+            usage=request.usage(),
+            phase=phase,
+            cancel_reason=reason if finish_reason is FinishReason.CANCELLED else None,
+            error=error,
+            cancel_latency=None if requested_at is None else request.ended_at - requested_at,
+        )
+        self._registry.forget(request, ending)
+        self._log(request, ending)
+        self._observer.request_ended(request, ending)
+        if last is not None:
+            outbox.add(request.sink, last)
+        outbox.add(request.sink, ending)
+        # Last: whoever waits for this finds every table, log and counter up to date.
+        request.ended.set_result(ending)
+
+    def _log(self, request: Request, ending: Ending) -> None:
+        counts = self._registry.counts()
+        tail = f"waiting {counts.waiting}, running {counts.running}"
+        usage = ending.usage
+        match ending.finish_reason:
+            case FinishReason.CANCELLED:
+                assert ending.cancel_latency is not None
+                logger.info(
+                    "request %s cancelled (%s) in %s after %s, stopped in %.1f ms, %s",
+                    request.id,
+                    ending.cancel_reason,
+                    ending.phase,
+                    _progress(request, ending),
+                    ending.cancel_latency * 1e3,
+                    tail,
+                )
+            case FinishReason.ERROR:
+                logger.error("request %s failed in %s: %s, %s", request.id, ending.phase, ending.error, tail)
+            case FinishReason.STOP | FinishReason.LENGTH:
+                logger.info(
+                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated, %.2f s, %s",
+                    request.id,
+                    ending.finish_reason,
+                    f"{usage.prompt_tokens:,}",
+                    f"{usage.cached_tokens:,}",
+                    f"{usage.completion_tokens:,}",
+                    (request.ended_at or 0.0) - request.arrived_at,
+                    tail,
+                )
+
+
+def _progress(request: Request, ending: Ending) -> str:
+    if ending.phase is RequestStatus.DECODE:
+        return f"{ending.usage.completion_tokens:,} generated tokens"
+    return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"

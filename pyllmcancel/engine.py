@@ -1,0 +1,320 @@
+"""The engine: submit a request, read its stream, cancel it. Everything below is reached through here.
+
+The life of a request: ``Engine.submit`` → ``Registry.accept`` (session map, waiting queue) → ``EngineLoop`` (admit,
+step, hand out tokens) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Cancellation.request`` (the flag that
+the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits, by the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cancellation import Cancellation, CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.detokenizer import Detokenizer
+from pyllmcancel.endings import Endings
+from pyllmcancel.engine_loop import EngineLoop
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError
+from pyllmcancel.observer import NullObserver, StepTrace
+from pyllmcancel.reaper import Reaper
+from pyllmcancel.registry import Counts, Registry
+from pyllmcancel.request import Choice, FinishReason, GenerationParams, Request
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.scheduler import Scheduler
+from pyllmcancel.token_stream import AsyncStream, LoopSink, Outbox, Sink, ThreadSink, ThreadStream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pyllmcancel._native import Context, Model
+    from pyllmcancel.observer import Observer
+    from pyllmcancel.request import RequestSummary
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+MAX_CHOICES = 128
+TRACED_STEPS = 1024
+
+
+class Engine:
+    """Owns a context, and the one thread that computes on it. Every method may be called from any thread.
+
+    Parameters
+    ----------
+    context
+        A context that nobody else uses.
+    config
+        Sizes, limits and targets.
+    observer
+        Told of everything that happens; see `pyllmcancel.observer`.
+    native
+        The module that made `context`, for its `CancelFlag` and `Sampler`; by default the compiled one.
+
+    Examples
+    --------
+    >>> with Engine.load(EngineConfig()) as engine:  # doctest: +SKIP
+    ...     with engine.generate("def hello_world():", max_tokens=16) as stream:
+    ...         print("".join(delta.text for delta in stream))
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        config: EngineConfig | None = None,
+        *,
+        observer: Observer | None = None,
+        native: Any = None,
+    ) -> None:
+        if native is None:
+            from pyllmcancel import _native as native
+        self.config = config or EngineConfig()
+        self.model: Model = context.model
+        self.trace = StepTrace(TRACED_STEPS)
+        self.registry = Registry(self.config.max_queue)
+        self._native = native
+        self._context = context
+        self._observer = observer or NullObserver()
+        self._endings = Endings(self.registry, self._observer)
+        self._scheduler = Scheduler(context, self.config)
+        self._loop = EngineLoop(context, self.registry, self._scheduler, self._endings, self._observer, self.trace)
+        self._reaper = Reaper(self.cancel)
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="pyllmcancel-engine", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def load(
+        cls,
+        config: EngineConfig | None = None,
+        *,
+        observer: Observer | None = None,
+        progress: Callable[[float], bool | None] | None = None,
+    ) -> Engine:
+        """Load a model and start an engine on it.
+
+        Parameters
+        ----------
+        progress
+            Called with a fraction in [0, 1]; returning False cancels the load.
+
+        Raises
+        ------
+        ModelLoadError, LoadCancelled, ContextError
+        """
+        from pyllmcancel import _native
+        from pyllmcancel.models import packaged_model_path
+
+        config = config or EngineConfig()
+        model = _native.Model.load(
+            config.model or packaged_model_path(),
+            n_gpu_layers=config.n_gpu_layers,
+            mmap=config.mmap,
+            mlock=config.mlock,
+            progress=progress,
+        )
+        # Idle prefixes beside the running sequences: free for attention, a whole state each for the other memories.
+        n_cached = config.cached_sequences if model.memory_kind == "attention" else 0
+        context = _native.Context(
+            model,
+            n_ctx=config.context_size(model.n_ctx_train),
+            n_seq_max=config.parallel + n_cached,
+            n_batch=max(config.batch_size, config.parallel + n_cached),
+            n_threads=config.n_threads(),
+            n_threads_batch=config.n_threads_batch(),
+        )
+        return cls(context, config, observer=observer)
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens, prompt and answer together, that one choice may have."""
+        return min(self._context.n_ctx, self.model.n_ctx_train)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine died, if it did."""
+        return self._failure
+
+    def stalled_for(self) -> float:
+        """Seconds since the running step began; 0 between steps."""
+        return self._loop.stalled_for()
+
+    def counts(self) -> Counts:
+        return self.registry.counts()
+
+    # -- submitting ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: GenerationParams,
+        sink: Sink,
+        *,
+        request_id: str | None = None,
+        session: str | None = None,
+    ) -> Request:
+        """Accept a request; its events go to `sink`. With a `session`, its older request is cancelled.
+
+        Parameters
+        ----------
+        prompts
+            Token ids; `params.n` choices are generated for each.
+
+        Raises
+        ------
+        InvalidRequestError
+            Never servable as it stands; nothing was changed.
+        QueueFullError, EngineClosedError
+            Not now; nothing was changed.
+        """
+        cancellation = Cancellation(self._native.CancelFlag())
+        request = Request(request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session)
+        request.choices = self._choices(request, prompts)
+        previous, withdrawn = self.registry.accept(request)
+        self._log_added(request)
+        self._observer.request_added(request)
+        if previous is not None:
+            logger.info("request %s superseded by %s", previous.id, request.id)
+        if previous is not None and withdrawn:
+            self._conclude_waiting(previous)
+        timeout = params.timeout if params.timeout is not None else self.config.request_timeout
+        if timeout is not None:
+            self._reaper.at_deadline(request, request.arrived_at + timeout)
+        return request
+
+    def generate(
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
+    ) -> ThreadStream:
+        """Generate for a reader in a plain thread; `options` are fields of GenerationParams or SamplingParams."""
+        sink = ThreadSink()
+        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
+        return ThreadStream(request, self, sink)
+
+    def agenerate(
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
+    ) -> AsyncStream:
+        """As `generate`, for a reader in the running event loop."""
+        sink = LoopSink(asyncio.get_running_loop())
+        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
+        return AsyncStream(request, self, sink)
+
+    def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+
+    def _choices(self, request: Request, prompts: Sequence[Sequence[int]]) -> list[Choice]:
+        params = request.params
+        if params.n < 1 or len(prompts) * params.n > MAX_CHOICES:
+            raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
+        if params.max_tokens is not None and params.max_tokens < 1:
+            raise InvalidRequestError("max_tokens must be at least 1", "max_tokens")
+        choices = []
+        for prompt in prompts:
+            room = self._room_after(prompt)
+            for number in range(params.n):
+                max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
+                sampler = self._sampler(params.sampling, prompt, number)
+                detokenizer = Detokenizer(self.model.piece, params.stop)
+                choices.append(Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer))
+        return choices
+
+    def _room_after(self, prompt: Sequence[int]) -> int:
+        if not prompt:
+            raise InvalidRequestError("the prompt is empty", "prompt")
+        room = self.n_ctx - len(prompt)
+        if room < 1:
+            message = f"the prompt has {len(prompt):,} tokens, but the context has room for {self.n_ctx - 1:,}"
+            raise ContextLengthError(message, "prompt")
+        return room
+
+    def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Any:
+        """Choices of one prompt differ by their seeds, each derived from the request's."""
+        try:
+            sampler = self._native.Sampler(self.model, sampling.with_seed(sampling.seed + number))
+            sampler.accept_prompt(prompt)
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "prompt") from error
+        return sampler
+
+    def _log_added(self, request: Request) -> None:
+        counts = self.counts()
+        logger.info(
+            "request %s added, session %s, %s prompt tokens, waiting %d, running %d",
+            request.id,
+            request.session or "-",
+            f"{request.n_prompt_tokens:,}",
+            counts.waiting,
+            counts.running,
+        )
+
+    # -- cancelling ---------------------------------------------------------------------------------------------------
+
+    def cancel(self, request: Request, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
+        """Cancel a request: sticky, first reason wins, a no-op after the end. Returns whether this call decided it.
+
+        Returns at once; ``request.ended`` resolves when the computation has stopped and its slots are free.
+        """
+        if not request.cancellation.request(reason):
+            return False
+        if self.registry.withdraw(request):
+            self._conclude_waiting(request)
+        return True
+
+    def abandoned(self, request: Request) -> None:
+        """A reader dropped its stream; may be called from a destructor."""
+        self._reaper.abandoned(request)
+
+    def cancel_session(self, session: str, reason: CancelReason = CancelReason.EXPLICIT) -> Request | None:
+        """Cancel a session's live request, if it has one."""
+        request = self.registry.newest(session)
+        if request is not None:
+            self.cancel(request, reason)
+        return request
+
+    def find(self, request_id: str) -> Request | RequestSummary | None:
+        return self.registry.find(request_id)
+
+    def _conclude_waiting(self, request: Request) -> None:
+        """End a request that never left the queue; the caller has withdrawn it, so the caller owns it."""
+        outbox = Outbox()
+        self._endings.conclude(request, FinishReason.CANCELLED, outbox)
+        outbox.flush()
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def close(self, drain: float = 0.0) -> None:
+        """Accept no more, let the live requests finish for `drain` seconds, cancel the rest, and stop. Idempotent."""
+        self.registry.close()
+        if not self.registry.wait_until_empty(drain):
+            for request in self.registry.requests():
+                self.cancel(request, CancelReason.SHUTDOWN)
+        self._thread.join()
+        self._reaper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException as error:
+            # A defect of ours. Nobody may hang on it: every request ends with an error, and health turns red.
+            logger.exception("the engine thread died")
+            self._failure = f"{type(error).__name__}: {error}"
+            self.registry.close()
+            self._loop.fail_everything(self._failure)
+
+
+def generation_params(**options: Any) -> GenerationParams:
+    """GenerationParams from flat options, those of SamplingParams among them."""
+    own = {name: options.pop(name) for name in ("n", "max_tokens", "stop", "timeout") if name in options}
+    return GenerationParams(sampling=SamplingParams(**options), **own)

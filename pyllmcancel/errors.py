@@ -1,0 +1,102 @@
+"""Everything that pyllmcancel raises.
+
+::
+
+    Error
+     ├─ ModelLoadError        the file is no model that this build can serve
+     ├─ LoadCancelled         the progress callback said so
+     ├─ ContextError          no memory for the cells, or a model that cannot generate
+     ├─ ContextBusy           a second thread entered a context during a step
+     ├─ UsageError            a call that makes no sense; nothing was changed (also a ValueError)
+     ├─ InvalidRequestError   a request that can never be served as it stands (also a ValueError)
+     │   └─ ContextLengthError   … because its prompt does not fit into the context
+     ├─ QueueFullError        too many requests are waiting; try again later
+     ├─ EngineClosedError     the engine is shutting down, or is closed
+     ├─ RequestFailed         the computation of this request failed; its neighbours go on
+     └─ RequestCancelled      the request was cancelled before its end; carries the reason
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyllmcancel.cancellation import CancelReason
+    from pyllmcancel.request import Usage
+
+
+class Error(Exception):
+    """Base of all errors raised by this package."""
+
+
+class ModelLoadError(Error):
+    """The file cannot be served; the message quotes llama.cpp on why."""
+
+
+class LoadCancelled(Error):  # noqa: N818 - reads as the event it is
+    """Loading was cancelled by its progress callback."""
+
+
+class ContextError(Error):
+    """The context could not be made."""
+
+
+class ContextBusy(Error):  # noqa: N818
+    """Another thread is inside a step of this context. Nothing was changed."""
+
+
+class UsageError(Error, ValueError):
+    """A call whose arguments make no sense. Nothing was changed."""
+
+
+class InvalidRequestError(Error, ValueError):
+    """A request that can never be served as it stands.
+
+    Parameters
+    ----------
+    message
+        What is wrong, for the client's eyes.
+    param
+        The field of the request that is at fault, if one is.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ContextLengthError(InvalidRequestError):
+    """The prompt leaves no room for a single generated token."""
+
+
+class QueueFullError(Error):
+    """As many requests are waiting as may wait."""
+
+
+class EngineClosedError(Error):
+    """The engine takes no more requests."""
+
+
+class RequestFailed(Error):  # noqa: N818
+    """The computation of one request failed; `usage` says how far it had come."""
+
+    def __init__(self, message: str, usage: Usage) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class RequestCancelled(Error):  # noqa: N818
+    """The request was cancelled; it must not be taken for a complete answer.
+
+    Attributes
+    ----------
+    reason : CancelReason
+        Why; the first reason that was given.
+    usage : Usage
+        What had been computed by then.
+    """
+
+    def __init__(self, reason: CancelReason, usage: Usage) -> None:
+        super().__init__(f"the request was cancelled ({reason})")
+        self.reason = reason
+        self.usage = usage

@@ -1,0 +1,30 @@
+"""The small model that comes with the package, so that the server runs with nothing else.
+
+`MODEL_CARD.md` beside this file says what it was trained on and what it can do.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+PACKAGED_MODEL = "stdlib-coder.gguf"
+
+
+def packaged_model_path() -> Path:
+    """Return the path of the packaged model.
+
+    Returns
+    -------
+    pathlib.Path
+        A GGUF file. It can be mapped into memory: wheels are installed unpacked.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the package was imported from an archive or installed without its data.
+    """
+    path = Path(str(files(__name__) / PACKAGED_MODEL))
+    if not path.is_file():
+        raise FileNotFoundError(f"the packaged model is missing: {path}")
+    return path

@@ -1,0 +1,162 @@
+"""The front desk: which requests there are, who waits, which is its session's newest. Everything under one lock.
+
+A request is owned by the waiting queue, then by the engine thread. The registry is where ownership changes hands, so it
+is the one place where threads meet: each method is one short critical section, and none of them calls out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.sessions import SessionMap
+from pyllmcancel.waiting_queue import WaitingQueue
+
+if TYPE_CHECKING:
+    from pyllmcancel.request import Ending, Request, RequestSummary
+
+MAX_HOLDS = 1024
+
+
+class Counts(NamedTuple):
+    """Live requests (cancelled ones are counted apart, until they have ended)."""
+
+    waiting: int
+    running: int
+    cancelling: int
+    sessions: int
+
+
+class Registry:
+    """Accepts, hands over and forgets requests."""
+
+    def __init__(self, max_queue: int, history: int = 256) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        # All guarded by the lock.
+        self._waiting = WaitingQueue(max_queue)
+        self._sessions = SessionMap()
+        self._requests: dict[str, Request] = {}  # accepted and not ended
+        self._history: deque[RequestSummary] = deque(maxlen=history)
+        self._holds: dict[str, float] = {}  # ids to cancel on arrival, and until when
+        self._closed = False
+
+    def accept(self, request: Request) -> tuple[Request | None, bool]:
+        """Take a request in, as its session's newest, or raise and change nothing.
+
+        Returns
+        -------
+        previous : Request or None
+            The session's former newest, already cancelled. It is still the engine thread's to end, unless …
+        withdrawn : bool
+            … it was waiting: then it is the caller's.
+        """
+        with self._lock:
+            self._check(request)
+            previous = self._sessions.install(request)
+            self._requests[request.id] = request
+            self._waiting.append(request)
+            if self._holds.pop(request.id, 0.0) > time.monotonic():
+                request.cancellation.request(CancelReason.EXPLICIT)
+            self._changed.notify_all()
+            if previous is None or not previous.cancellation.request(CancelReason.SUPERSEDED):
+                return None, False
+            previous.superseded_by = request.id
+            return previous, self._waiting.withdraw(previous)
+
+    def _check(self, request: Request) -> None:
+        if self._closed:
+            raise EngineClosedError("the engine is shutting down")
+        if request.id in self._requests:
+            raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
+        # A session's newest takes the place of the one that it supersedes, in a full queue too.
+        previous = self._sessions.newest(request.session) if request.session is not None else None
+        replaces = previous is not None and previous in self._waiting
+        if len(self._waiting) - replaces >= self._waiting.limit:
+            raise QueueFullError(f"{self._waiting.limit} requests are waiting already")
+
+    def withdraw(self, request: Request) -> bool:
+        """Take a waiting request out, to end it; False if it is not, or no longer, waiting."""
+        with self._lock:
+            return self._waiting.withdraw(request)
+
+    def take_oldest(self, admissible: Callable[[Request], bool]) -> Request | None:
+        """Hand the oldest waiting request to the engine thread, if `admissible` says so."""
+        with self._lock:
+            oldest = self._waiting.oldest()
+            if oldest is None or not admissible(oldest):
+                return None
+            self._waiting.withdraw(oldest)
+            return oldest
+
+    def wait_for_work(self) -> bool:
+        """Block until a request waits; False once the desk is closed and nobody waits."""
+        with self._lock:
+            self._changed.wait_for(lambda: self._closed or len(self._waiting) > 0)
+            return len(self._waiting) > 0
+
+    def forget(self, request: Request, ending: Ending) -> None:
+        """The request has ended: out of every table, into the history."""
+        with self._lock:
+            self._sessions.remove(request)
+            self._requests.pop(request.id, None)
+            self._history.append(request.summary(ending))
+            self._changed.notify_all()
+
+    def hold(self, request_id: str, seconds: float) -> None:
+        """Cancel a request of this id on its arrival, if that is within `seconds`."""
+        now = time.monotonic()
+        with self._lock:
+            self._holds = {held: until for held, until in self._holds.items() if until > now}
+            if len(self._holds) >= MAX_HOLDS:
+                raise QueueFullError("too many ids are held for cancellation")
+            self._holds[request_id] = now + seconds
+
+    def close(self) -> None:
+        """Accept no more."""
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def wait_until_empty(self, timeout: float) -> bool:
+        """Block until every accepted request has ended; False if `timeout` seconds pass first."""
+        with self._lock:
+            return self._changed.wait_for(lambda: not self._requests, timeout)
+
+    def find(self, request_id: str) -> Request | RequestSummary | None:
+        """A live request, or what is remembered of an ended one."""
+        with self._lock:
+            request = self._requests.get(request_id)
+            if request is not None:
+                return request
+            return next((old for old in reversed(self._history) if old.id == request_id), None)
+
+    def newest(self, session: str) -> Request | None:
+        with self._lock:
+            return self._sessions.newest(session)
+
+    def requests(self) -> list[Request]:
+        """All that have not ended, oldest first."""
+        with self._lock:
+            return list(self._requests.values())
+
+    def history(self) -> list[RequestSummary]:
+        """The last ended ones, newest first."""
+        with self._lock:
+            return list(reversed(self._history))
+
+    def counts(self) -> Counts:
+        with self._lock:
+            cancelling = sum(request.cancellation.requested for request in self._requests.values())
+            waiting = sum(not request.cancellation.requested for request in self._waiting)
+            running = len(self._requests) - cancelling - waiting
+            return Counts(waiting, running, cancelling, len(self._sessions))

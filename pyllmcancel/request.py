@@ -1,0 +1,257 @@
+"""A request, its choices, and what becomes of them.
+
+A request is owned by one party at a time: by the waiting queue until it is admitted, by the engine thread after that.
+Its mutable fields are written by the owner only; everyone else reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pyllmcancel._native import Sampler
+    from pyllmcancel.cancellation import Cancellation, CancelReason
+    from pyllmcancel.detokenizer import Detokenizer
+    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.token_stream import Sink
+
+
+class RequestStatus(StrEnum):
+    """Where a request is. "Cancelling" is derived: cancelled and not yet FINISHED."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a request. After a cancel: what had been processed by then.
+
+    `prompt_tokens` counts tokens that were computed or came from the cache, `cached_tokens` the latter alone.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Logprobs of one generated token: its own, and records (token, logprob) of the likeliest, likeliest first."""
+
+    token: int
+    logprob: float
+    top: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one step added to one choice. The last of a choice carries its finish reason."""
+
+    index: int
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The one terminal event of a request.
+
+    Attributes
+    ----------
+    finish_reason
+        STOP or LENGTH (of the last choice to end), CANCELLED, or ERROR.
+    cancel_reason
+        Why, when CANCELLED.
+    error
+        What went wrong, when ERROR.
+    phase
+        Where the request was when it ended.
+    cancel_latency
+        Seconds from `cancel()` until the computation had stopped and the slot was free; None if not cancelled.
+    """
+
+    finish_reason: FinishReason
+    usage: Usage
+    phase: RequestStatus
+    cancel_reason: CancelReason | None = None
+    error: str | None = None
+    cancel_latency: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationParams:
+    """What to generate, for all choices of a request.
+
+    Attributes
+    ----------
+    n
+        Choices per prompt.
+    max_tokens
+        Most tokens to generate per choice; None goes on until the context is full.
+    stop
+        Stop strings.
+    timeout
+        Deadline in seconds from arrival, time in the queue included; None for the engine's default.
+    """
+
+    sampling: SamplingParams
+    n: int = 1
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    timeout: float | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One sequence of a request: its prompt, what it generated, where it computes.
+
+    Of the `n` choices of one prompt the first is the leader: it computes the prompt, the others share its cells.
+    """
+
+    request: Request
+    index: int
+    prompt: Sequence[int]
+    sampler: Sampler
+    max_tokens: int
+    detokenizer: Detokenizer
+    generated: list[int] = field(default_factory=list)
+    seq: int | None = None  # while it holds a slot
+    n_committed: int = 0  # tokens whose cells are true, or were when it gave its slot back
+    n_cached: int = 0  # tokens that its first admission found in the cache
+    admitted_before: bool = False
+    last_token_at: float | None = None  # monotonic seconds
+    finish_reason: FinishReason | None = None
+
+    @property
+    def n_known(self) -> int:
+        return len(self.prompt) + len(self.generated)
+
+    @property
+    def n_pending(self) -> int:
+        """Tokens that are known and not computed: the rest of the prompt, or the one sampled last."""
+        return self.n_known - self.n_committed
+
+    @property
+    def leads(self) -> bool:
+        return self.index % self.request.params.n == 0
+
+    @property
+    def siblings(self) -> list[Choice]:
+        """The other choices of a leader's prompt."""
+        return self.request.choices[self.index + 1 : self.index + self.request.params.n]
+
+
+class Request:
+    """A request from its acceptance to its one ending."""
+
+    def __init__(
+        self,
+        request_id: str,
+        params: GenerationParams,
+        cancellation: Cancellation,
+        sink: Sink,
+        session: str | None = None,
+    ) -> None:
+        self.id = request_id
+        self.params = params
+        self.session = session
+        self.cancellation = cancellation
+        self.created_at = time.time()
+        self.arrived_at = time.monotonic()
+        self.superseded_by: str | None = None
+        # Written by the owner only.
+        self.choices: list[Choice] = []
+        self.status = RequestStatus.WAITING
+        self.admitted_at: float | None = None
+        self.first_token_at: float | None = None
+        self.ended_at: float | None = None
+        self.sink: Sink = sink
+        # Resolved once, by the owner, when everything else about the ending is done.
+        self.ended: Future[Ending] = Future()
+
+    @property
+    def live(self) -> bool:
+        """Accepted, not ended and not cancelled."""
+        return self.status is not RequestStatus.FINISHED and not self.cancellation.requested
+
+    @property
+    def cancelling(self) -> bool:
+        return self.status is not RequestStatus.FINISHED and self.cancellation.requested
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        return sum(len(choice.prompt) for choice in self.choices[:: self.params.n])
+
+    def usage(self) -> Usage:
+        """Tokens processed so far; a prompt shared by n choices counts once."""
+        prompt = cached = 0
+        for first in range(0, len(self.choices), self.params.n):
+            siblings = self.choices[first : first + self.params.n]
+            prompt += max(min(choice.n_committed, len(choice.prompt)) for choice in siblings)
+            cached += siblings[0].n_cached
+        completion = sum(len(choice.generated) for choice in self.choices)
+        return Usage(prompt, completion, cached)
+
+    def summary(self, ending: Ending | None = None) -> RequestSummary:
+        """How the request stands now, or stood when it ended; may be called from any thread."""
+        usage = self.usage()
+        return RequestSummary(
+            id=self.id,
+            status=self.status,
+            session=self.session,
+            n=len(self.choices),
+            prompt_tokens=self.n_prompt_tokens,
+            prompt_tokens_done=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+            cancel_reason=self.cancellation.reason,
+            superseded_by=self.superseded_by,
+            created_at=self.created_at,
+            seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
+            slots=tuple(choice.seq for choice in self.choices if choice.seq is not None),
+            ending=ending,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSummary:
+    """A request as it is shown to the outside, while it lives and for a while after.
+
+    `created_at` is seconds since the epoch, `seconds` its age, or how long it lived.
+    """
+
+    id: str
+    status: RequestStatus
+    session: str | None
+    n: int
+    prompt_tokens: int
+    prompt_tokens_done: int
+    cached_tokens: int
+    completion_tokens: int
+    cancel_reason: CancelReason | None
+    superseded_by: str | None
+    created_at: float
+    seconds: float
+    slots: tuple[int, ...]
+    ending: Ending | None

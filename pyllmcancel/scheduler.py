@@ -1,0 +1,193 @@
+"""Which choices compute, and what goes into the next step. Used by the engine thread only.
+
+Choices are admitted into slots in the order of their requests' arrival. A step takes one token of every decoding choice
+and a chunk of the oldest prompt that is not yet computed. When cells run out the newest choice is preempted: it gives
+its slot back, keeps its tokens and its sampler, and goes on later with the same output.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+from pyllmcancel.prefix_cache import PrefixCache
+from pyllmcancel.step import StepItem
+from pyllmcancel.step_cost import StepCostModel, chunk_size
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import CancelFlag, Context
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.request import Choice, Request
+
+HEADROOM = 16  # cells a newcomer leaves free for each running choice, so that it is not preempted at once
+
+
+class Scheduler:
+    """Slots, cells and steps."""
+
+    def __init__(self, context: Context, config: EngineConfig) -> None:
+        self._context = context
+        self._config = config
+        self._cache = PrefixCache(context)
+        self._slots = min(config.parallel, context.n_seq_max)
+        # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
+        self._pending: deque[Choice] = deque()
+        # By seq_id, in the order of admission.
+        self._active: dict[int, Choice] = {}
+        # Sequences of a failed step, each to be computed alone until it has shown whether it is the one at fault.
+        self._suspects: deque[int] = deque()
+        self._prefill_turn = True
+        self.cost = StepCostModel()
+        self.n_preempted = 0
+
+    @property
+    def active(self) -> list[Choice]:
+        return list(self._active.values())
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._active or self._pending)
+
+    @property
+    def n_free_slots(self) -> int:
+        return self._slots - len(self._active)
+
+    @property
+    def n_idle_cells(self) -> int:
+        return self._cache.n_cells
+
+    def add(self, request: Request) -> None:
+        """Take over a request that has left the queue. Only the leaders of its choices start at once."""
+        self._pending.extend(choice for choice in request.choices if choice.leads)
+
+    def choice(self, seq: int) -> Choice:
+        return self._active[seq]
+
+    def prompt_computed(self, leader: Choice) -> None:
+        """A leader got its first token: its siblings can share its prompt's cells. They are next in line."""
+        self._pending.extendleft(reversed(leader.siblings))
+
+    def has_room_for(self, n_tokens: int) -> bool:
+        """Whether a prompt of `n_tokens` can start now, with nobody waiting before it."""
+        return not self._pending and self._fits(n_tokens)
+
+    def admit(self) -> list[Choice]:
+        """Open pending choices as long as there are slots and cells; returns those admitted."""
+        admitted = []
+        while self._pending and self._fits(self._pending[0].n_known):
+            choice = self._pending.popleft()
+            self._open(choice)
+            admitted.append(choice)
+        return admitted
+
+    def plan(self) -> list[StepItem]:
+        """The next step's items; empty when nothing is running. May preempt."""
+        items = self._items()
+        while items and not self._make_room(sum(item.n_tokens for item in items)):
+            self._preempt(self.active[-1])
+            items = self._items()
+        return items
+
+    def release(self, choice: Choice, *, keep: bool = True) -> None:
+        """Take an ended choice out, wherever it is. With `keep` its cells become an idle prefix."""
+        if choice.seq is None:
+            if choice in self._pending:
+                self._pending.remove(choice)
+            return
+        self._give_up_slot(choice, keep=keep)
+
+    def resync(self, items: list[StepItem]) -> None:
+        """After a step that did not count: take over what the context says is still true."""
+        for item in items:
+            self._active[item.seq].n_committed = self._context.n_committed(item.seq)
+
+    def suspect(self, seqs: Iterable[int]) -> None:
+        self._suspects = deque(seqs)
+
+    def preempt_newest(self) -> bool:
+        """Give back the newest slot after llama.cpp found no room; False if there is only one choice left."""
+        self._cache.evict(self._context.n_ctx)
+        if len(self._active) < 2:
+            return False
+        self._preempt(self.active[-1])
+        return True
+
+    def _fits(self, n_tokens: int) -> bool:
+        if not self.n_free_slots or not len(self._cache):
+            return False
+        if not self._active:
+            return True
+        taken = sum(choice.n_known + HEADROOM for choice in self._active.values())
+        return taken + n_tokens < self._context.n_ctx
+
+    def _open(self, choice: Choice) -> None:
+        tokens = [*choice.prompt, *choice.generated]
+        place = self._cache.find(tokens, self._active)
+        self._cache.take(place.seq)
+        if place.source is not None:
+            self._context.share_prefix(place.source, place.seq, place.n_shared)
+        flag = cast("CancelFlag", choice.request.cancellation.flag)
+        choice.n_committed = self._context.open(place.seq, tokens, choice.sampler, flag)
+        if not choice.admitted_before:
+            choice.n_cached = choice.n_committed
+        choice.admitted_before = True
+        choice.seq = place.seq
+        self._active[place.seq] = choice
+
+    def _items(self) -> list[StepItem]:
+        while self._suspects:
+            seq = self._suspects.popleft()
+            if seq in self._active:
+                return [StepItem(seq, min(self._active[seq].n_pending, self._chunk(0)))]
+        decodes = [StepItem(seq, 1) for seq, choice in self._active.items() if choice.n_pending == 1]
+        prefills = [(seq, choice) for seq, choice in self._active.items() if choice.n_pending > 1]
+        if not prefills:
+            return decodes
+        if self._context.memory_kind != "attention":
+            return self._alternate(decodes, prefills)
+        budget = self._chunk(len(decodes))
+        for seq, choice in prefills:
+            if budget <= 0:
+                break
+            n_tokens = min(budget, choice.n_pending)
+            decodes.append(StepItem(seq, n_tokens))
+            budget -= n_tokens
+        return decodes
+
+    def _alternate(self, decodes: list[StepItem], prefills: list[tuple[int, Choice]]) -> list[StepItem]:
+        """Recurrent and hybrid memories: an abort harms everyone in the batch, so a prompt computes alone."""
+        self._prefill_turn = not self._prefill_turn
+        if decodes and not self._prefill_turn:
+            return decodes
+        seq, choice = prefills[0]
+        return [StepItem(seq, min(self._chunk(len(decodes)), choice.n_pending))]
+
+    def _chunk(self, n_decodes: int) -> int:
+        return chunk_size(
+            self.cost,
+            n_decodes=n_decodes,
+            n_batch=self._context.n_batch,
+            itl_target=self._config.itl_target,
+            max_step=self._config.max_step_seconds,
+        )
+
+    def _make_room(self, n_tokens: int) -> bool:
+        """Have `n_tokens` free cells, from idle prefixes if need be; False if running choices hold too many."""
+        missing = self._context.n_cells_used + n_tokens - self._context.n_ctx
+        if missing > 0:
+            self._cache.evict(missing)
+            missing = self._context.n_cells_used + n_tokens - self._context.n_ctx
+        return missing <= 0 or len(self._active) < 2
+
+    def _preempt(self, choice: Choice) -> None:
+        self._give_up_slot(choice, keep=False)
+        self._pending.appendleft(choice)
+        self.n_preempted += 1
+
+    def _give_up_slot(self, choice: Choice, *, keep: bool) -> None:
+        assert choice.seq is not None
+        seq, choice.seq = choice.seq, None
+        del self._active[seq]
+        self._context.close(seq, keep=keep)
+        self._cache.give_back(seq)

@@ -1,0 +1,70 @@
+"""What goes into a step and what comes out: the values that cross the boundary to the compiled module.
+
+A step is one iteration of the scheduler, one ``llama_decode``, one ubatch.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class StepStatus(IntEnum):
+    """What ``llama_decode`` said; the numbers are those of ``StepStatus`` in ``native/context.hpp``."""
+
+    OK = 0
+    ABORTED = 1
+    NO_ROOM = 2
+    INVALID = 3
+    FAILED_ALLOC = 4
+    FAILED_COMPUTE = 5
+
+
+class LogitFault(IntEnum):
+    """Why a row of logits could not be sampled; the numbers are those of ``native/sampler.hpp``."""
+
+    NONE = 0
+    NOT_FINITE = 1
+    ALL_EQUAL = 2
+    GRAMMAR = 3
+
+
+class StepItem(NamedTuple):
+    """One sequence's part in a step: how many of its next uncommitted tokens to compute."""
+
+    seq: int
+    n_tokens: int
+
+
+class StepRow(NamedTuple):
+    """What one sequence got out of a step that returned OK.
+
+    `token` is the sampled token, or -1 when the sequence's known tokens were not all computed, the logits were at
+    fault, or the request had been cancelled by then. `logprob` (natural logarithm) and `top_logprobs` (records of
+    token and logprob, likeliest first) are there if the request asked for logprobs.
+    """
+
+    seq: int
+    n_tokens: int
+    token: int = -1
+    fault: LogitFault = LogitFault.NONE
+    logprob: float | None = None
+    top_logprobs: NDArray[object] | None = None
+
+
+class StepResult(NamedTuple):
+    """The outcome of a step; `rows` is empty unless `status` is OK.
+
+    `spared` says that a member was cancelled and the step finished for the others all the same; `polls` counts the
+    graph nodes computed; times are in microseconds.
+    """
+
+    status: StepStatus
+    rows: list[StepRow]
+    spared: bool
+    polls: int
+    decode_us: int
+    sample_us: int

@@ -1,0 +1,232 @@
+"""From the engine thread to whoever reads an answer: asyncio tasks, or plain threads.
+
+A sink takes a request's events from the engine; a stream is what the reader holds. The engine knows sinks only, so a
+stream that its reader forgets is collected, and cancels. Events of one step are handed to an event loop in one call,
+however many streams it reads: waking a loop costs more than decoding a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import warnings
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Protocol
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.request import Delta, Ending, FinishReason
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pyllmcancel.request import Request
+
+Event = Delta | Ending
+
+
+class Controls(Protocol):
+    """What a stream may ask of the engine."""
+
+    def cancel(self, request: Request, reason: CancelReason) -> bool: ...
+
+    def abandoned(self, request: Request) -> None:
+        """As `cancel`, a moment later, and from a destructor."""
+
+
+class Sink(Protocol):
+    """Where a request's events go. `loop` is None for readers that are plain threads."""
+
+    loop: asyncio.AbstractEventLoop | None
+
+    def put(self, event: Event) -> None:
+        """Take one event: in `loop`'s thread if there is one, else in any."""
+
+
+class ThreadSink:
+    """Events for a reader that blocks in a thread."""
+
+    loop = None
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        self.events.put(event)
+
+
+class LoopSink:
+    """Events for one reader in an event loop; touched in that loop's thread only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._events: deque[Event] = deque()
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, event: Event) -> None:
+        self._events.append(event)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def get(self) -> Event:
+        while not self._events:
+            self._reader = self.loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        return self._events.popleft()
+
+
+class Outbox:
+    """The events of one step, posted together: one wake-up per event loop. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[Sink, Event]]] = defaultdict(list)
+
+    def add(self, sink: Sink, event: Event) -> None:
+        if sink.loop is None:
+            sink.put(event)
+        else:
+            self._by_loop[sink.loop].append((sink, event))
+
+    def flush(self) -> None:
+        for loop, mail in self._by_loop.items():
+            try:
+                loop.call_soon_threadsafe(deliver, mail)
+            except RuntimeError:
+                # The loop was closed, and its readers with it: their streams have cancelled, or will be collected.
+                continue
+        self._by_loop.clear()
+
+
+def deliver(mail: list[tuple[Sink, Event]]) -> None:
+    """Runs in the event loop's thread."""
+    for sink, event in mail:
+        sink.put(event)
+
+
+class Stream:
+    """What the reader of one request holds. Leaving it early, in whichever way, cancels the request.
+
+    Attributes
+    ----------
+    request : Request
+        To look at, not to touch.
+    ending : Ending or None
+        The terminal event, once it was read.
+    """
+
+    def __init__(self, request: Request, controls: Controls) -> None:
+        self.request = request
+        self.ending: Ending | None = None
+        self._controls = controls
+
+    def cancel(self, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
+        """Cancel the request, from any thread; returns whether this call decided its fate. Never raises."""
+        return self._controls.cancel(self.request, reason)
+
+    def _check(self, event: Event) -> Delta | None:
+        """A delta, or None at the proper end; raises for the other endings."""
+        if isinstance(event, Delta):
+            return event
+        self.ending = event
+        match event.finish_reason:
+            case FinishReason.CANCELLED:
+                assert event.cancel_reason is not None
+                raise RequestCancelled(event.cancel_reason, event.usage)
+            case FinishReason.ERROR:
+                raise RequestFailed(event.error or "unknown error", event.usage)
+            case FinishReason.STOP | FinishReason.LENGTH:
+                return None
+
+    def __del__(self) -> None:
+        if not self.request.ended.done() and not self.request.cancellation.requested:
+            self._controls.abandoned(self.request)
+            warnings.warn(f"request {self.request.id} was dropped before its end", ResourceWarning, stacklevel=2)
+
+
+class ThreadStream(Stream):
+    """Iterate, in any thread; leaving the ``with`` block or an exception (Ctrl-C too) cancels and waits.
+
+    Examples
+    --------
+    >>> with engine.generate("def ", max_tokens=8) as stream:  # doctest: +SKIP
+    ...     for delta in stream:
+    ...         print(delta.text, end="")
+    """
+
+    def __init__(self, request: Request, controls: Controls, sink: ThreadSink) -> None:
+        super().__init__(request, controls)
+        self._sink = sink
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delta:
+        if self.ending is not None:
+            raise StopIteration
+        try:
+            event = self._sink.events.get()
+        except BaseException:
+            self.cancel()
+            raise
+        delta = self._check(event)
+        if delta is None:
+            raise StopIteration
+        return delta
+
+    def close(self) -> None:
+        """Cancel if it still runs, and wait until nothing is computed for it any more."""
+        self.cancel()
+        self.request.ended.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncStream(Stream):
+    """Iterate in the event loop that submitted; cancelling the reading task cancels the request."""
+
+    def __init__(self, request: Request, controls: Controls, sink: LoopSink) -> None:
+        super().__init__(request, controls)
+        self._sink = sink
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        delta = await self.next_delta()
+        if delta is None:
+            raise StopAsyncIteration
+        return delta
+
+    async def next_delta(self) -> Delta | None:
+        """The next delta; None after the last one of an answer that is complete."""
+        if self.ending is not None:
+            return None
+        try:
+            event = await self._sink.get()
+        except BaseException:
+            self.cancel()
+            raise
+        return self._check(event)
+
+    async def aclose(self) -> None:
+        """Cancel if it still runs, and wait until nothing is computed for it any more."""
+        self.cancel()
+        await asyncio.shield(asyncio.wrap_future(self.request.ended))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,1 @@
+"""Trains and exports the small model that ships in `pyllmcancel/models/`."""
