@@ -72,6 +72,7 @@ class Shape:
     added: Mapping[int, str] = field(default_factory=dict)
 
 
+# Of Qwen3, Llama 3.2 (here without its RoPE factors), SmolLM2 (here with StarCoder's vocabulary) and stories15M,
 # in the order of the fields: arch, layers, embedding, heads, KV heads, head size, feed-forward, vocabulary, context, …
 SHAPES = {
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
