@@ -58,12 +58,19 @@ class Endings:
         )
         self._registry.forget(request, ending)
         self._log(request, ending)
-        self._observer.request_ended(request, ending)
+        self._tell_observer(request, ending)
         if last is not None:
             outbox.add(request.sink, last)
         outbox.add(request.sink, ending)
         # Last: whoever waits for this finds every table, log and counter up to date.
         request.ended.set_result(ending)
+
+    def _tell_observer(self, request: Request, ending: Ending) -> None:
+        try:
+            self._observer.request_ended(request, ending)
+        except Exception:
+            # A counter that fails must not leave a client without its ending.
+            logger.exception("the observer failed at the end of request %s", request.id)
 
     def _log(self, request: Request, ending: Ending) -> None:
         counts = self._registry.counts()

@@ -19,7 +19,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_loop import EngineLoop
-from pyllmcancel.errors import ContextLengthError, InvalidRequestError
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
 from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pyllmcancel._native import Context, Model
+    from pyllmcancel._native import Context, Model, Sampler
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import RequestSummary
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -175,13 +174,14 @@ class Engine:
         cancellation = Cancellation(self._native.CancelFlag())
         request = Request(request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session)
         request.choices = self._choices(request, prompts)
-        previous, withdrawn = self.registry.accept(request)
+        accepted = self.registry.accept(request)
         self._log_added(request)
         self._observer.request_added(request)
-        if previous is not None:
-            logger.info("request %s superseded by %s", previous.id, request.id)
-        if previous is not None and withdrawn:
-            self._conclude_waiting(previous)
+        for previous in accepted.cancelled:
+            if previous is not request:
+                logger.info("request %s superseded by %s", previous.id, request.id)
+        for cancelled in accepted.withdrawn:
+            self._conclude_waiting(cancelled)
         timeout = params.timeout if params.timeout is not None else self.config.request_timeout
         if timeout is not None:
             self._reaper.at_deadline(request, request.arrived_at + timeout)
@@ -212,7 +212,7 @@ class Engine:
             raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
         if params.max_tokens is not None and params.max_tokens < 1:
             raise InvalidRequestError("max_tokens must be at least 1", "max_tokens")
-        choices = []
+        choices: list[Choice] = []
         for prompt in prompts:
             room = self._room_after(prompt)
             for number in range(params.n):
@@ -231,13 +231,16 @@ class Engine:
             raise ContextLengthError(message, "prompt")
         return room
 
-    def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Any:
+    def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Sampler:
         """Choices of one prompt differ by their seeds, each derived from the request's."""
         try:
-            sampler = self._native.Sampler(self.model, sampling.with_seed(sampling.seed + number))
+            sampler: Sampler = self._native.Sampler(self.model, sampling.with_seed(sampling.seed + number))
+        except UsageError as error:
+            raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
+        try:
             sampler.accept_prompt(prompt)
-        except (ValueError, OverflowError) as error:
-            raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "prompt") from error
+        except (UsageError, OverflowError) as error:
+            raise InvalidRequestError(str(error), "prompt") from error
         return sampler
 
     def _log_added(self, request: Request) -> None:
@@ -274,9 +277,6 @@ class Engine:
         if request is not None:
             self.cancel(request, reason)
         return request
-
-    def find(self, request_id: str) -> Request | RequestSummary | None:
-        return self.registry.find(request_id)
 
     def _conclude_waiting(self, request: Request) -> None:
         """End a request that never left the queue; the caller has withdrawn it, so the caller owns it."""

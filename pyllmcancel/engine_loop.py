@@ -62,12 +62,17 @@ class EngineLoop:
     def run(self) -> None:
         """Work until the registry is closed and everything has ended."""
         while self._running or self._registry.wait_for_work():
-            self._admit()
-            self._drop_cancelled()
-            items = self._scheduler.plan()
-            if items:
-                self._step(items)
-            self._outbox.flush()
+            self.turn()
+
+    def turn(self) -> None:
+        """One iteration; at most one step."""
+        # Before admitting: a request that supersedes another finds its slot, and its cells, given back.
+        self._drop_cancelled()
+        self._admit()
+        items = self._scheduler.plan()
+        if items:
+            self._step(items)
+        self._outbox.flush()
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps. May be called from any thread."""
@@ -79,22 +84,25 @@ class EngineLoop:
         for request in self._running:
             self._endings.conclude(request, FinishReason.ERROR, self._outbox, error=error)
         self._running.clear()
-        while (request := self._registry.take_oldest(lambda _: True)) is not None:
-            self._endings.conclude(request, FinishReason.ERROR, self._outbox, error=error)
+        while (waiting := self._registry.take_oldest(lambda _: True)) is not None:
+            self._endings.conclude(waiting, FinishReason.ERROR, self._outbox, error=error)
         self._outbox.flush()
 
     def _admit(self) -> None:
         while (request := self._registry.take_oldest(self._admissible)) is not None:
-            self._running.append(request)
-            if not request.cancellation.requested:
+            if request.cancellation.requested:
+                # Cancelled between its leaving the queue and here: never launched.
+                self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
+            else:
+                self._running.append(request)
                 self._scheduler.add(request)
-                self._scheduler_admit()
-        self._scheduler_admit()
+                self._open_pending()
+        self._open_pending()
 
     def _admissible(self, request: Request) -> bool:
         return request.cancellation.requested or self._scheduler.has_room_for(len(request.choices[0].prompt))
 
-    def _scheduler_admit(self) -> None:
+    def _open_pending(self) -> None:
         for choice in self._scheduler.admit():
             request = choice.request
             if request.admitted_at is None:
@@ -205,14 +213,16 @@ class EngineLoop:
     def _record(self, items: list[StepItem], result: StepResult, began: float, seconds: float) -> None:
         self._n_steps += 1
         sequences = []
-        n_wasted = 0
+        n_wasted = n_survivors = 0
         for item in items:
             choice = self._scheduler.choice(item.seq)
             phase = "decode" if choice.generated and item.n_tokens == 1 else "prefill"
             sequences.append((choice.request.id, choice.index, phase, item.n_tokens))
-            if result.status is StepStatus.ABORTED or choice.request.cancellation.requested:
+            cancelled = choice.request.cancellation.requested
+            n_survivors += not cancelled
+            if cancelled or result.status is StepStatus.ABORTED:
                 n_wasted += item.n_tokens
         status = result.status.name.lower()
-        record = StepRecord(self._n_steps, began, seconds, tuple(sequences), status, result.spared)
+        record = StepRecord(self._n_steps, began, seconds, tuple(sequences), status, result.spared, n_survivors)
         self._trace.append(record)
         self._observer.step_done(record, n_wasted)

@@ -28,6 +28,8 @@ class StepRecord:
         ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``.
     spared
         A member was cancelled, and the step finished for the others.
+    survivors
+        Sequences whose request was not cancelled.
     """
 
     number: int
@@ -36,6 +38,7 @@ class StepRecord:
     sequences: tuple[tuple[str, int, str, int], ...]
     status: str
     spared: bool = False
+    survivors: int = 0
 
     @property
     def n_tokens(self) -> int:

@@ -32,6 +32,17 @@ class Counts(NamedTuple):
     sessions: int
 
 
+class Accepted(NamedTuple):
+    """What an arrival brought about.
+
+    `cancelled` are the requests that it cancelled: its session's former newest, or itself, if its id was held.
+    `withdrawn` are those of them that were waiting, which makes them the caller's to end.
+    """
+
+    cancelled: tuple[Request, ...]
+    withdrawn: tuple[Request, ...]
+
+
 class Registry:
     """Accepts, hands over and forgets requests."""
 
@@ -46,28 +57,22 @@ class Registry:
         self._holds: dict[str, float] = {}  # ids to cancel on arrival, and until when
         self._closed = False
 
-    def accept(self, request: Request) -> tuple[Request | None, bool]:
-        """Take a request in, as its session's newest, or raise and change nothing.
-
-        Returns
-        -------
-        previous : Request or None
-            The session's former newest, already cancelled. It is still the engine thread's to end, unless …
-        withdrawn : bool
-            … it was waiting: then it is the caller's.
-        """
+    def accept(self, request: Request) -> Accepted:
+        """Take a request in, as its session's newest, or raise and change nothing."""
         with self._lock:
             self._check(request)
             previous = self._sessions.install(request)
             self._requests[request.id] = request
             self._waiting.append(request)
+            cancelled = []
+            if previous is not None and previous.cancellation.request(CancelReason.SUPERSEDED):
+                previous.superseded_by = request.id
+                cancelled.append(previous)
             if self._holds.pop(request.id, 0.0) > time.monotonic():
                 request.cancellation.request(CancelReason.EXPLICIT)
+                cancelled.append(request)
             self._changed.notify_all()
-            if previous is None or not previous.cancellation.request(CancelReason.SUPERSEDED):
-                return None, False
-            previous.superseded_by = request.id
-            return previous, self._waiting.withdraw(previous)
+            return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._waiting.withdraw(old)))
 
     def _check(self, request: Request) -> None:
         if self._closed:
@@ -108,15 +113,6 @@ class Registry:
             self._history.append(request.summary(ending))
             self._changed.notify_all()
 
-    def hold(self, request_id: str, seconds: float) -> None:
-        """Cancel a request of this id on its arrival, if that is within `seconds`."""
-        now = time.monotonic()
-        with self._lock:
-            self._holds = {held: until for held, until in self._holds.items() if until > now}
-            if len(self._holds) >= MAX_HOLDS:
-                raise QueueFullError("too many ids are held for cancellation")
-            self._holds[request_id] = now + seconds
-
     def close(self) -> None:
         """Accept no more."""
         with self._lock:
@@ -132,13 +128,26 @@ class Registry:
         with self._lock:
             return self._changed.wait_for(lambda: not self._requests, timeout)
 
-    def find(self, request_id: str) -> Request | RequestSummary | None:
-        """A live request, or what is remembered of an ended one."""
+    def find(self, request_id: str, hold: float = 0.0) -> Request | RequestSummary | None:
+        """A live request, or what is remembered of an ended one.
+
+        If there is neither, and `hold` is positive, a request of this id that arrives within `hold` seconds will be
+        cancelled on its arrival.
+        """
         with self._lock:
-            request = self._requests.get(request_id)
-            if request is not None:
-                return request
-            return next((old for old in reversed(self._history) if old.id == request_id), None)
+            found = self._requests.get(request_id) or next(
+                (old for old in reversed(self._history) if old.id == request_id), None
+            )
+            if found is None and hold > 0.0:
+                self._hold(request_id, hold)
+            return found
+
+    def _hold(self, request_id: str, seconds: float) -> None:
+        now = time.monotonic()
+        self._holds = {held: until for held, until in self._holds.items() if until > now}
+        if len(self._holds) >= MAX_HOLDS:
+            raise QueueFullError("too many ids are held for cancellation")
+        self._holds[request_id] = now + seconds
 
     def newest(self, session: str) -> Request | None:
         with self._lock:

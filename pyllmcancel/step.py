@@ -6,7 +6,7 @@ A step is one iteration of the scheduler, one ``llama_decode``, one ubatch.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class StepRow(NamedTuple):
     token: int = -1
     fault: LogitFault = LogitFault.NONE
     logprob: float | None = None
-    top_logprobs: NDArray[object] | None = None
+    top_logprobs: NDArray[Any] | None = None
 
 
 class StepResult(NamedTuple):

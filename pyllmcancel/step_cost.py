@@ -1,6 +1,6 @@
 """What a step costs, learnt from the steps themselves, and how large a prefill chunk should be.
 
-A step of n tokens takes about ``fixed + per_token * n`` seconds: the weights are read once, the arithmetic grows with n.
+A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are read once, arithmetic grows with n.
 """
 
 from __future__ import annotations

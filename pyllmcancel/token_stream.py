@@ -11,7 +11,8 @@ import asyncio
 import queue
 import warnings
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
@@ -38,7 +39,8 @@ class Controls(Protocol):
 class Sink(Protocol):
     """Where a request's events go. `loop` is None for readers that are plain threads."""
 
-    loop: asyncio.AbstractEventLoop | None
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None: ...
 
     def put(self, event: Event) -> None:
         """Take one event: in `loop`'s thread if there is one, else in any."""
@@ -77,6 +79,10 @@ class LoopSink:
             finally:
                 self._reader = None
         return self._events.popleft()
+
+    def next_is_delta(self) -> bool:
+        """Whether the next event is there already, and is no ending."""
+        return bool(self._events) and isinstance(self._events[0], Delta)
 
 
 class Outbox:
@@ -217,6 +223,14 @@ class AsyncStream(Stream):
             self.cancel()
             raise
         return self._check(event)
+
+    async def batches(self) -> AsyncIterator[list[Delta]]:
+        """Deltas as they come, those together that came together: what one write to a socket should carry."""
+        while (delta := await self.next_delta()) is not None:
+            batch = [delta]
+            while self._sink.next_is_delta():
+                batch.append(cast("Delta", await self.next_delta()))
+            yield batch
 
     async def aclose(self) -> None:
         """Cancel if it still runs, and wait until nothing is computed for it any more."""

@@ -1,0 +1,5 @@
+import sys
+
+from pyllmcancel.cli import main
+
+sys.exit(main())

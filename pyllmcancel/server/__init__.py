@@ -1,0 +1,1 @@
+"""HTTP: OpenAI's endpoints, and what they need to cancel. Imports the core; the core never imports this."""

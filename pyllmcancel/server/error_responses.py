@@ -1,0 +1,97 @@
+"""Errors in OpenAI's shape: which status, which body, which headers.
+
+A cancelled request is not a failure, but its answer must never look complete, and the OpenAI clients must not retry it
+by themselves: a superseded request that is retried would supersede its successor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi.responses import JSONResponse
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import (
+    EngineClosedError,
+    InvalidRequestError,
+    QueueFullError,
+    RequestCancelled,
+    RequestFailed,
+)
+
+if TYPE_CHECKING:
+    from pyllmcancel.request import Usage
+
+RETRY_AFTER_SECONDS = 1
+CLIENT_CLOSED_REQUEST = 499
+
+_CANCEL_STATUS = {
+    CancelReason.DISCONNECT: CLIENT_CLOSED_REQUEST,
+    CancelReason.SUPERSEDED: CLIENT_CLOSED_REQUEST,
+    CancelReason.EXPLICIT: CLIENT_CLOSED_REQUEST,
+    CancelReason.DEADLINE: 504,
+    CancelReason.SHUTDOWN: 503,
+}
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """An error as the client sees it."""
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    usage: Usage | None = None
+
+    @property
+    def retryable(self) -> bool:
+        return self.status in (429, 503)
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """The JSON body, with the partial usage beside the error when the request had begun."""
+        error = {
+            "message": self.message,
+            "type": self.type,
+            "param": self.param,
+            "code": self.code,
+            "request_id": request_id,
+        }
+        return {"error": error} if self.usage is None else {"error": error, "usage": usage_json(self.usage)}
+
+    def headers(self) -> dict[str, str]:
+        return {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
+
+    def response(self, request_id: str) -> JSONResponse:
+        return JSONResponse(self.body(request_id), self.status, self.headers())
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def api_error(error: Exception) -> ApiError:
+    """The client's view of an exception of ours."""
+    match error:
+        case ApiError():
+            return error
+        case RequestCancelled(reason=reason, usage=usage):
+            status = _CANCEL_STATUS[reason]
+            return ApiError(status, f"the request was cancelled ({reason})", "request_cancelled", None, reason, usage)
+        case RequestFailed(usage=usage):
+            return ApiError(500, str(error), "server_error", None, "request_failed", usage)
+        case InvalidRequestError(param=param):
+            return ApiError(400, str(error), param=param, code="invalid_request")
+        case QueueFullError():
+            return ApiError(429, str(error), "rate_limit_error", code="queue_full")
+        case EngineClosedError():
+            return ApiError(503, str(error), "server_error", code="shutdown")
+        case _:
+            return ApiError(500, "internal server error", "server_error", code="internal_error")

@@ -1,0 +1,104 @@
+"""Prometheus metrics, written by the thread that ends the computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.observer import StepRecord
+    from pyllmcancel.request import Ending, Request
+
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+TIME_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class EngineMetrics:
+    """An observer that counts. One registry per server, so that two in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
+        self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
+        self._queue = self._histogram("queue_seconds", "Time from arrival to admission.", TIME_BUCKETS)
+        self._ttft = self._histogram("ttft_seconds", "Time from arrival to the first token.", TIME_BUCKETS)
+        self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
+        self._latency = self._histogram(
+            "cancel_latency_seconds", "Time from cancel to stopped computation and free slot.", LATENCY_BUCKETS, "phase"
+        )
+        self._step = self._histogram("step_seconds", "Duration of a step.", TIME_BUCKETS)
+        self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that counted.")
+        self._delivered = self._counter("tokens_delivered_total", "Tokens generated for requests that were not cut.")
+        self._wasted = self._counter(
+            "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
+        )
+        self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
+        self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
+        self._redone = self._counter("steps_redone_total", "Aborted steps that are computed again for survivors.")
+        self._spared = self._counter("steps_spared_total", "Steps let finish for the survivors of a cancel.")
+
+    def watch(self, engine: Engine) -> None:
+        """Add the gauges of `engine`, read when they are asked for."""
+        self.registry.register(EngineGauges(engine))
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"pyllmcancel_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"pyllmcancel_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def request_added(self, request: Request) -> None:
+        """Nothing to count before the end: the gauges show what lives."""
+
+    def request_ended(self, request: Request, ending: Ending) -> None:
+        self._requests.labels(ending.finish_reason).inc()
+        self._reused.inc(ending.usage.cached_tokens)
+        if request.admitted_at is not None:
+            self._queue.observe(request.admitted_at - request.arrived_at)
+        if ending.cancel_reason is not None and ending.cancel_latency is not None:
+            self._cancelled.labels(ending.cancel_reason).inc()
+            self._latency.labels(ending.phase).observe(ending.cancel_latency)
+        elif ending.error is None:
+            self._delivered.inc(ending.usage.completion_tokens)
+
+    def step_done(self, record: StepRecord, n_wasted: int) -> None:
+        self._step.observe(record.seconds)
+        self._wasted.inc(n_wasted)
+        if record.status == "ok":
+            self._computed.inc(record.n_tokens)
+        elif record.status == "aborted":
+            self._aborted.inc()
+            self._redone.inc(min(record.survivors, 1))
+        if record.spared:
+            self._spared.inc()
+
+    def first_token(self, request: Request, seconds: float) -> None:
+        self._ttft.observe(seconds)
+
+    def next_token(self, request: Request, seconds: float) -> None:
+        self._itl.observe(seconds)
+
+
+class EngineGauges(Collector):
+    """What lives now."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterable[Metric]:
+        counts = self._engine.counts()
+        for name, value, text in (
+            ("requests_waiting", counts.waiting, "Live requests in the queue."),
+            ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
+            ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
+            ("sessions_live", counts.sessions, "Sessions with a request."),
+        ):
+            yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)

@@ -1,0 +1,64 @@
+"""Running the application under uvicorn, and ending it in the right order.
+
+At SIGTERM or SIGINT the engine starts to drain at once, while uvicorn still waits for its connections: they end because
+the engine ends their requests, each with its proper answer. uvicorn alone would wait for the connections first, and the
+last stream would decide how long the process lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from pyllmcancel.server.app import create_app
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from pyllmcancel.server.state import ServerConfig, ServerState
+
+# After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
+# that does not read.
+GRACE_SECONDS = 0.5
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with the engine's drain beside its own."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, drain: float) -> None:
+        super().__init__(config)
+        self._state: ServerState = app.state.server
+        self._state.on_load_failure = self._give_up
+        self._drain = drain
+        self.exit_status = 0
+
+    def _give_up(self) -> None:
+        self.exit_status = 1
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
+        await super().shutdown(sockets)
+        await closing
+
+
+def serve(config: ServerConfig, host: str, port: int) -> int:
+    """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded."""
+    app = create_app(config)
+    settings = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=config.drain + GRACE_SECONDS,  # type: ignore[arg-type]
+        # A client library that keeps connections longer than the server does loses requests on them.
+        timeout_keep_alive=75,
+    )
+    server = Server(settings, app, config.drain)
+    server.run()
+    return server.exit_status

@@ -1,0 +1,25 @@
+"""``/health`` and ``/metrics``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
+from pyllmcancel.server.routes_openai import state_of
+
+router = APIRouter(tags=["Health"])
+
+
+@router.get("/health", summary="200 when requests can be served, 503 while loading or when something is wrong")
+@router.get("/v1/health", include_in_schema=False)
+async def health(request: Request) -> JSONResponse:
+    healthy, body = state_of(request).health()
+    headers = {} if healthy else {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return JSONResponse(body, 200 if healthy else 503, headers)
+
+
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    return Response(state_of(request).metrics.exposition(), media_type=CONTENT_TYPE_LATEST)

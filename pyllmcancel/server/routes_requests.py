@@ -1,0 +1,157 @@
+"""Looking at requests from outside, and cancelling them by id or by session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse
+
+from pyllmcancel.request import FinishReason, Request, RequestStatus, RequestSummary
+from pyllmcancel.server.error_responses import ApiError, usage_json
+from pyllmcancel.server.routes_openai import state_of
+
+if TYPE_CHECKING:
+    from pyllmcancel.request import Ending
+
+router = APIRouter(prefix="/v1", tags=["Requests"])
+
+MAX_HOLD_SECONDS = 60.0
+ANSWER_PREFIXES = ("chatcmpl-", "cmpl-")
+Status = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
+Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
+Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that may still come.")]
+
+
+@router.get("/requests", summary="Live requests, then the last that have ended")
+async def list_requests(http: HttpRequest, status: Status | None = None) -> dict[str, Any]:
+    registry = state_of(http).engine.registry
+    summaries = [request.summary() for request in registry.requests()] + registry.history()
+    shown = [summary_json(summary) for summary in summaries]
+    return {"object": "list", "data": [entry for entry in shown if status is None or entry["status"] == status]}
+
+
+@router.get("/requests/{request_id}", summary="One request")
+async def get_request(http: HttpRequest, request_id: str) -> dict[str, Any]:
+    found = state_of(http).engine.registry.find(bare_id(request_id))
+    if found is None:
+        raise unknown_id()
+    return summary_json(found.summary() if isinstance(found, Request) else found)
+
+
+@router.post("/requests/{request_id}/cancel", summary="Cancel a request, and learn how it ended")
+async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
+    engine = state_of(http).engine
+    found = engine.registry.find(bare_id(request_id), hold)
+    if isinstance(found, Request):
+        return await cancel_and_report(http, found, wait=wait)
+    if found is not None:
+        return already_finished(found)
+    if hold > 0:
+        return JSONResponse({"id": bare_id(request_id), "outcome": "held", "hold_seconds": hold}, 202)
+    raise unknown_id()
+
+
+@router.post("/sessions/{session_id}/cancel", summary="Cancel a session's live request")
+async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True) -> Any:
+    newest = state_of(http).engine.registry.newest(session_id)
+    if newest is None:
+        raise ApiError(404, "this session has no live request", code="unknown_session", param="session_id")
+    return await cancel_and_report(http, newest, wait=wait) | {"session": session_id}
+
+
+@router.get("/steps", summary="The last steps, newest first")
+async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024)] = 100) -> dict[str, Any]:
+    trace = state_of(http).engine.trace
+    newest = trace.snapshot()[: -last - 1 : -1]
+    return {"object": "list", "n_steps": trace.n_steps, "data": [record.as_dict() for record in newest]}
+
+
+async def cancel_and_report(http: HttpRequest, request: Request, *, wait: bool) -> dict[str, Any]:
+    decided = state_of(http).engine.cancel(request)
+    if wait or not (decided or request.cancellation.requested):
+        # Shielded: a client that leaves here must not undo anything.
+        ending = await asyncio.shield(asyncio.wrap_future(request.ended))
+        return report(request.id, ending)
+    return {
+        "id": request.id,
+        "outcome": "cancelled",
+        "reason": request.cancellation.reason,
+        "phase": request.status,
+        "cancel_latency_ms": None,
+        "usage": usage_json(request.usage()),
+    }
+
+
+def report(request_id: str, ending: Ending) -> dict[str, Any]:
+    cancelled = ending.finish_reason is FinishReason.CANCELLED
+    return {
+        "id": request_id,
+        "outcome": "cancelled" if cancelled else "already_finished",
+        "reason": ending.cancel_reason if cancelled else ending.finish_reason,
+        "phase": ending.phase,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency),
+        "usage": usage_json(ending.usage),
+    }
+
+
+def already_finished(summary: RequestSummary) -> dict[str, Any]:
+    assert summary.ending is not None
+    return report(summary.id, summary.ending) | {"outcome": "already_finished"}
+
+
+def summary_json(summary: RequestSummary) -> dict[str, Any]:
+    ending = summary.ending
+    return {
+        "id": summary.id,
+        "object": "request",
+        "status": outside_status(summary),
+        "phase": ending.phase if ending is not None else summary.status,
+        "session": summary.session,
+        "n": summary.n,
+        "slots": summary.slots,
+        "prompt_tokens": summary.prompt_tokens,
+        "prompt_tokens_done": summary.prompt_tokens_done,
+        "cached_tokens": summary.cached_tokens,
+        "completion_tokens": summary.completion_tokens,
+        "finish_reason": ending.finish_reason if ending is not None else None,
+        "cancel_reason": summary.cancel_reason,
+        "superseded_by": summary.superseded_by,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency) if ending is not None else None,
+        "error": ending.error if ending is not None else None,
+        "created": summary.created_at,
+        "seconds": round(summary.seconds, 4),
+    }
+
+
+def outside_status(summary: RequestSummary) -> Status:
+    """The status as it is shown: "cancelling" is derived, an ending says which."""
+    match summary.ending:
+        case None if summary.cancel_reason is not None:
+            return "cancelling"
+        case None:
+            return "waiting" if summary.status is RequestStatus.WAITING else "running"
+        case ending if ending.finish_reason is FinishReason.CANCELLED:
+            return "cancelled"
+        case ending if ending.finish_reason is FinishReason.ERROR:
+            return "error"
+        case _:
+            return "finished"
+
+
+def bare_id(request_id: str) -> str:
+    """Accept an answer's ``id`` field for the request's own id."""
+    for prefix in ANSWER_PREFIXES:
+        request_id = request_id.removeprefix(prefix)
+    return request_id
+
+
+def unknown_id() -> ApiError:
+    # The id is not repeated, nor any other named: ids are what a cancel needs.
+    return ApiError(404, "no request of this id is known", code="unknown_request", param="request_id")
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 3)
