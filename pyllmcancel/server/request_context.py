@@ -70,10 +70,12 @@ class RequestContext:
         finally:
             if scope["state"].get("client_gone"):
                 status = CLIENT_CLOSED_REQUEST
-            seconds = time.monotonic() - began
-            access_log.info(
-                '%s "%s %s" %d %.0f ms', request_id, scope["method"], scope["path"], status or 500, seconds * 1e3
-            )
+            self._log(scope, request_id, status or 500, time.monotonic() - began)
+
+    def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        # Looking on is not worth a line: health checks, scrapers and the live page would drown the story.
+        level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
+        access_log.log(level, '%s "%s %s" %d %.0f ms', request_id, scope["method"], scope["path"], status, seconds * 1e3)
 
     def _refusal(self, path: str, headers: Headers, sane_id: bool) -> ApiError | None:
         if not self._authorised(path, headers):

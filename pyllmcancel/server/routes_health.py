@@ -1,9 +1,11 @@
-"""``/health`` and ``/metrics``."""
+"""``/health``, ``/metrics`` and the live page."""
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
@@ -23,3 +25,8 @@ async def health(request: Request) -> JSONResponse:
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     return Response(state_of(request).metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/", summary="The live page: requests, steps, and a button to cancel", response_class=HTMLResponse)
+async def live_page() -> HTMLResponse:
+    return HTMLResponse((files(__package__) / "live.html").read_text("utf-8"))
