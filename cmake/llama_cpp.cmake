@@ -29,6 +29,8 @@ set(LLAMA_BUILD_EXAMPLES OFF)
 set(LLAMA_BUILD_APP OFF)
 set(LLAMA_OPENSSL OFF)
 set(LLAMA_USE_PREBUILT_UI OFF)
+# Another project's warnings: 15,000 lines of them would bury the one line that matters when a build fails.
+set(LLAMA_ALL_WARNINGS OFF)
 # ggml's own thread pool: one that we attach and pause, and no libgomp for the wheel to carry.
 set(GGML_OPENMP OFF)
 set(GGML_CCACHE OFF)

@@ -224,6 +224,13 @@ cdef class Sampler:
             self.c_obj.get().accept_prompt(c_tokens)
 
 
+def worth_aborting(int n_tokens, int n_surviving_tokens, double done, *, double fixed_cost, double cost_per_token):
+    cdef core.StepCost cost
+    cost.fixed = fixed_cost
+    cost.per_token = cost_per_token
+    return core.c_worth_aborting(cost, n_tokens, n_surviving_tokens, done)
+
+
 cdef class _Array:
     # A one-dimensional, read-only, uncopied view of memory that a subclass keeps alive.
     cdef const void * data
@@ -286,7 +293,8 @@ cdef class Context:
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
-                  n_threads_batch=None, cbool offload_kqv=True, cbool abortable=True, cbool trust_any_memory=False):
+                  n_threads_batch=None, cbool offload_kqv=True, int checkpoint_interval=256, int n_checkpoints=4,
+                  checkpoint_bytes=1 << 30, cbool abortable=True, cbool trust_any_memory=False):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.ContextParams params
@@ -296,6 +304,9 @@ cdef class Context:
         params.n_threads = n_threads
         params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         params.offload_kqv = offload_kqv
+        params.checkpoint_interval = checkpoint_interval
+        params.n_checkpoints = n_checkpoints
+        params.checkpoint_bytes = checkpoint_bytes
         params.abortable = abortable
         params.trust_any_memory = trust_any_memory
         self.model = model
@@ -323,6 +334,14 @@ cdef class Context:
     @property
     def n_cells_used(self):
         return self.c_obj.get().n_cells_used()
+
+    @property
+    def checkpoint_bytes(self):
+        return self.c_obj.get().checkpoint_bytes()
+
+    @property
+    def checkpoint_us(self):
+        return self.c_obj.get().checkpoint_us()
 
     @property
     def memory_kind(self):

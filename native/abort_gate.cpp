@@ -2,6 +2,10 @@
 
 namespace pyllmcancel {
 
+bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept {
+    return n_surviving_tokens == 0 || (1.0 - done) * cost.of(n_tokens) > cost.of(n_surviving_tokens);
+}
+
 void AbortGate::arm(StepCost cost, bool only_unanimous, uint32_t polls_expected) {
     members_.clear();
     cost_ = cost;
@@ -24,33 +28,24 @@ void AbortGate::disarm() {
     members_.clear();
 }
 
-bool AbortGate::worth_aborting(int32_t n_survivors, int32_t n_surviving_tokens) const noexcept {
-    if (n_survivors == 0) {
-        return true;
-    }
-    if (only_unanimous_ || polls_expected_ == 0) {
-        return false;
-    }
-    const double done = static_cast<double>(polls_) / polls_expected_;
-    return (1.0 - done) * cost_.of(n_tokens_) > cost_.of(n_surviving_tokens);
-}
-
 bool AbortGate::decide() noexcept {
     int32_t n_cancelled = 0;
-    int32_t n_survivors = 0;
     int32_t n_surviving_tokens = 0;
     for (const Member & member : members_) {
         if (member.flag->raised()) {
             ++n_cancelled;
         } else {
-            ++n_survivors;
             n_surviving_tokens += member.n_tokens;
         }
     }
     if (n_cancelled == 0) {
         return false;
     }
-    const bool abort = worth_aborting(n_survivors, n_surviving_tokens);
+    // Before any step has run to its end nobody knows how long one is: then only an unanimous abort is safe.
+    const bool may_weigh = !only_unanimous_ && polls_expected_ > 0;
+    const double done = may_weigh ? static_cast<double>(polls_) / polls_expected_ : 1.0;
+    const bool abort = n_surviving_tokens == 0 ||
+                       (may_weigh && worth_aborting(cost_, n_tokens_, n_surviving_tokens, done));
     spared_ = !abort;
     return abort;
 }

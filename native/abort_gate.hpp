@@ -15,15 +15,18 @@ struct StepCost {
     double of(int32_t n_tokens) const noexcept { return n_tokens > 0 ? fixed + per_token * n_tokens : 0.0; }
 };
 
+// The abort policy (DESIGN section 4): whether what is left of a step of `n_tokens`, of which the fraction `done` is
+// computed, costs more than computing its `n_surviving_tokens` again. With no survivors it always does.
+bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept;
+
 // Decides, once per graph node, whether the running llama_decode is to be aborted.
 //
 // Armed for one step and disarmed after it, so nothing outlives the step: a flag that is raised later meets a gate that
 // knows no members. ggml polls from its thread 0, which is the thread that called llama_decode and armed the gate;
 // only the flags are shared between threads.
 //
-// The policy (DESIGN section 4): with nobody left who wants the step, abort. Otherwise abort when what is left of the
-// step costs more than computing the survivors' part again. `only_unanimous` forbids the second (recurrent and hybrid
-// memories, where an abort would harm the survivors).
+// With nobody left who wants the step, it aborts; otherwise as worth_aborting() says. `only_unanimous` forbids the second
+// (recurrent and hybrid memories, where an abort would harm the survivors).
 class AbortGate {
   public:
     void arm(StepCost cost, bool only_unanimous, uint32_t polls_expected);
@@ -45,7 +48,6 @@ class AbortGate {
         int32_t n_tokens;
     };
 
-    bool worth_aborting(int32_t n_survivors, int32_t n_surviving_tokens) const noexcept;
     bool decide() noexcept;
 
     std::vector<Member> members_;

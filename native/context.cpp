@@ -136,24 +136,29 @@ int32_t Context::n_cells_used() const {
     return used;
 }
 
-// How many of the first `n_tokens` committed tokens can be gone on from.
+uint64_t Context::checkpoint_bytes() const noexcept {
+    uint64_t bytes = 0;
+    for (const Sequence & sequence : sequences_) {
+        bytes += sequence.checkpoints.n_bytes();
+    }
+    return bytes;
+}
+
+// Whether a sliding window still holds all that position `n_tokens` looks back at.
+bool Context::window_covers(int32_t seq, int32_t n_tokens) const {
+    return n_swa_ <= 0 ||
+           llama_memory_seq_pos_min(llama_get_memory(context_.get()), seq) <= std::max(0, n_tokens - n_swa_);
+}
+
+// From how many of the first `n_tokens` committed tokens one can go on.
 int32_t Context::reusable(int32_t seq, int32_t n_tokens) const {
     const Sequence & sequence = at(seq);
     if (n_tokens <= 0) {
         return 0;
     }
-    if (!keeps_truth()) {
-        // A recurrent state is that of its last token; it cannot be rolled back to an earlier one.
-        return n_tokens == sequence.n_committed ? n_tokens : 0;
-    }
-    if (n_swa_ > 0) {
-        // A window that has moved on has overwritten what an earlier position would look back at.
-        const llama_pos first = llama_memory_seq_pos_min(llama_get_memory(context_.get()), seq);
-        if (first > std::max(0, n_tokens - n_swa_)) {
-            return 0;
-        }
-    }
-    return n_tokens;
+    // A recurrent state is that of its last token, and cannot be rolled back.
+    const bool directly = keeps_truth() ? window_covers(seq, n_tokens) : n_tokens == sequence.n_committed;
+    return directly ? n_tokens : sequence.checkpoints.latest(n_tokens);
 }
 
 int32_t Context::common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
@@ -166,15 +171,23 @@ int32_t Context::common_prefix(int32_t seq, const std::vector<llama_token> & tok
     return reusable(seq, std::min(static_cast<int32_t>(differs - sequence.tokens.begin()), most));
 }
 
-void Context::truncate(int32_t seq, int32_t n_tokens) {
+// Make `seq` hold exactly its first `n_tokens` tokens, or nothing if that cannot be had. `state_is_true` is false after
+// a step that did not return ok: a recurrent state is then unknown, also at the committed length.
+void Context::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
     Sequence & sequence = at(seq);
     llama_memory_t memory = llama_get_memory(context_.get());
-    if (n_tokens <= 0 || !llama_memory_seq_rm(memory, seq, n_tokens, -1)) {
+    const bool directly = keeps_truth() ? window_covers(seq, n_tokens)
+                                        : state_is_true && n_tokens == sequence.n_committed;
+    const bool rewound = n_tokens > 0 &&
+                         (directly || sequence.checkpoints.restore(context_.get(), seq, n_tokens)) &&
+                         llama_memory_seq_rm(memory, seq, n_tokens, -1);
+    if (!rewound) {
         // Whole sequences can always be removed.
         llama_memory_seq_rm(memory, seq, -1, -1);
         n_tokens = 0;
     }
     sequence.n_committed = n_tokens;
+    sequence.checkpoints.forget_after(n_tokens);
 }
 
 int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
@@ -193,7 +206,7 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
             throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
         }
     }
-    truncate(seq, common_prefix(seq, tokens));
+    rewind(seq, common_prefix(seq, tokens), true);
     sequence.tokens = std::move(tokens);
     sequence.sampler = std::move(sampler);
     sequence.flag = std::move(flag);
@@ -206,7 +219,7 @@ void Context::close(int32_t seq, bool keep) {
     const Entry entry(busy_);
     Sequence & sequence = at(seq);
     if (!keep) {
-        truncate(seq, 0);
+        rewind(seq, 0, true);
     }
     sequence.tokens.resize(static_cast<std::size_t>(sequence.n_committed));
     sequence.sampler.reset();
@@ -217,7 +230,7 @@ void Context::close(int32_t seq, bool keep) {
 
 void Context::drop_cells(int32_t seq) {
     const Entry entry(busy_);
-    truncate(seq, 0);
+    rewind(seq, 0, true);
     if (!at(seq).open) {
         at(seq).tokens.clear();
     }
@@ -233,7 +246,7 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
     if (!keeps_truth() || reusable(from, n_tokens) != n_tokens) {
         return false;
     }
-    truncate(to, 0);
+    rewind(to, 0, true);
     llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
     target.n_committed = n_tokens;
@@ -296,7 +309,26 @@ void Context::arm(const std::vector<StepItem> & items, StepCost cost) {
 void Context::roll_back(const std::vector<StepItem> & items) {
     for (const StepItem & item : items) {
         const Sequence & sequence = at(item.seq);
-        truncate(item.seq, keeps_truth() ? sequence.n_committed : 0);
+        const int32_t n_committed = sequence.n_committed;
+        rewind(item.seq, keeps_truth() ? n_committed : sequence.checkpoints.latest(n_committed), false);
+    }
+}
+
+// Before a chunk of a prompt: what an abort, or a later change of the prompt, can go back to.
+void Context::save_checkpoints(const std::vector<StepItem> & items) {
+    const bool wanted = params_.checkpoint_interval > 0 && (kind_ != MemoryKind::attention || n_swa_ > 0);
+    for (const StepItem & item : items) {
+        Sequence & sequence = at(item.seq);
+        const int32_t n_committed = sequence.n_committed;
+        if (!wanted || item.n_tokens < 2 ||
+            n_committed - sequence.checkpoints.latest(n_committed) < params_.checkpoint_interval) {
+            continue;
+        }
+        const int64_t begin = now_us();
+        const uint64_t others = checkpoint_bytes() - sequence.checkpoints.n_bytes();
+        const uint64_t room = params_.checkpoint_bytes > others ? params_.checkpoint_bytes - others : 0;
+        sequence.checkpoints.save(context_.get(), item.seq, n_committed, params_.n_checkpoints, room);
+        checkpoint_us_ += now_us() - begin;
     }
 }
 
@@ -330,6 +362,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     ++version_;
     const std::vector<int32_t> batch_rows = fill_batch(items);
     StepResult result;
+    save_checkpoints(items);
     const int64_t begin = now_us();
     arm(items, cost);
     const int32_t rc = llama_decode(context_.get(), batch_.view());

@@ -3,6 +3,7 @@
 #include "abort_gate.hpp"
 #include "batch.hpp"
 #include "cancel_flag.hpp"
+#include "checkpoints.hpp"
 #include "model.hpp"
 #include "sampler.hpp"
 
@@ -22,6 +23,9 @@ struct ContextParams {
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
     bool offload_kqv = true;
+    int32_t checkpoint_interval = 256;           // tokens of a prompt between two copies of a state; 0 makes none
+    uint32_t n_checkpoints = 4;                  // most copies of one sequence
+    uint64_t checkpoint_bytes = 1ULL << 30U;     // most bytes of all copies together
     bool abortable = true;         // false: never arm the callback (for tests that show what it guards against)
     bool trust_any_memory = false; // true: treat recurrent and hybrid memories like attention (for the same tests)
 };
@@ -109,6 +113,10 @@ class Context {
     int32_t n_seq_max() const noexcept { return static_cast<int32_t>(sequences_.size()); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
     int32_t n_cells_used() const;
+    uint64_t checkpoint_bytes() const noexcept;
+
+    // Time spent on copying states so far.
+    int64_t checkpoint_us() const noexcept { return checkpoint_us_; }
     MemoryKind memory_kind() const noexcept { return kind_; }
     const std::shared_ptr<const Model> & model() const noexcept { return model_; }
 
@@ -117,6 +125,7 @@ class Context {
         std::vector<llama_token> tokens; // all that are known: prompt and generated
         int32_t n_committed = 0;         // tokens whose cells are true
         bool open = false;
+        Checkpoints checkpoints;         // of the first n_committed tokens, where the memory kind wants any
         const float * logits = nullptr;  // into llama.cpp's buffer, of the last step
         std::shared_ptr<Sampler> sampler;
         std::shared_ptr<const CancelFlag> flag;
@@ -133,8 +142,10 @@ class Context {
     const Sequence & at(int32_t seq) const;
     Sequence & at(int32_t seq);
     bool keeps_truth() const noexcept;
+    bool window_covers(int32_t seq, int32_t n_tokens) const;
     int32_t reusable(int32_t seq, int32_t n_tokens) const;
-    void truncate(int32_t seq, int32_t n_tokens);
+    void rewind(int32_t seq, int32_t n_tokens, bool state_is_true);
+    void save_checkpoints(const std::vector<StepItem> & items);
     void attach_threads();
     void validate(const std::vector<StepItem> & items) const;
     std::vector<int32_t> fill_batch(const std::vector<StepItem> & items);
@@ -154,6 +165,7 @@ class Context {
     AbortGate gate_;
     uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
     uint64_t version_ = 0;
+    int64_t checkpoint_us_ = 0;
     std::atomic<bool> busy_{false};
 };
 

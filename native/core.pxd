@@ -133,6 +133,8 @@ cdef extern from "abort_gate.hpp" namespace "pyllmcancel" nogil:
         double fixed
         double per_token
 
+    cbool c_worth_aborting "pyllmcancel::worth_aborting"(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done)
+
 
 cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass ContextParams:
@@ -142,6 +144,9 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_threads
         int32_t n_threads_batch
         cbool offload_kqv
+        int32_t checkpoint_interval
+        uint32_t n_checkpoints
+        uint64_t checkpoint_bytes
         cbool abortable
         cbool trust_any_memory
 
@@ -181,6 +186,8 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_seq_max()
         int32_t n_batch()
         int32_t n_cells_used()
+        uint64_t checkpoint_bytes()
+        int64_t checkpoint_us()
         MemoryKind memory_kind()
 
 

@@ -97,6 +97,21 @@ class Sampler:
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         """Let penalties see a prompt; UsageError for a token that is not in the vocabulary."""
 
+def worth_aborting(
+    n_tokens: int, n_surviving_tokens: int, done: float, *, fixed_cost: float, cost_per_token: float
+) -> bool:
+    """The abort policy: whether the rest of a step costs more than computing its survivors' part again.
+
+    Parameters
+    ----------
+    n_tokens, n_surviving_tokens
+        Of the step, and of its sequences that are not cancelled.
+    done
+        Fraction of the step that is computed, in [0, 1].
+    fixed_cost, cost_per_token
+        What a step of n tokens costs is ``fixed_cost + cost_per_token * n``, in any unit of time.
+    """
+
 class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
@@ -116,6 +131,9 @@ class Context:
         n_threads: int,
         n_threads_batch: int | None = None,
         offload_kqv: bool = True,
+        checkpoint_interval: int = 256,
+        n_checkpoints: int = 4,
+        checkpoint_bytes: int = 1 << 30,
         abortable: bool = True,
         trust_any_memory: bool = False,
     ) -> None: ...
@@ -128,6 +146,14 @@ class Context:
     @property
     def n_cells_used(self) -> int:
         """Cells held by all sequences, idle ones too; shared cells count once for each that holds them."""
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of all copies of states, for memories that cannot be rolled back."""
+
+    @property
+    def checkpoint_us(self) -> int:
+        """Microseconds spent on making those copies so far."""
 
     @property
     def memory_kind(self) -> MemoryKind: ...

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError
-from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pyllmcancel.errors import InvalidRequestError
@@ -56,12 +55,13 @@ class ChatTemplate:
         Raises
         ------
         InvalidRequestError
-            The template refuses these messages (an unknown role, say), or does what the sandbox forbids.
+            The template refuses these messages (an unknown role, say), fails on them, or does what the sandbox forbids.
         """
         merged = {"add_generation_prompt": True} | self._variables | variables
         try:
             return self._template.render(messages=messages, **merged)
-        except (TemplateError, SecurityError, TypeError, ValueError, KeyError) as error:
+        except Exception as error:
+            # Whatever it is: the template, which came with the model, did it to these messages.
             raise InvalidRequestError(f"the chat template refuses these messages: {error}", "messages") from error
 
 

@@ -29,6 +29,9 @@ class EngineConfig:
         Most tokens in one step.
     cached_sequences
         Idle prefixes kept beside the running sequences (attention models only).
+    checkpoint_interval, ctx_checkpoints, checkpoint_mib
+        Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
+        every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all.
     max_queue
         Most requests that may wait; one more is refused.
     request_timeout
@@ -47,6 +50,9 @@ class EngineConfig:
     threads: int = 0
     threads_batch: int = 0
     cached_sequences: int = 8
+    checkpoint_interval: int = 256
+    ctx_checkpoints: int = 4
+    checkpoint_mib: int = 1024
     max_queue: int = 256
     request_timeout: float | None = None
     itl_target: float = 0.15

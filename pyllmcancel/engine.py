@@ -25,7 +25,7 @@ from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
 from pyllmcancel.request import Choice, FinishReason, GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.scheduler import Scheduler
+from pyllmcancel.scheduler import Occupancy, Scheduler
 from pyllmcancel.token_stream import AsyncStream, LoopSink, Outbox, Sink, ThreadSink, ThreadStream
 
 if TYPE_CHECKING:
@@ -126,6 +126,9 @@ class Engine:
             n_batch=max(config.batch_size, config.parallel + n_cached),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
+            checkpoint_interval=config.checkpoint_interval,
+            n_checkpoints=config.ctx_checkpoints,
+            checkpoint_bytes=config.checkpoint_mib << 20,
         )
         return cls(context, config, observer=observer)
 
@@ -145,6 +148,10 @@ class Engine:
 
     def counts(self) -> Counts:
         return self.registry.counts()
+
+    def occupancy(self) -> Occupancy:
+        """Slots and cells in use, as of the last step's end."""
+        return self._loop.occupancy
 
     # -- submitting ---------------------------------------------------------------------------------------------------
 
@@ -212,6 +219,8 @@ class Engine:
             raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
         if params.max_tokens is not None and params.max_tokens < 1:
             raise InvalidRequestError("max_tokens must be at least 1", "max_tokens")
+        if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
+            raise InvalidRequestError("timeout must not be negative", "timeout")
         choices: list[Choice] = []
         for prompt in prompts:
             room = self._room_after(prompt)

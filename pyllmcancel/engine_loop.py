@@ -56,6 +56,8 @@ class EngineLoop:
         self._outbox = Outbox()
         self._running: list[Request] = []
         self._n_steps = 0
+        # Written by the engine thread, replaced whole; read from any.
+        self.occupancy = scheduler.occupancy()
         # Monotonic seconds; written by the engine thread, read by whoever asks after its health.
         self._step_began: float | None = None
 
@@ -69,9 +71,15 @@ class EngineLoop:
         # Before admitting: a request that supersedes another finds its slot, and its cells, given back.
         self._drop_cancelled()
         self._admit()
+        # Endings first: whoever was cancelled must not wait for the step of those who were not.
+        self._publish()
         items = self._scheduler.plan()
         if items:
             self._step(items)
+        self._publish()
+
+    def _publish(self) -> None:
+        self.occupancy = self._scheduler.occupancy()
         self._outbox.flush()
 
     def stalled_for(self) -> float:
@@ -123,8 +131,9 @@ class EngineLoop:
         match result.status:
             case StepStatus.OK:
                 self._scheduler.cost.observe(sum(item.n_tokens for item in items), seconds)
-                for row in result.rows:
-                    self._take_row(self._scheduler.choice(row.seq), row)
+                # Looked up first: a row at fault ends its request, and takes the slots of its siblings' rows.
+                for choice, row in [(self._scheduler.choice(row.seq), row) for row in result.rows]:
+                    self._take_row(choice, row)
             case StepStatus.ABORTED:
                 self._scheduler.resync(items)
             case StepStatus.NO_ROOM:

@@ -20,6 +20,8 @@ from pyllmcancel.cancellation import CancelReason
 if TYPE_CHECKING:
     from pyllmcancel.request import Request
 
+LONGEST_WAIT = 3600.0  # seconds; a lock cannot wait for ever and a day, a client may ask for it
+
 Appointment = tuple[float, int, "weakref.ref[Request]", CancelReason]
 
 
@@ -56,7 +58,7 @@ class Reaper:
                     self._cancel(request, reason)
                 continue
             try:
-                appointment = self._inbox.get(timeout=due)
+                appointment = self._inbox.get(timeout=None if due is None else min(due, LONGEST_WAIT))
             except queue.Empty:
                 continue
             if appointment is None:

@@ -189,6 +189,8 @@ class Request:
         self.sink: Sink = sink
         # Resolved once, by the owner, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
+        # Running from the start, so that nobody who waits for it, and is cancelled, can cancel it.
+        self.ended.set_running_or_notify_cancel()
 
     @property
     def live(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.step import StepItem
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from pyllmcancel.request import Choice, Request
 
 HEADROOM = 16  # cells a newcomer leaves free for each running choice, so that it is not preempted at once
+
+
+class Occupancy(NamedTuple):
+    """What is in use: slots, cells of running choices, cells of idle prefixes, bytes of checkpoints."""
+
+    slots: int = 0
+    cells: int = 0
+    idle_cells: int = 0
+    checkpoint_bytes: int = 0
 
 
 class Scheduler:
@@ -38,6 +47,8 @@ class Scheduler:
         # Sequences of a failed step, each to be computed alone until it has shown whether it is the one at fault.
         self._suspects: deque[int] = deque()
         self._prefill_turn = True
+        # So many choices found no room, although they should have: until one ends, fewer may run.
+        self._crowded_at = self._slots + 1
         self.cost = StepCostModel()
         self.n_preempted = 0
 
@@ -53,9 +64,10 @@ class Scheduler:
     def n_free_slots(self) -> int:
         return self._slots - len(self._active)
 
-    @property
-    def n_idle_cells(self) -> int:
-        return self._cache.n_cells
+    def occupancy(self) -> Occupancy:
+        idle = self._cache.n_cells
+        used = self._context.n_cells_used
+        return Occupancy(len(self._active), used - idle, idle, self._context.checkpoint_bytes)
 
     def add(self, request: Request) -> None:
         """Take over a request that has left the queue. Only the leaders of its choices start at once."""
@@ -96,6 +108,7 @@ class Scheduler:
                 self._pending.remove(choice)
             return
         self._give_up_slot(choice, keep=keep)
+        self._crowded_at = self._slots + 1
 
     def resync(self, items: list[StepItem]) -> None:
         """After a step that did not count: take over what the context says is still true."""
@@ -106,11 +119,18 @@ class Scheduler:
         self._suspects = deque(seqs)
 
     def preempt_newest(self) -> bool:
-        """Give back the newest slot after llama.cpp found no room; False if there is only one choice left."""
-        self._cache.evict(self._context.n_ctx)
+        """Make room after llama.cpp found none: idle prefixes go first, then the newest choice.
+
+        Returns False if there is one choice left, and nothing but its own cells.
+        """
+        if self._cache.n_cells:
+            self._cache.evict(self._context.n_ctx)
+            return True
         if len(self._active) < 2:
             return False
         self._preempt(self.active[-1])
+        # By our own count there may be room for it, and it would be back in the next turn.
+        self._crowded_at = len(self._active) + 1
         return True
 
     def _fits(self, n_tokens: int) -> bool:
@@ -118,6 +138,8 @@ class Scheduler:
             return False
         if not self._active:
             return True
+        if len(self._active) + 1 >= self._crowded_at:
+            return False
         taken = sum(choice.n_known + HEADROOM for choice in self._active.values())
         return taken + n_tokens < self._context.n_ctx
 

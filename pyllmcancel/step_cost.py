@@ -10,6 +10,7 @@ EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this shar
 GRANULE = 16  # chunks are multiples of this, which the matrix kernels like
 SMALLEST_CHUNK = 8
 FIRST_CHUNK = 64
+CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
 
 
 class StepCostModel:
@@ -32,12 +33,12 @@ class StepCostModel:
         spread = self._weight * self._nn - self._n * self._n
         # Steps of one size say nothing about the fixed part.
         if spread <= 1e-6 * self._weight * self._nn:
-            return 0.0, self._t / self._n
+            return 0.0, max(self._t / self._n, CHEAPEST)
         per_token = (self._weight * self._nt - self._n * self._t) / spread
         fixed = (self._t - per_token * self._n) / self._weight
         if per_token <= 0.0:
-            return self._t / self._weight, 1e-9
-        return max(fixed, 0.0), per_token
+            return self._t / self._weight, CHEAPEST
+        return max(fixed, 0.0), max(per_token, CHEAPEST)
 
     @property
     def known(self) -> bool:

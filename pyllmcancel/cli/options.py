@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+ON = ("1", "true", "yes", "on")
+OFF = ("0", "false", "no", "off")
+
 
 def add_option(
     group: argparse._ArgumentGroup,
@@ -24,7 +27,7 @@ def add_option(
     # A string default goes through `type` like a given value does.
     group.add_argument(
         f"--{name}",
-        type=convert,
+        type=convert if choices is None else one_of(choices),
         default=os.environ.get(variable, default),
         metavar=metavar,
         choices=choices,
@@ -33,13 +36,30 @@ def add_option(
 
 
 def add_switch(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -> None:
-    """Add ``--name`` and ``--no-name``; in the environment 1, true, yes or on switch it on."""
+    """Add ``--name`` and ``--no-name``; in the environment 1, true, yes and on, or 0, false, no and off."""
     variable = "PYLLMCANCEL_" + name.upper().replace("-", "_")
     if variable in os.environ:
-        default = os.environ[variable].strip().lower() in ("1", "true", "yes", "on")
+        default = _switched_on(variable, os.environ[variable].strip().lower())
     group.add_argument(
         f"--{name}", action=argparse.BooleanOptionalAction, default=default, help=f"{text} (env: {variable})"
     )
+
+
+def _switched_on(variable: str, text: str) -> bool:
+    if text in ON or text in OFF:
+        return text in ON
+    raise SystemExit(f"pyllmcancel: {variable} must be one of {', '.join(ON + OFF)}, not {text!r}")
+
+
+def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    """Check what argparse does not: a choice that comes from the environment."""
+
+    def convert(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(choices)}, not {text!r}")
+        return text
+
+    return convert
 
 
 def positive_int(text: str) -> int:
@@ -53,6 +73,13 @@ def natural(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"must not be negative, not {value}")
+    return value
+
+
+def port_number(text: str) -> int:
+    value = natural(text)
+    if value > 65_535:
+        raise argparse.ArgumentTypeError(f"must be at most 65535, not {value}")
     return value
 
 

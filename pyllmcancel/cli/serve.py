@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.cli.options import add_option, add_switch, natural, positive_int, seconds
+from pyllmcancel.cli.options import add_option, add_switch, natural, port_number, positive_int, seconds
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.errors import Error
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.process import serve
 from pyllmcancel.server.state import ServerConfig
@@ -37,6 +38,11 @@ def add_parser(commands: Commands) -> None:
     add_option(compute, "threads", natural, DEFAULTS.threads, "compute threads; 0: one per core")
     add_option(compute, "threads-batch", natural, DEFAULTS.threads_batch, "the same for prompts; 0: as --threads")
     add_option(compute, "itl-target", seconds, DEFAULTS.itl_target, "longest step a prompt may cause beside decodes")
+    add_option(compute, "cached-sequences", natural, DEFAULTS.cached_sequences, "idle prefixes kept, beside --parallel")
+    checkpoints = parser.add_argument_group("checkpoints", "For models whose memory cannot be rolled back.")
+    add_option(checkpoints, "checkpoint-interval", natural, DEFAULTS.checkpoint_interval, "tokens between two; 0: none")
+    add_option(checkpoints, "ctx-checkpoints", natural, DEFAULTS.ctx_checkpoints, "most of one sequence")
+    add_option(checkpoints, "checkpoint-mib", natural, DEFAULTS.checkpoint_mib, "most memory for all, in MiB")
     requests = parser.add_argument_group("requests")
     add_option(requests, "max-queue", positive_int, DEFAULTS.max_queue, "most requests that may wait; more get 429")
     add_option(requests, "request-timeout", seconds, None, "deadline of every request, queue included", metavar="S")
@@ -54,7 +60,7 @@ def add_parser(commands: Commands) -> None:
     add_option(requests, "min-p", float, SAMPLING.min_p, "the same")
     http = parser.add_argument_group("server")
     add_option(http, "host", str, "127.0.0.1", "address to listen on")
-    add_option(http, "port", natural, 8000, "port to listen on; 0 chooses a free one")
+    add_option(http, "port", port_number, 8000, "port to listen on; 0 chooses a free one")
     add_option(http, "api-key", str, "", "key that clients must send; several with commas", metavar="KEY")
     add_option(http, "drain", seconds, 5.0, "how long live requests may go on after SIGTERM", metavar="S")
     add_option(http, "log-level", str, "info", "how much to log", choices=LEVELS)
@@ -68,7 +74,19 @@ def run(arguments: argparse.Namespace) -> int:
         datefmt="%H:%M:%S",
         stream=sys.stderr,
     )
-    config = ServerConfig(
+    try:
+        config = _config(arguments)
+    except Error as error:
+        sys.stderr.write(f"pyllmcancel: {error}\n")
+        return 2
+    if config.engine.model is not None and not config.engine.model.is_file():
+        sys.stderr.write(f"pyllmcancel: there is no file {config.engine.model}\n")
+        return 2
+    return serve(config, arguments.host, arguments.port)
+
+
+def _config(arguments: argparse.Namespace) -> ServerConfig:
+    return ServerConfig(
         engine=EngineConfig(**_fields(arguments, DEFAULTS)),
         session_by=arguments.session_by,
         api_keys=tuple(key for key in arguments.api_key.split(",") if key),
@@ -77,10 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
             temperature=arguments.temp, top_k=arguments.top_k, top_p=arguments.top_p, min_p=arguments.min_p
         ),
     )
-    if config.engine.model is not None and not config.engine.model.is_file():
-        sys.stderr.write(f"pyllmcancel: there is no file {config.engine.model}\n")
-        return 2
-    return serve(config, arguments.host, arguments.port)
 
 
 def _fields(arguments: argparse.Namespace, defaults: EngineConfig) -> dict[str, Any]:

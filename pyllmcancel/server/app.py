@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from fastapi.responses import JSONResponse
 
     from pyllmcancel.engine import Engine
+    from pyllmcancel.server.metrics import EngineMetrics
     from pyllmcancel.server.state import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
 
 
-def create_app(config: ServerConfig, engine: Engine | None = None) -> FastAPI:
+def create_app(config: ServerConfig, engine: Engine | None = None, metrics: EngineMetrics | None = None) -> FastAPI:
     """Make the application.
 
     Parameters
@@ -35,8 +36,10 @@ def create_app(config: ServerConfig, engine: Engine | None = None) -> FastAPI:
     engine
         Serve with this one, whose owner the caller stays; by default one is loaded at start-up, in the background,
         while ``/health`` says 503.
+    metrics
+        The observer that `engine` was made with, for ``/metrics``.
     """
-    state = ServerState(config)
+    state = ServerState(config, metrics)
     if engine is not None:
         state.adopt(engine)
 
@@ -44,8 +47,8 @@ def create_app(config: ServerConfig, engine: Engine | None = None) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         loading = None if engine is not None else asyncio.create_task(state.load())
         yield
-        await state.close(drain=0.0)
         if loading is not None:
+            await state.close(drain=0.0)  # cancels the load, if it still goes on
             await loading
             await state.close(drain=0.0)
 
@@ -86,4 +89,7 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return ApiError(error.status_code, str(error.detail), code="http_error").response(request_id_of(request.scope))
+    shown = ApiError(error.status_code, str(error.detail), code="http_error")
+    response = shown.response(request_id_of(request.scope))
+    response.headers.update(error.headers or {})
+    return response

@@ -65,7 +65,8 @@ class ApiError(Exception):
         return {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
 
     def response(self, request_id: str) -> JSONResponse:
-        return JSONResponse(self.body(request_id), self.status, self.headers())
+        # The id here as well: Starlette answers a defect of ours from outside of the middleware that sets it.
+        return JSONResponse(self.body(request_id), self.status, self.headers() | {"X-Request-Id": request_id})
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:

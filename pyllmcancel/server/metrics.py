@@ -95,10 +95,15 @@ class EngineGauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         counts = self._engine.counts()
+        occupancy = self._engine.occupancy()
         for name, value, text in (
             ("requests_waiting", counts.waiting, "Live requests in the queue."),
             ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
             ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
             ("sessions_live", counts.sessions, "Sessions with a request."),
+            ("slots_used", occupancy.slots, "Slots of running choices."),
+            ("cells_used", occupancy.cells, "Cells of running choices."),
+            ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
+            ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
         ):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)

@@ -8,14 +8,18 @@ last stream would decide how long the process lives.
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.http_protocol import WatchfulProtocol
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from fastapi import FastAPI
 
     from pyllmcancel.server.state import ServerConfig, ServerState
@@ -39,9 +43,17 @@ class Server(uvicorn.Server):
         self.exit_status = 1
         self.should_exit = True
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; a second signal, of either kind, is out of patience."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
         await super().shutdown(sockets)
+        if self.force_exit:
+            # It may still be draining: now it cancels what is left.
+            await self._state.close(0.0)
         await closing
 
 
@@ -58,7 +70,12 @@ def serve(config: ServerConfig, host: str, port: int) -> int:
         timeout_graceful_shutdown=config.drain + GRACE_SECONDS,  # type: ignore[arg-type]
         # A client library that keeps connections longer than the server does loses requests on them.
         timeout_keep_alive=75,
+        http=WatchfulProtocol,
     )
     server = Server(settings, app, config.drain)
-    server.run()
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        # uvicorn raises the signal once more when everything has ended.
+        return 128 + signal.SIGINT
     return server.exit_status

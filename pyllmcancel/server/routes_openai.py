@@ -12,7 +12,7 @@ from pyllmcancel.server.dialect_openai import ChatDialect, CompletionDialect, Op
 from pyllmcancel.server.generation_response import EventStreamResponse, GenerationResponse, WholeResponse
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import ServerState
-from pyllmcancel.server.wire_openai import ChatBody, CompletionBody, GenerationBody
+from pyllmcancel.server.wire_openai import MAX_SESSION_ID, ChatBody, CompletionBody, GenerationBody
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 
 if TYPE_CHECKING:
@@ -95,10 +95,12 @@ def respond(
 
 def session_of(request: Request, body: GenerationBody) -> str | None:
     """The session a request names, or belongs to by ``--session-by``; the kinds cannot be mistaken for each other."""
+    session_by = state_of(request).config.session_by
     named = request.headers.get("x-session-id") or body.session_id
     if named:
+        refuse_session_of_others(named, session_by)
         return named
-    match state_of(request).config.session_by:
+    match session_by:
         case "user":
             user = body.user or body.safety_identifier or body.prompt_cache_key
             return f"user:{user}" if user else None
@@ -106,6 +108,15 @@ def session_of(request: Request, body: GenerationBody) -> str | None:
             return f"ip:{request.client.host}" if request.client is not None else None
         case _:
             return None
+
+
+def refuse_session_of_others(named: str, session_by: str) -> None:
+    """A client that could name the session of another user, or address, could cancel the requests of it."""
+    reserved = {"user": "user:", "client-ip": "ip:"}.get(session_by)
+    if reserved is not None and named.startswith(reserved):
+        raise InvalidRequestError(f"names of sessions cannot begin with {reserved} here", "session_id")
+    if len(named) > MAX_SESSION_ID:
+        raise InvalidRequestError(f"a session id has at most {MAX_SESSION_ID} characters", "session_id")
 
 
 def prompt_list(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str | list[int]]:

@@ -14,6 +14,7 @@ from pyllmcancel.server.error_responses import ApiError, usage_json
 from pyllmcancel.server.routes_openai import state_of
 
 if TYPE_CHECKING:
+    from pyllmcancel.registry import Registry
     from pyllmcancel.request import Ending
 
 router = APIRouter(prefix="/v1", tags=["Requests"])
@@ -33,28 +34,29 @@ async def list_requests(http: HttpRequest, status: Status | None = None) -> dict
     return {"object": "list", "data": [entry for entry in shown if status is None or entry["status"] == status]}
 
 
-@router.get("/requests/{request_id}", summary="One request")
+# Ids and sessions are paths to the router: the clients choose them, and both may contain slashes.
+@router.get("/requests/{request_id:path}", summary="One request")
 async def get_request(http: HttpRequest, request_id: str) -> dict[str, Any]:
-    found = state_of(http).engine.registry.find(bare_id(request_id))
+    found = find_request(state_of(http).engine.registry, request_id)
     if found is None:
         raise unknown_id()
     return summary_json(found.summary() if isinstance(found, Request) else found)
 
 
-@router.post("/requests/{request_id}/cancel", summary="Cancel a request, and learn how it ended")
+@router.post("/requests/{request_id:path}/cancel", summary="Cancel a request, and learn how it ended")
 async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
     engine = state_of(http).engine
-    found = engine.registry.find(bare_id(request_id), hold)
+    found = find_request(engine.registry, request_id, hold)
     if isinstance(found, Request):
         return await cancel_and_report(http, found, wait=wait)
     if found is not None:
         return already_finished(found)
     if hold > 0:
-        return JSONResponse({"id": bare_id(request_id), "outcome": "held", "hold_seconds": hold}, 202)
+        return JSONResponse({"id": request_id, "outcome": "held", "hold_seconds": hold}, 202)
     raise unknown_id()
 
 
-@router.post("/sessions/{session_id}/cancel", summary="Cancel a session's live request")
+@router.post("/sessions/{session_id:path}/cancel", summary="Cancel a session's live request")
 async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True) -> Any:
     newest = state_of(http).engine.registry.newest(session_id)
     if newest is None:
@@ -71,7 +73,7 @@ async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024
 
 async def cancel_and_report(http: HttpRequest, request: Request, *, wait: bool) -> dict[str, Any]:
     decided = state_of(http).engine.cancel(request)
-    if wait or not (decided or request.cancellation.requested):
+    if wait or request.ended.done() or not (decided or request.cancellation.requested):
         # Shielded: a client that leaves here must not undo anything.
         ending = await asyncio.shield(asyncio.wrap_future(request.ended))
         return report(request.id, ending)
@@ -141,11 +143,14 @@ def outside_status(summary: RequestSummary) -> Status:
             return "finished"
 
 
-def bare_id(request_id: str) -> str:
-    """Accept an answer's ``id`` field for the request's own id."""
+def find_request(registry: Registry, request_id: str, hold: float = 0.0) -> Request | RequestSummary | None:
+    """As `Registry.find`, but an answer's ``id`` field is accepted for the request's own id."""
+    found = registry.find(request_id)
     for prefix in ANSWER_PREFIXES:
-        request_id = request_id.removeprefix(prefix)
-    return request_id
+        if found is None and request_id.startswith(prefix):
+            found = registry.find(request_id.removeprefix(prefix))
+    # Looked for once more, because looking and holding must be one.
+    return registry.find(request_id, hold) if found is None else found
 
 
 def unknown_id() -> ApiError:

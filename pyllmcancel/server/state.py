@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.engine import Engine
-from pyllmcancel.errors import Error
+from pyllmcancel.errors import Error, InvalidRequestError
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.metrics import EngineMetrics
@@ -48,12 +48,13 @@ class ServerConfig:
 class ServerState:
     """Loading, serving, closing. Touched by the event loop only, but for `progress`."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, metrics: EngineMetrics | None = None) -> None:
         self.config = config
-        self.metrics = EngineMetrics()
+        self.metrics = metrics or EngineMetrics()
         self.progress = 0.0  # written by the loading thread
         self.created = int(time.time())
-        self.chat_template = ChatTemplate(None)
+        self._chat_template = ChatTemplate(None)
+        self._chat_template_error: str | None = None
         self.model_name = ""
         self._engine: Engine | None = None
         self._load_error: str | None = None
@@ -69,10 +70,21 @@ class ServerState:
             raise ApiError(503, message, "server_error", code="loading" if self._load_error is None else "load_failed")
         return self._engine
 
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """The model's; InvalidRequestError if it cannot be compiled: that is no reason not to complete texts."""
+        if self._chat_template_error is not None:
+            raise InvalidRequestError(self._chat_template_error, "chat_template")
+        return self._chat_template
+
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""
         model = engine.model
-        self.chat_template = ChatTemplate(model.chat_template, _special(model, "bos"), _special(model, "eos"))
+        try:
+            self._chat_template = ChatTemplate(model.chat_template, _special(model, "bos"), _special(model, "eos"))
+        except InvalidRequestError as error:
+            logger.error("%s; chats will be refused", error)
+            self._chat_template_error = str(error)
         path = engine.config.model
         self.model_name = engine.config.alias or (path.stem if path is not None else "stdlib-coder")
         self.metrics.watch(engine)
@@ -84,10 +96,12 @@ class ServerState:
             engine = await asyncio.to_thread(
                 Engine.load, self.config.engine, observer=self.metrics, progress=self._on_progress
             )
-        except (Error, OSError) as error:
+        except Exception as error:
+            # Anything: a server that says for ever that it is loading is worse than one that ends.
             self._load_error = str(error)
             if not self._closing:
-                logger.critical("the model could not be loaded: %s", error)
+                ours = isinstance(error, Error | OSError)
+                logger.critical("the model could not be loaded: %s", error, exc_info=None if ours else error)
                 if self.on_load_failure is not None:
                     self.on_load_failure()
             return

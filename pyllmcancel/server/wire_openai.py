@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.sampling import SamplingParams
 
 Tokens = list[Annotated[int, Field(ge=0)]]
 MAX_STOPS = 16
+MAX_SESSION_ID = 256
+MAX_TIMEOUT = 7 * 86_400.0  # seconds
 
 
 class StreamOptions(BaseModel):
@@ -33,7 +36,7 @@ class GenerationBody(BaseModel):
     top_k: int | None = Field(None, ge=-1, le=2**31 - 1, description="Not in OpenAI's API.")
     min_p: float | None = Field(None, ge=0, le=1, description="Not in OpenAI's API.")
     n: int = Field(1, ge=1, le=128)
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**64)
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -43,9 +46,14 @@ class GenerationBody(BaseModel):
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
     ignore_eos: bool = Field(False, description="Not in OpenAI's API: go on past the end of the answer.")
     session_id: str | None = Field(
-        None, min_length=1, max_length=256, description="Ours: a newer request of a session cancels the older one."
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: a newer request of a session cancels the older one.",
     )
-    timeout: float | None = Field(None, gt=0, description="Ours: deadline in seconds, time in the queue included.")
+    timeout: float | None = Field(
+        None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
+    )
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -53,6 +61,17 @@ class GenerationBody(BaseModel):
     metadata: dict[str, Any] | None = None
     store: bool | None = None
     service_tier: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_unicode(cls, body: Any) -> Any:
+        """JSON can spell half of a surrogate pair; neither a tokenizer nor an answer of ours can."""
+        if isinstance(body, dict):
+            try:
+                json.dumps(body, ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                raise ValueError("the text holds half of a surrogate pair, which is not Unicode") from error
+        return body
 
     def stops(self) -> tuple[str, ...]:
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
