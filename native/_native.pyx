@@ -396,6 +396,9 @@ cdef class Context:
         return StepResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
                           result.sample_us)
 
+    def raise_at(self, int poll, CancelFlag flag not None):
+        self.c_obj.get().raise_at(poll, flag.c_obj)
+
     def n_committed(self, int32_t seq):
         return self.c_obj.get().n_committed(seq)
 

@@ -26,6 +26,18 @@ void AbortGate::add(const CancelFlag * flag, int32_t n_tokens) {
 void AbortGate::disarm() {
     armed_ = false;
     members_.clear();
+    trap_flag_.reset();
+}
+
+void AbortGate::raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) {
+    trap_poll_ = poll;
+    trap_flag_ = std::move(flag);
+}
+
+void AbortGate::spring_trap() noexcept {
+    if (trap_flag_ && polls_ == trap_poll_) {
+        trap_flag_->raise();
+    }
 }
 
 bool AbortGate::decide() noexcept {
@@ -56,6 +68,7 @@ bool AbortGate::poll(void * self) noexcept {
     if (!gate.armed_) {
         return false;
     }
+    gate.spring_trap();
     // Once fired, stay fired: a step that is split over several graphs must not start its next one.
     gate.fired_ = gate.fired_ || gate.decide();
     return gate.fired_;

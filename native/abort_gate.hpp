@@ -3,6 +3,7 @@
 #include "cancel_flag.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace pyllmcancel {
@@ -33,6 +34,10 @@ class AbortGate {
     void add(const CancelFlag * flag, int32_t n_tokens);
     void disarm();
 
+    // For tests: raise `flag` at the given poll of the next step, counted from 1, and never again. It makes every point
+    // at which a cancel can arrive reachable, one by one.
+    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag);
+
     // ggml_abort_callback; `self` is the gate.
     static bool poll(void * self) noexcept;
 
@@ -49,6 +54,7 @@ class AbortGate {
     };
 
     bool decide() noexcept;
+    void spring_trap() noexcept;
 
     std::vector<Member> members_;
     StepCost cost_;
@@ -59,6 +65,8 @@ class AbortGate {
     uint32_t polls_ = 0;
     uint32_t polls_expected_ = 0;
     int32_t n_tokens_ = 0;
+    uint32_t trap_poll_ = 0;
+    std::shared_ptr<CancelFlag> trap_flag_;
 };
 
 } // namespace pyllmcancel

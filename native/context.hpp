@@ -27,7 +27,7 @@ struct ContextParams {
     uint32_t n_checkpoints = 4;                  // most copies of one sequence
     uint64_t checkpoint_bytes = 1ULL << 30U;     // most bytes of all copies together
     bool abortable = true;         // false: never arm the callback (for tests that show what it guards against)
-    bool trust_any_memory = false; // true: treat recurrent and hybrid memories like attention (for the same tests)
+    bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for the same tests)
 };
 
 // What llama_decode said. `step` translates its return code here and nowhere else.
@@ -99,6 +99,9 @@ class Context {
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens);
 
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
+
+    // For tests: raise `flag` at the given graph node, counted from 1, of the next step.
+    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { gate_.raise_at(poll, std::move(flag)); }
 
     int32_t n_committed(int32_t seq) const { return at(seq).n_committed; }
     const std::vector<llama_token> & tokens(int32_t seq) const { return at(seq).tokens; }

@@ -177,6 +177,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         void drop_cells(int32_t seq) except +translate_exception
         int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
         cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens) except +translate_exception
+        void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
         int32_t n_committed(int32_t seq) except +translate_exception
         const vector[llama_token] & tokens(int32_t seq) except +translate_exception

@@ -156,7 +156,9 @@ llama_token Sampler::choose(const float * logits) {
         }
     }
     llama_sampler_apply(chain_.get(), &array);
-    if (array.selected < 0) {
+    // Greedy and dist choose something even if biases have banned all that was left; a grammar that is then given a
+    // token which it does not allow throws.
+    if (array.selected < 0 || array.data[array.selected].logit == -INFINITY) {
         return -1;
     }
     const llama_token token = array.data[array.selected].id;

@@ -187,6 +187,9 @@ class Context:
             Too many tokens, or more than a sequence has pending.
         """
 
+    def raise_at(self, poll: int, flag: CancelFlag) -> None:
+        """For tests: raise `flag` at the given graph node, counted from 1, of the next step."""
+
     def n_committed(self, seq: int) -> int: ...
     def tokens(self, seq: int) -> list[int]: ...
     def logits(self, seq: int) -> NDArray[np.float32] | None:

@@ -1,0 +1,204 @@
+"""Cancel at every point at which a cancel can arrive, and see whether anybody but the victim notices.
+
+Three sequences: a *neighbour* that decodes, a *bystander* whose finished prefix lies idle in the cache, a *victim* that is
+cancelled at one graph node of one step. Afterwards the neighbour's next logits, those of a request that goes on from the
+bystander's prefix, and those of one that goes on from whatever the victim left must be what they are when nothing is
+cancelled: bit for bit, or to an NMSE of 1e-6 where llama.cpp itself gives a sequence other logits in other company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyllmcancel._native import CancelFlag, Context, Model, Sampler
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepStatus
+
+NEIGHBOUR, BYSTANDER, VICTIM = 0, 1, 2
+TOLERANCE = 1e-6
+CHUNK = 24
+GREEDY = SamplingParams(temperature=0.0)
+# Aborting always pays, so that every node is an abort point for as long as the memory kind allows one.
+EAGER = {"fixed_cost": 0.0, "cost_per_token": 1.0}
+
+Logits = NDArray[np.float32]
+
+
+def nmse(found: Logits, expected: Logits) -> float:
+    """Mean squared error over the expected variance; infinite if anything is not finite."""
+    if not np.isfinite(found).all():
+        return float("inf")
+    difference = (found.astype(np.float64) - expected) ** 2
+    return float(difference.sum() / max(float((expected.astype(np.float64) ** 2).sum()), 1e-30))
+
+
+class StepFailed(Exception):
+    """A step that nothing disturbs did not return ok."""
+
+
+@dataclass(slots=True)
+class Party:
+    """The logits that the three are judged by."""
+
+    neighbour: Logits
+    bystander: Logits
+    victim: Logits
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one model.
+
+    `points` counts cancels, `aborted` those that stopped a step in the middle, `exact` those after which all three were
+    bit-equal. `wrong` are those after which one was not, or, if llama.cpp computes this model differently in other
+    company even when nothing is cancelled (not `batch_invariant`), was off by more than the tolerance.
+    """
+
+    model: str
+    memory_kind: str
+    batch_invariant: bool = True
+    points: int = 0
+    aborted: int = 0
+    exact: int = 0
+    wrong: int = 0
+    worst: float = 0.0
+    findings: list[str] = field(default_factory=list)
+
+
+class Stage:
+    """One context, set up anew for every cancel.
+
+    With `protected` off, recurrent and hybrid memories are treated like attention, and a prompt shares its step with
+    the neighbour: what a server does that does not know the difference.
+    """
+
+    def __init__(self, model: Model, *, protected: bool = True) -> None:
+        self._model = model
+        self._context = Context(
+            model,
+            n_ctx=512,
+            n_seq_max=4,
+            n_batch=64,
+            n_threads=1,
+            checkpoint_interval=CHUNK if protected else 0,
+            trust_any_memory=not protected,
+        )
+        self._alone = protected and self._context.memory_kind != "attention"
+        chance = np.random.default_rng(7)
+        tokens = [int(token) for token in chance.integers(1, min(model.n_vocab, 100), 200)]
+        self._prompts = {NEIGHBOUR: tokens[:20], BYSTANDER: tokens[20:50], VICTIM: tokens[50:130]}
+
+    def _open(self, seq: int, tokens: list[int]) -> CancelFlag:
+        flag = CancelFlag()
+        self._context.open(seq, tokens, Sampler(self._model, GREEDY), flag)
+        return flag
+
+    def _compute(self, seq: int, n_tokens: int) -> None:
+        while self._context.n_committed(seq) < n_tokens:
+            n_known = min(n_tokens, len(self._context.tokens(seq)))
+            result = self._context.step([(seq, min(CHUNK, n_known - self._context.n_committed(seq)))], **EAGER)
+            if result.status is not StepStatus.OK:
+                raise StepFailed(result.status.name.lower())
+
+    def _set_up(self, n_computed: int) -> CancelFlag:
+        for seq in (NEIGHBOUR, BYSTANDER, VICTIM):
+            self._context.close(seq, keep=False)
+        self._open(BYSTANDER, self._prompts[BYSTANDER])
+        self._compute(BYSTANDER, len(self._prompts[BYSTANDER]))
+        self._context.close(BYSTANDER, keep=True)
+        self._open(NEIGHBOUR, self._prompts[NEIGHBOUR])
+        self._compute(NEIGHBOUR, len(self._prompts[NEIGHBOUR]))
+        flag = self._open(VICTIM, self._prompts[VICTIM])
+        self._compute(VICTIM, n_computed)
+        return flag
+
+    def _go_on(self, seq: int, tokens: list[int]) -> Logits:
+        """Logits after `tokens`, going on from whatever `seq` still holds of them."""
+        self._open(seq, tokens)
+        self._compute(seq, len(tokens))
+        return self._last_logits(seq)
+
+    def _last_logits(self, seq: int) -> Logits:
+        logits = self._context.logits(seq)
+        assert logits is not None
+        return logits.copy()
+
+    def batch_invariant(self) -> bool:
+        """Whether the neighbour's logits are bit-equal with and without the victim in its steps."""
+        logits = []
+        for company in (False, True):
+            self._set_up(2 * CHUNK)
+            items = [(NEIGHBOUR, 1), (VICTIM, CHUNK)] if company and not self._alone else [(NEIGHBOUR, 1)]
+            self._context.step(items, **EAGER)
+            company_too = [(VICTIM, 1)] if company and self._alone else []
+            self._context.step([(NEIGHBOUR, 1), *company_too], **EAGER)
+            logits.append(self._last_logits(NEIGHBOUR))
+        return bool(np.array_equal(*logits))
+
+    def play(self, *, prefill: bool, cancel_at: int) -> tuple[Party, StepStatus, int]:
+        """Set up, cancel the victim at the given node (0: never) of a step, let everybody go on."""
+        n_prompt = len(self._prompts[VICTIM])
+        flag = self._set_up(2 * CHUNK if prefill else n_prompt)
+        # Its prompt, in decode also the one token that it has: a request that begins like that and goes on otherwise.
+        beginning = self._context.tokens(VICTIM)
+        victims = [(VICTIM, CHUNK if prefill else 1)]
+        items = victims if self._alone and prefill else [(NEIGHBOUR, 1), *victims]
+        if cancel_at:
+            self._context.raise_at(cancel_at, flag)
+        result = self._context.step(items, **EAGER)
+        self._context.close(VICTIM, keep=True)
+        # Its token of this step, again if need be, and one more that looks back at it.
+        self._compute(NEIGHBOUR, len(self._prompts[NEIGHBOUR]) + 2)
+        neighbour = self._last_logits(NEIGHBOUR)
+        bystander = self._go_on(BYSTANDER, [*self._prompts[BYSTANDER], 3, 1, 2])
+        victim = self._go_on(VICTIM, [*beginning, 5, 6])
+        return Party(neighbour, bystander, victim), result.status, result.polls
+
+
+def sweep(path: Path, *, protected: bool = True, stride: int = 1, log: Callable[[str], None] | None = None) -> Report:
+    """Cancel at every `stride`-th node of a prefill step and of a decode step.
+
+    Parameters
+    ----------
+    path
+        A small GGUF model with F32 weights.
+    protected
+        Whether the rules for recurrent and hybrid memories are kept.
+    """
+    model = Model.load(path)
+    stage = Stage(model, protected=protected)
+    report = Report(path.stem, model.memory_kind, stage.batch_invariant())
+    for prefill in (True, False):
+        expected, _, n_nodes = stage.play(prefill=prefill, cancel_at=0)
+        for node in range(1, n_nodes + 1, stride):
+            judge(report, stage, expected, prefill=prefill, node=node)
+    if log is not None:
+        log(f"{report.model}: {report.points} points, {report.wrong} wrong, worst {report.worst:.1e}")
+    return report
+
+
+def judge(report: Report, stage: Stage, expected: Party, *, prefill: bool, node: int) -> None:
+    report.points += 1
+    where = f"{'prefill' if prefill else 'decode'} node {node}"
+    try:
+        found, status, _ = stage.play(prefill=prefill, cancel_at=node)
+    except StepFailed as failure:
+        report.aborted += 1
+        report.wrong += 1
+        report.worst = float("inf")
+        report.findings.append(f"{where}: a later step failed ({failure})")
+        return
+    errors = {who: nmse(getattr(found, who), getattr(expected, who)) for who in ("neighbour", "bystander", "victim")}
+    report.aborted += status is StepStatus.ABORTED
+    report.exact += all(error == 0.0 for error in errors.values())
+    report.worst = max(report.worst, *errors.values())
+    tolerance = 0.0 if report.batch_invariant else TOLERANCE
+    off = {who: error for who, error in errors.items() if error > tolerance}
+    if off:
+        report.wrong += 1
+        report.findings.append(f"{where}: {off}")

@@ -1,0 +1,116 @@
+"""Memories that cannot be rolled back go on from their last checkpoint, with the same logits as from the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pyllmcancel._native import CancelFlag, Context, Model, Sampler
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepStatus
+
+CHUNK = 32
+PROMPT = [int(token) for token in np.random.default_rng(3).integers(1, 1000, 200)]
+KINDS = ("recurrent", "hybrid")
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, model_files: dict[str, Path]) -> Model:
+    return Model.load(model_files[request.param])
+
+
+def context(model: Model, **options: int) -> Context:
+    options = {"checkpoint_interval": CHUNK} | options
+    return Context(model, n_ctx=1024, n_seq_max=2, n_batch=128, n_threads=1, **options)
+
+
+def start(context: Context, tokens: list[int], seq: int = 0) -> tuple[CancelFlag, int]:
+    flag = CancelFlag()
+    return flag, context.open(seq, tokens, Sampler(context.model, SamplingParams(temperature=0.0)), flag)
+
+
+def prefill(context: Context, n_tokens: int, seq: int = 0) -> None:
+    while context.n_committed(seq) < n_tokens:
+        result = context.step([(seq, min(CHUNK, n_tokens - context.n_committed(seq)))])
+        assert result.status is StepStatus.OK
+
+
+def logits_of(context: Context, tokens: list[int]) -> NDArray[np.float32]:
+    start(context, tokens)
+    prefill(context, len(tokens))
+    logits = context.logits(0)
+    assert logits is not None
+    return logits.copy()
+
+
+def abort_after(context: Context, n_tokens: int) -> None:
+    """Leave sequence 0 as a prompt that was cancelled inside the chunk after `n_tokens`."""
+    flag, _ = start(context, PROMPT)
+    prefill(context, n_tokens)
+    flag.set()
+    assert context.step([(0, CHUNK)]).status is StepStatus.ABORTED
+    context.close(0, keep=True)
+
+
+def test_an_aborted_prompt_goes_on_from_the_last_checkpoint(model: Model) -> None:
+    resumed = context(model)
+    abort_after(resumed, 160)
+    _, n_kept = start(resumed, PROMPT)
+    assert n_kept == 160
+
+
+def test_going_on_from_a_checkpoint_gives_the_same_logits(model: Model) -> None:
+    resumed = context(model)
+    abort_after(resumed, 160)
+    assert np.array_equal(logits_of(resumed, PROMPT), logits_of(context(model), PROMPT))
+
+
+def test_a_prompt_that_changed_goes_on_from_before_the_change(model: Model) -> None:
+    resumed = context(model)
+    abort_after(resumed, 160)
+    changed = [*PROMPT[:120], 1, 2, 3, *PROMPT[123:]]
+    assert resumed.common_prefixes(changed)[0] == 96
+    assert np.array_equal(logits_of(resumed, changed), logits_of(context(model), changed))
+
+
+def test_without_checkpoints_an_aborted_prompt_starts_again(model: Model) -> None:
+    resumed = context(model, checkpoint_interval=0)
+    abort_after(resumed, 160)
+    _, n_kept = start(resumed, PROMPT)
+    assert n_kept == 0
+    assert resumed.checkpoint_bytes == 0
+
+
+def test_only_so_many_checkpoints_of_a_sequence_are_kept(model: Model) -> None:
+    one = context(model, n_checkpoints=1)
+    start(one, PROMPT)
+    prefill(one, 64)
+    size = one.checkpoint_bytes
+    assert size > 0
+    prefill(one, len(PROMPT))
+    assert one.checkpoint_bytes == size
+
+
+def test_checkpoints_stay_within_their_bytes(model: Model) -> None:
+    bounded = context(model, checkpoint_bytes=1)
+    start(bounded, PROMPT)
+    prefill(bounded, len(PROMPT))
+    assert bounded.checkpoint_bytes == 0
+
+
+def test_dropped_cells_take_their_checkpoints_along(model: Model) -> None:
+    dropped = context(model)
+    abort_after(dropped, 160)
+    dropped.drop_cells(0)
+    assert dropped.checkpoint_bytes == 0
+    assert dropped.common_prefixes(PROMPT) == [0, 0]
+
+
+def test_an_attention_memory_needs_none(model_files: dict[str, Path]) -> None:
+    attention = context(Model.load(model_files["attention"]))
+    abort_after(attention, 160)
+    assert attention.checkpoint_bytes == 0
+    assert attention.common_prefixes(PROMPT)[0] == 160
