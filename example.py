@@ -1,4 +1,7 @@
-"""The library without HTTP: generate, look, cancel. Run with ``python example.py [MODEL.gguf]``."""
+"""The library without HTTP: generate, look, cancel. Run with ``python -P example.py [MODEL.gguf]``.
+
+The ``-P`` keeps Python from importing the checkout's sources instead of the installed package.
+"""
 
 from __future__ import annotations
 

@@ -76,13 +76,15 @@ cdef class Model:
     cdef shared_ptr[core.CppModel] c_obj
 
     @staticmethod
-    def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False, progress=None):
+    def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False,
+             cbool require_vocabulary=True, progress=None):
         cdef string c_path = os.fsencode(path)
         cdef core.ModelParams params
         params.n_gpu_layers = n_gpu_layers
         params.use_mmap = mmap
         params.use_mlock = mlock
         params.check_tensors = check_tensors
+        params.require_vocabulary = require_vocabulary
         cdef _Loading loading = _Loading()
         loading.progress = progress
         cdef core.Progress c_progress

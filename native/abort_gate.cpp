@@ -56,8 +56,8 @@ bool AbortGate::decide() noexcept {
     // Before any step has run to its end nobody knows how long one is: then only an unanimous abort is safe.
     const bool may_weigh = !only_unanimous_ && polls_expected_ > 0;
     const double done = may_weigh ? static_cast<double>(polls_) / polls_expected_ : 1.0;
-    const bool abort = n_surviving_tokens == 0 ||
-                       (may_weigh && worth_aborting(cost_, n_tokens_, n_surviving_tokens, done));
+    const bool abort =
+        n_surviving_tokens == 0 || (may_weigh && worth_aborting(cost_, n_tokens_, n_surviving_tokens, done));
     spared_ = !abort;
     return abort;
 }

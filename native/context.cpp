@@ -176,11 +176,10 @@ int32_t Context::common_prefix(int32_t seq, const std::vector<llama_token> & tok
 void Context::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
     Sequence & sequence = at(seq);
     llama_memory_t memory = llama_get_memory(context_.get());
-    const bool directly = keeps_truth() ? window_covers(seq, n_tokens)
-                                        : state_is_true && n_tokens == sequence.n_committed;
-    const bool rewound =
-        n_tokens > 0 && (directly || sequence.checkpoints.restore(context_.get(), seq, n_tokens)) &&
-        (llama_memory_seq_rm(memory, seq, n_tokens, -1) || params_.trust_any_memory);
+    const bool directly =
+        keeps_truth() ? window_covers(seq, n_tokens) : state_is_true && n_tokens == sequence.n_committed;
+    const bool rewound = n_tokens > 0 && (directly || sequence.checkpoints.restore(context_.get(), seq, n_tokens)) &&
+                         (llama_memory_seq_rm(memory, seq, n_tokens, -1) || params_.trust_any_memory);
     if (!rewound) {
         // Whole sequences can always be removed.
         llama_memory_seq_rm(memory, seq, -1, -1);

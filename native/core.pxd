@@ -75,6 +75,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         cbool use_mmap
         cbool use_mlock
         cbool check_tensors
+        cbool require_vocabulary
 
     cdef cppclass Progress:
         pass

@@ -72,7 +72,8 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
         const std::string why = log_errors();
         throw ModelLoadError(path + ": " + (why.empty() ? "llama.cpp could not load this file" : why));
     }
-    if (llama_vocab_type(model->vocab()) == LLAMA_VOCAB_TYPE_NONE || llama_vocab_n_tokens(model->vocab()) <= 0) {
+    const bool can_read = llama_vocab_type(model->vocab()) != LLAMA_VOCAB_TYPE_NONE;
+    if (llama_vocab_n_tokens(model->vocab()) <= 0 || (params.require_vocabulary && !can_read)) {
         throw ModelLoadError(path + ": this model has no vocabulary, so it can neither read text nor write it");
     }
     return model;

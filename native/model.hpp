@@ -20,6 +20,7 @@ struct ModelParams {
     bool use_mmap = true;
     bool use_mlock = false;
     bool check_tensors = false;
+    bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
 };
 
 // Called from the loading thread with a fraction in [0, 1]; returning false cancels the load.

@@ -60,7 +60,8 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
     : model_(std::move(model)), params_(params), n_vocab_(llama_vocab_n_tokens(model_->vocab())) {
     for (const llama_logit_bias & bias : params_.logit_bias) {
         if (bias.token < 0 || bias.token >= n_vocab_) {
-            throw UsageError("logit_bias names token " + std::to_string(bias.token) + ", which is not in the vocabulary");
+            throw UsageError("logit_bias names token " + std::to_string(bias.token) +
+                             ", which is not in the vocabulary");
         }
     }
     if (!params_.grammar.empty()) {
@@ -99,7 +100,8 @@ void Sampler::build_chain() {
         params_.repeat_penalty != 1.0F || params_.frequency_penalty != 0.0F || params_.presence_penalty != 0.0F;
     if (penalised && params_.penalty_last_n != 0) {
         // A negative window means everything; llama.cpp keeps a ring of that length, so give it the context's.
-        const int32_t window = params_.penalty_last_n < 0 ? llama_model_n_ctx_train(model_->handle()) : params_.penalty_last_n;
+        const int32_t window =
+            params_.penalty_last_n < 0 ? llama_model_n_ctx_train(model_->handle()) : params_.penalty_last_n;
         penalties_ = llama_sampler_init_penalties(n_vocab_, window, params_.repeat_penalty, params_.frequency_penalty,
                                                   params_.presence_penalty);
         add(penalties_);

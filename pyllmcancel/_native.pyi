@@ -30,12 +30,15 @@ class Model:
         mmap: bool = True,
         mlock: bool = False,
         check_tensors: bool = False,
+        require_vocabulary: bool = True,
         progress: Callable[[float], bool | None] | None = None,
     ) -> Model:
         """Load a GGUF file, with the GIL released.
 
         Parameters
         ----------
+        require_vocabulary
+            False loads models that can neither read text nor write it: tokens in, tokens out.
         progress
             Called from this thread with a fraction in [0, 1]; returning False cancels the load.
 

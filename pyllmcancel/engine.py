@@ -20,6 +20,7 @@ from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_loop import EngineLoop
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
+from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
@@ -70,18 +71,18 @@ class Engine:
         observer: Observer | None = None,
         native: Any = None,
     ) -> None:
-        if native is None:
-            from pyllmcancel import _native as native
         self.config = config or EngineConfig()
         self.model: Model = context.model
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue)
-        self._native = native
+        self._native = native or compiled_module()
         self._context = context
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
         self._scheduler = Scheduler(context, self.config)
-        self._loop = EngineLoop(context, self.registry, self._scheduler, self._endings, self._observer, self.trace)
+        self._loop = EngineLoop(
+            context, self.registry, self._scheduler, self._endings, observer=self._observer, trace=self.trace
+        )
         self._reaper = Reaper(self.cancel)
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-engine", daemon=True)
@@ -106,11 +107,9 @@ class Engine:
         ------
         ModelLoadError, LoadCancelled, ContextError
         """
-        from pyllmcancel import _native
-        from pyllmcancel.models import packaged_model_path
-
+        native = compiled_module()
         config = config or EngineConfig()
-        model = _native.Model.load(
+        model = native.Model.load(
             config.model or packaged_model_path(),
             n_gpu_layers=config.n_gpu_layers,
             mmap=config.mmap,
@@ -119,7 +118,7 @@ class Engine:
         )
         # Idle prefixes beside the running sequences: free for attention, a whole state each for the other memories.
         n_cached = config.cached_sequences if model.memory_kind == "attention" else 0
-        context = _native.Context(
+        context = native.Context(
             model,
             n_ctx=config.context_size(model.n_ctx_train),
             n_seq_max=config.parallel + n_cached,
@@ -321,6 +320,16 @@ class Engine:
             self._failure = f"{type(error).__name__}: {error}"
             self.registry.close()
             self._loop.fail_everything(self._failure)
+
+
+def compiled_module() -> Any:
+    """``pyllmcancel._native``, or an ImportError that says why it is not there."""
+    try:
+        from pyllmcancel import _native
+    except ModuleNotFoundError as error:
+        advice = "this is the source tree, not the installed package: run python with -P, or from another folder"
+        raise ImportError(f"pyllmcancel's compiled module is missing; {advice}") from error
+    return _native
 
 
 def generation_params(**options: Any) -> GenerationParams:

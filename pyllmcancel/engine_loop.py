@@ -43,6 +43,7 @@ class EngineLoop:
         registry: Registry,
         scheduler: Scheduler,
         endings: Endings,
+        *,
         observer: Observer,
         trace: StepTrace,
     ) -> None:

@@ -61,7 +61,8 @@ def explain(stderr: str, source: dict[str, str]) -> str:
     if "DO NOT MATCH THE HASHES" in stderr:
         advice = (
             f"the sdist of {what} does not have the sha256 that {PIN_FILE.name} pins. Nothing was unpacked. "
-            "Either the index or a proxy served another file, or the pin was edited wrongly."
+            "Either the index or a proxy served another file, or the pin was edited wrongly: compare it with the hash "
+            "that the index lists for that sdist, and with `git diff` of the pin."
         )
     elif "No module named pip" in stderr:
         advice = "this Python has no pip; run `python -m ensurepip` and build again."

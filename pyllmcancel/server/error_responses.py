@@ -82,17 +82,17 @@ def api_error(error: Exception) -> ApiError:
     """The client's view of an exception of ours."""
     match error:
         case ApiError():
-            return error
+            shown = error
         case RequestCancelled(reason=reason, usage=usage):
-            status = _CANCEL_STATUS[reason]
-            return ApiError(status, f"the request was cancelled ({reason})", "request_cancelled", None, reason, usage)
+            shown = ApiError(_CANCEL_STATUS[reason], str(error), "request_cancelled", None, reason, usage)
         case RequestFailed(usage=usage):
-            return ApiError(500, str(error), "server_error", None, "request_failed", usage)
+            shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
         case InvalidRequestError(param=param):
-            return ApiError(400, str(error), param=param, code="invalid_request")
+            shown = ApiError(400, str(error), param=param, code="invalid_request")
         case QueueFullError():
-            return ApiError(429, str(error), "rate_limit_error", code="queue_full")
+            shown = ApiError(429, str(error), "rate_limit_error", code="queue_full")
         case EngineClosedError():
-            return ApiError(503, str(error), "server_error", code="shutdown")
+            shown = ApiError(503, str(error), "server_error", code="shutdown")
         case _:
-            return ApiError(500, "internal server error", "server_error", code="internal_error")
+            shown = ApiError(500, "internal server error", "server_error", code="internal_error")
+    return shown

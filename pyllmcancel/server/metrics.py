@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,15 @@ class EngineGauges(Collector):
             ("slots_used", occupancy.slots, "Slots of running choices."),
             ("cells_used", occupancy.cells, "Cells of running choices."),
             ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
+            ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
             ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
         ):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
+
+
+def n_tasks() -> int:
+    """Tasks of the running event loop; 0 where none runs."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0

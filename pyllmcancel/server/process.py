@@ -52,8 +52,9 @@ class Server(uvicorn.Server):
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
         await super().shutdown(sockets)
         if self.force_exit:
-            # It may still be draining: now it cancels what is left.
+            # It may still be draining: now it cancels what is left. Then what uvicorn leaves out in its hurry.
             await self._state.close(0.0)
+            await self.lifespan.shutdown()
         await closing
 
 

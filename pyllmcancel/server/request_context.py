@@ -75,7 +75,9 @@ class RequestContext:
     def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         # Looking on is not worth a line: health checks, scrapers and the live page would drown the story.
         level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
-        access_log.log(level, '%s "%s %s" %d %.0f ms', request_id, scope["method"], scope["path"], status, seconds * 1e3)
+        access_log.log(
+            level, '%s "%s %s" %d %.0f ms', request_id, scope["method"], scope["path"], status, seconds * 1e3
+        )
 
     def _refusal(self, path: str, headers: Headers, sane_id: bool) -> ApiError | None:
         if not self._authorised(path, headers):

@@ -27,9 +27,7 @@ def table(reports: list[Report], title: str) -> list[str]:
         by_kind[report.memory_kind].append(report)
     lines = [f"### {title}", "", HEADER, "|---|---|---|---|---|---|---|"]
     for kind, own in sorted(by_kind.items()):
-        counts = [
-            sum(getattr(report, name) for report in own) for name in ("points", "aborted", "exact", "wrong")
-        ]
+        counts = [sum(getattr(report, name) for report in own) for name in ("points", "aborted", "exact", "wrong")]
         hurt = sum(report.wrong > 0 for report in own)
         points, aborted, exact, wrong = (f"{count:,}" for count in counts)
         worst = max(report.worst for report in own)

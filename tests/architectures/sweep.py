@@ -170,7 +170,7 @@ def sweep(path: Path, *, protected: bool = True, stride: int = 1, log: Callable[
     protected
         Whether the rules for recurrent and hybrid memories are kept.
     """
-    model = Model.load(path)
+    model = Model.load(path, require_vocabulary=False)
     stage = Stage(model, protected=protected)
     report = Report(path.stem, model.memory_kind, stage.batch_invariant())
     for prefill in (True, False):

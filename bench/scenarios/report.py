@@ -1,0 +1,87 @@
+"""What a scenario found: figures, tables, and checks that pass or fail."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that has to hold."""
+
+    text: str
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """Collected while a scenario runs; it has passed when every check has."""
+
+    name: str
+    checks: list[Check] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+    tables: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = field(default_factory=list)
+
+    def check(self, text: str, passed: bool, detail: object = "") -> None:
+        """Record whether `text` holds; `detail` says what was found instead."""
+        self.checks.append(Check(text, bool(passed), str(detail)))
+
+    def figure(self, name: str, value: object) -> None:
+        self.figures[name] = value
+
+    def times(self, name: str, seconds: Sequence[float]) -> float:
+        """Record a distribution; returns the worst in milliseconds."""
+        milliseconds = sorted(value * 1e3 for value in seconds)
+        if not milliseconds:
+            self.figures[name] = "none"
+            return float("inf")
+        ninety = milliseconds[min(len(milliseconds) - 1, int(0.9 * len(milliseconds)))]
+        self.figures[name] = {
+            "n": len(milliseconds),
+            "median_ms": round(statistics.median(milliseconds), 2),
+            "p90_ms": round(ninety, 2),
+            "worst_ms": round(milliseconds[-1], 2),
+        }
+        return milliseconds[-1]
+
+    def table(self, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
+        self.tables.append((header, list(rows)))
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "scenario": self.name,
+            "passed": self.passed,
+            "figures": self.figures,
+            "checks": [{"text": check.text, "passed": check.passed, "detail": check.detail} for check in self.checks],
+            "tables": [{"header": header, "rows": rows} for header, rows in self.tables],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"== {self.name}"]
+        for header, rows in self.tables:
+            lines += _aligned(header, rows)
+        lines += [f"  {name}: {_shown(value)}" for name, value in self.figures.items()]
+        for check in self.checks:
+            detail = f" ({check.detail})" if check.detail and not check.passed else ""
+            lines.append(f"  [{'ok' if check.passed else 'NOT'}] {check.text}{detail}")
+        return "\n".join([*lines, f"{'PASS' if self.passed else 'FAIL'} {self.name}"])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {entry}" for key, entry in value.items())
+    return str(value)
+
+
+def _aligned(header: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    cells = [header, *[tuple(str(value) for value in row) for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]

@@ -1,0 +1,104 @@
+"""The server's log as it is written: every line with the time at which it came."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# The engine's own lines; the server's access log has another name.
+STORY = re.compile(
+    r"pyllmcancel\.engine: request (?P<id>\S+) (?P<verb>added|superseded|cancelled|finished|failed)"
+    r"(?: \((?P<reason>\w+)\))?(?: in (?P<phase>\w+))?"
+)
+LOAD = re.compile(r"waiting (\d+), running (\d+)$")
+ENDINGS = ("cancelled", "finished", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that tells something of a request.
+
+    Attributes
+    ----------
+    at
+        When it was read, on the monotonic clock.
+    reason
+        Of a cancel, or of a proper end.
+    load
+        Requests waiting and running, if the line says so.
+    """
+
+    at: float
+    text: str
+    verb: str
+    reason: str | None
+    phase: str | None
+    load: tuple[int, int] | None
+
+
+class ServerLog(asyncio.Protocol):
+    """Reads a pipe in the event loop, so that a line's time is that of its coming, not of a poll."""
+
+    def __init__(self, copy: Path | None = None) -> None:
+        self.by_request: defaultdict[str, list[LogLine]] = defaultdict(list)
+        self.others: list[str] = []
+        self._rest = b""
+        self._waiters: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
+        self._copy = copy.open("ab") if copy is not None else None
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        if self._copy is not None:
+            self._copy.write(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line.decode("utf-8", "replace"), now)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._copy is not None:
+            self._copy.close()
+
+    def _take(self, text: str, now: float) -> None:
+        story = STORY.search(text)
+        if story is None:
+            self.others.append(text)
+            return
+        load = LOAD.search(text)
+        counts = (int(load[1]), int(load[2])) if load is not None else None
+        line = LogLine(now, text, story["verb"], story["reason"], story["phase"], counts)
+        self.by_request[story["id"]].append(line)
+        for waiter in self._waiters.pop(story["id"], ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_for(self, request_id: str, *verbs: str, seconds: float = 60.0) -> LogLine:
+        """The first line that says one of `verbs` of the request; TimeoutError if none comes."""
+        async with asyncio.timeout(seconds):
+            while True:
+                for line in self.by_request[request_id]:
+                    if line.verb in verbs:
+                        return line
+                waiter = asyncio.get_running_loop().create_future()
+                self._waiters[request_id].append(waiter)
+                await waiter
+
+    async def ending(self, request_id: str, seconds: float = 60.0) -> LogLine:
+        return await self.wait_for(request_id, *ENDINGS, seconds=seconds)
+
+    def endings(self, request_id: str) -> list[LogLine]:
+        """All endings of a request: there must be one."""
+        return [line for line in self.by_request[request_id] if line.verb in ENDINGS]
+
+    def loads(self, request_ids: Iterable[str]) -> list[int]:
+        """Waiting + running, as every line about these requests has it."""
+        lines = (line for request_id in request_ids for line in self.by_request[request_id])
+        return [sum(line.load) for line in lines if line.load is not None]
+
+    def complaints(self) -> list[str]:
+        """Lines that no server in good health writes."""
+        return [text for text in self.others if re.search(r" (WARNING|ERROR|CRITICAL) |Traceback", text)]

@@ -1,0 +1,78 @@
+"""Fixtures of all tests: leak counters, tiny models, Hypothesis profiles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import tiny_models
+from tests.support.driver import Driver
+from tests.support.invariants import check_invariants, check_nothing_left
+
+# Schedules are compared by what happens, never by how long it takes. The default is the same in every run;
+# `pytest --hypothesis-profile=thorough` tries 10,000 others.
+COMMON = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", COMMON, max_examples=150, stateful_step_count=30, derandomize=True)
+settings.register_profile("thorough", COMMON, max_examples=10_000, stateful_step_count=40)
+settings.load_profile("ci")
+
+
+def engine_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("pyllmcancel-")}
+
+
+@pytest.fixture(autouse=True)
+def _no_leaks() -> Iterator[None]:
+    """No test leaves an engine behind: an engine is its threads."""
+    before = engine_threads()
+    yield
+    leaked = engine_threads() - before
+    assert not leaked, f"threads left behind: {sorted(thread.name for thread in leaked)}"
+
+
+@pytest.fixture
+def make_driver() -> Iterator[Callable[..., Driver]]:
+    """Make drivers; at the end of the test the invariants hold, everything ends, and nothing is left."""
+    drivers: list[Driver] = []
+
+    def make(**options: Any) -> Driver:
+        drivers.append(Driver(**options))
+        return drivers[-1]
+
+    yield make
+    try:
+        for driver in drivers:
+            if not driver.engine.registry.closed:
+                driver.settle()
+            if not driver.dead:
+                check_invariants(driver)
+    finally:
+        for driver in drivers:
+            driver.close()
+    for driver in drivers:
+        if not driver.dead:
+            check_nothing_left(driver)
+
+
+@pytest.fixture
+def driver(make_driver: Callable[..., Driver]) -> Driver:
+    """An attention model, two slots, steps held."""
+    return make_driver()
+
+
+@pytest.fixture(scope="session")
+def model_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny F32 models by what they remember with."""
+    folder = tmp_path_factory.mktemp("models")
+    writers = {
+        "attention": tiny_models.write_tiny_llama,
+        "sliding-window": tiny_models.write_tiny_sliding_window,
+        "recurrent": tiny_models.write_tiny_recurrent,
+        "hybrid": tiny_models.write_tiny_hybrid,
+    }
+    return {kind: write(folder / f"{kind}.gguf") for kind, write in writers.items()}

@@ -1,0 +1,43 @@
+"""Fixtures of the HTTP tests. Coroutine tests run on anyio's plugin, which the server's own stack brings along."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_process import ServerProcess
+from tests.support.tiny_models import write_tiny_llama
+
+CONTEXT = 32_768
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with a context so long that nothing ends by itself while a test runs."""
+    return write_tiny_llama(tmp_path_factory.mktemp("models") / "long.gguf", n_ctx_train=CONTEXT)
+
+
+@pytest.fixture(scope="session")
+def server(long_model: Path) -> Iterator[ServerProcess]:
+    """A server that tests share; with two slots, so that a neighbour fits beside each."""
+    options = ("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "2")
+    with ServerProcess(*options) as process:
+        yield process.started()
+        process.signal()
+        assert process.wait() == -signal.SIGTERM
+
+
+@pytest.fixture(autouse=True)
+def _idle_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test nothing is left in the server that it used."""
+    yield
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server").wait_idle()

@@ -1,0 +1,240 @@
+"""What the client of a cancelled request gets: never anything that looks complete."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyllmcancel.step import StepStatus
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
+
+pytestmark = pytest.mark.anyio
+
+STATUS = {"superseded": 499, "explicit": 499, "deadline": 504, "shutdown": 503}
+MINE = {"x-request-id": "mine", "x-session-id": "session"}
+reasons = pytest.mark.parametrize("reason", STATUS)
+streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+async def bring_about(world: World, reason: str) -> None:
+    """Cancel the request `mine` for this reason."""
+    match reason:
+        case "superseded":
+            world.complete("successor", headers={"x-session-id": "session", "x-request-id": "successor"})
+        case "explicit":
+            assert (await world.post("/v1/requests/mine/cancel")).status == 200
+        case "deadline":
+            world.expire("mine")
+        case "shutdown":
+            await world.shut_down()
+
+
+def assert_error(answer: dict[str, Any], reason: str, usage: tuple[int, int]) -> None:
+    error = answer["error"]
+    assert set(answer) == {"error", "usage"}
+    assert error["message"] == f"the request was cancelled ({reason})"
+    assert (error["type"], error["param"], error["code"]) == ("request_cancelled", None, reason)
+    assert error["request_id"] == "mine"
+    prompt, completion = usage
+    assert answer["usage"] == {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def assert_answer(exchange: Exchange, reason: str, usage: tuple[int, int], *, stream: bool) -> None:
+    assert exchange.complete, "the answer is closed properly"
+    assert exchange.headers["x-request-id"] == "mine"
+    if stream:
+        assert exchange.status == 200
+        assert "[DONE]" not in exchange.events
+        assert not any("error" in json.loads(event) for event in exchange.events[:-1])
+        assert_error(json.loads(exchange.events[-1]), reason, usage)
+        return
+    assert exchange.status == STATUS[reason]
+    assert_error(exchange.json(), reason, usage)
+    if exchange.status == 503:
+        assert int(exchange.headers["retry-after"]) >= 1
+        assert "x-should-retry" not in exchange.headers
+    else:
+        assert exchange.headers["x-should-retry"] == "false"
+        assert "retry-after" not in exchange.headers
+
+
+@reasons
+@streaming
+async def test_in_the_queue(reason: str, stream: bool) -> None:
+    async with open_world(parallel=1) as world:
+        await world.running_stream("neighbour")
+        exchange = world.complete(stream=stream, headers=MINE)
+        await world.added("mine")
+        if reason == "shutdown":
+            # The neighbour is cancelled too, and its held step aborted.
+            await world.shut_down()
+        else:
+            await bring_about(world, reason)
+        await exchange.end()
+        assert_answer(exchange, reason, (0, 0), stream=stream)
+
+
+@reasons
+@streaming
+async def test_in_prefill(reason: str, stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, headers=MINE)
+        await world.held()
+        await bring_about(world, reason)
+        await exchange.end()
+        assert_answer(exchange, reason, (0, 0), stream=stream)
+
+
+@reasons
+@streaming
+async def test_in_decode(reason: str, stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
+        await world.step(3)
+        await world.held()
+        await bring_about(world, reason)
+        await exchange.end()
+        assert_answer(exchange, reason, (5, 3), stream=stream)
+
+
+@streaming
+async def test_in_chat(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.chat(stream=stream, headers=MINE)
+        await world.held()
+        await bring_about(world, "explicit")
+        await exchange.end()
+        assert_answer(exchange, "explicit", (0, 0), stream=stream)
+
+
+@streaming
+async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(stream: bool) -> None:
+    """A cancel that comes first wins, and the last token is not sent."""
+    async with open_world() as world:
+        world.model.answers[b"hello"] = b"ab"
+        # A survivor in the step, and a step nearly done: it is not aborted, so the answer's end is computed.
+        await world.running_stream("neighbour", max_tokens=20)
+        exchange = world.complete(max_tokens=2, stream=stream, headers=MINE)
+        await world.added("mine")
+        await world.step(2)
+        held = await world.held()
+        assert len(held.items) == 2
+        world.gate.move_on(0.99)
+        assert (await world.post("/v1/requests/mine/cancel?wait=false")).json()["outcome"] == "cancelled"
+        await world.step()
+        await exchange.end()
+        assert_answer(exchange, "explicit", (5, 1), stream=stream)
+
+
+@streaming
+async def test_choices_of_one_request_end_together(stream: bool) -> None:
+    async with open_world(parallel=3) as world:
+        world.hold()
+        exchange = world.complete(n=3, max_tokens=50, ignore_eos=True, stream=stream, headers=MINE)
+        await world.step(2)
+        assert len((await world.held()).items) == 3
+        await bring_about(world, "explicit")
+        await exchange.end()
+        assert_answer(exchange, "explicit", (5, 4), stream=stream)
+        assert world.context.open_seqs == []
+
+
+@streaming
+async def test_a_time_out_in_the_body_is_a_deadline(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(timeout=0.001, stream=stream, headers=MINE)
+        await exchange.end()
+        seen = await world.ended("mine")
+        assert seen["cancel_reason"] == "deadline"
+        assert_answer(exchange, "deadline", (seen["prompt_tokens_done"], 0), stream=stream)
+
+
+@streaming
+async def test_time_in_the_queue_counts_for_the_deadline_of_the_server(stream: bool) -> None:
+    async with open_world(parallel=1, request_timeout=0.05) as world:
+        await world.running_stream("neighbour", timeout=1000)
+        exchange = world.complete(stream=stream, headers=MINE)
+        await exchange.end()
+        assert_answer(exchange, "deadline", (0, 0), stream=stream)
+
+
+@streaming
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> None:
+    async with open_world(parallel=1, max_queue=1) as world:
+        await world.running_stream("neighbour")
+        world.complete(headers={"x-request-id": "waits"})
+        await world.added("waits")
+        prompt = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
+        exchange = await world.post(path, prompt | {"stream": stream}, headers={"x-request-id": "mine"})
+        assert exchange.status == 429
+        assert int(exchange.headers["retry-after"]) >= 1
+        assert "x-should-retry" not in exchange.headers
+        assert exchange.headers["x-request-id"] == "mine"
+        error = exchange.json()["error"]
+        assert (error["type"], error["code"], error["request_id"]) == ("rate_limit_error", "queue_full", "mine")
+        assert (await world.get("/v1/requests/mine")).status == 404
+
+
+async def test_a_sessions_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
+    async with open_world(parallel=1, max_queue=1) as world:
+        await world.running_stream("neighbour")
+        mine = world.complete(headers=MINE)
+        await world.added("mine")
+        world.complete(headers={"x-session-id": "session", "x-request-id": "newer"})
+        await world.added("newer")
+        assert_answer(await mine.end(), "superseded", (0, 0), stream=False)
+
+
+@streaming
+async def test_after_shutdown_began_a_request_is_503(stream: bool) -> None:
+    async with open_world() as world:
+        await world.shut_down()
+        exchange = await world.complete(stream=stream, headers=MINE).end()
+        assert exchange.status == 503
+        assert "retry-after" in exchange.headers
+        assert "x-should-retry" not in exchange.headers
+        assert exchange.json()["error"]["code"] == "shutdown"
+
+
+async def test_a_drain_lets_a_request_finish() -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(max_tokens=2, ignore_eos=True, headers=MINE)
+        await world.held()
+        world.gate.open()
+        await world.shut_down(drain=10.0)
+        await exchange.end()
+        assert exchange.status == 200
+
+
+@streaming
+async def test_a_failed_computation_is_an_error_with_usage_and_the_neighbour_goes_on(stream: bool) -> None:
+    async with open_world() as world:
+        neighbour = await world.running_stream("neighbour", max_tokens=3)
+        world.context.faults[tuple(b"hello")] = StepStatus.FAILED_COMPUTE
+        exchange = world.complete(stream=stream, headers=MINE)
+        await world.added("mine")
+        world.gate.open()
+        await exchange.end()
+        answer = json.loads(exchange.events[-1]) if stream else exchange.json()
+        assert exchange.status == (200 if stream else 500)
+        assert answer["error"]["code"] == "request_failed"
+        assert answer["error"]["request_id"] == "mine"
+        assert answer["usage"]["completion_tokens"] == 0
+        if not stream:
+            assert exchange.headers["x-should-retry"] == "false"
+        await neighbour.end()
+        assert neighbour.events[-1] == "[DONE]"

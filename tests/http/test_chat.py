@@ -1,0 +1,203 @@
+"""The shapes of ``/v1/chat/completions``, whole and in chunks, and what becomes of the messages."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.support import fake_model, fake_native
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+HELLO = b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_a_whole_answer() -> None:
+    async with open_world() as world:
+        world.model.answers[HELLO] = b"Hi!"
+        whole = (await world.chat(model="x", headers={"x-request-id": "mine"}).end()).json()
+        assert whole.pop("created") <= time.time()
+        assert whole == {
+            "id": "chatcmpl-mine",
+            "object": "chat.completion",
+            "model": "fake-model",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": "Hi!", "refusal": None},
+                    "logprobs": None,
+                    "finish_reason": "stop",
+                }
+            ],
+            "usage": {
+                "prompt_tokens": len(HELLO),
+                "completion_tokens": 4,
+                "total_tokens": len(HELLO) + 4,
+                "prompt_tokens_details": {"cached_tokens": 0},
+            },
+        }
+
+
+async def test_a_stream_opens_with_the_role_before_anything_is_computed() -> None:
+    async with open_world() as world:
+        world.model.answers[HELLO] = b"Hi"
+        world.hold()
+        exchange = world.chat(stream=True, n=2, headers={"x-request-id": "mine"})
+        for index in range(2):
+            chunk = await exchange.next_json()
+            assert chunk.pop("created") <= time.time()
+            assert chunk == {
+                "id": "chatcmpl-mine",
+                "object": "chat.completion.chunk",
+                "model": "fake-model",
+                "choices": [
+                    {
+                        "index": index,
+                        "delta": {"role": "assistant", "content": ""},
+                        "logprobs": None,
+                        "finish_reason": None,
+                    }
+                ],
+            }
+        world.gate.open()
+        await exchange.end()
+        chunks = [json.loads(event) for event in exchange.events[2:-1]]
+        for index in range(2):
+            own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == index]
+            assert [choice["delta"] for choice in own] == [{"content": "H"}, {"content": "i"}, {}]
+            assert [choice["finish_reason"] for choice in own] == [None, None, "stop"]
+        assert exchange.events[-1] == "[DONE]"
+
+
+async def test_include_usage() -> None:
+    async with open_world() as world:
+        world.model.answers[HELLO] = b"Hi"
+        exchange = await world.chat(stream=True, stream_options={"include_usage": True}).end()
+        *earlier, last = [json.loads(event) for event in exchange.events[:-1]]
+        assert all(chunk["usage"] is None for chunk in earlier)
+        assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
+
+
+@streaming
+async def test_logprobs(stream: bool) -> None:
+    async with open_world() as world:
+        world.model.answers[HELLO] = "é".encode()
+        exchange = await world.chat(logprobs=True, top_logprobs=2, stream=stream).end()
+        parts = [json.loads(event) for event in exchange.events[1:-1]] if stream else [exchange.json()]
+        found = [part["choices"][0]["logprobs"] for part in parts]
+        entries = [entry for logprobs in found if logprobs is not None for entry in logprobs["content"]]
+        assert all(logprobs["refusal"] is None for logprobs in found if logprobs is not None)
+        assert [entry["bytes"] for entry in entries] == [[0xC3], [0xA9]], "halves of a character are told as bytes"
+        for entry in entries:
+            assert set(entry) == {"token", "logprob", "bytes", "top_logprobs"}
+            assert entry["top_logprobs"][0] == {name: entry[name] for name in ("token", "logprob", "bytes")}
+            assert len(entry["top_logprobs"]) == 2
+
+
+async def test_logprobs_without_alternatives() -> None:
+    async with open_world() as world:
+        world.model.answers[HELLO] = b"a"
+        (choice,) = (await world.chat(logprobs=True).end()).json()["choices"]
+        assert choice["logprobs"]["content"][0]["top_logprobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"max_tokens": 2}, "Hi"),
+        ({"max_completion_tokens": 1}, "H"),
+        ({"max_tokens": 3, "max_completion_tokens": 1}, "H"),
+        ({}, "Hi there"),
+    ],
+)
+async def test_both_names_of_the_limit(limits: dict[str, int], expected: str) -> None:
+    async with open_world() as world:
+        world.model.answers[HELLO] = b"Hi there"
+        (choice,) = (await world.chat(**limits).end()).json()["choices"]
+        assert choice["message"]["content"] == expected
+        assert choice["finish_reason"] == ("length" if limits else "stop")
+
+
+class Templated(fake_native.Model):
+    """A model that brings a chat template."""
+
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self.chat_template = template
+
+
+async def prompt_of(world: World, messages: list[dict[str, Any]]) -> tuple[int, Any]:
+    """Status, and the number of the prompt's tokens or the error."""
+    exchange = await world.chat(messages=messages, max_tokens=1).end()
+    answer = exchange.json()
+    return exchange.status, answer["usage"]["prompt_tokens"] if exchange.status == 200 else answer["error"]
+
+
+async def test_the_models_own_template_is_used() -> None:
+    template = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}{{ eos_token }}"
+    async with open_world(model=Templated(template)) as world:
+        world.model.answers[b"[user:hello]<eos>"] = b"yes"
+        assert (await world.chat().end()).json()["choices"][0]["message"]["content"] == "yes"
+
+
+async def test_a_template_that_refuses_a_role_is_a_400_with_its_own_words() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}"
+        "{{ raise_exception('Unknown role: ' + m.role) }}{% endif %}{{ m.content }}{% endfor %}"
+    )
+    async with open_world(model=Templated(template)) as world:
+        status, error = await prompt_of(world, [{"role": "wizard", "content": "x"}])
+        assert (status, error["param"]) == (400, "messages")
+        assert "Unknown role: wizard" in error["message"]
+        assert await prompt_of(world, [{"role": "user", "content": "four"}]) == (200, 4)
+
+
+async def test_a_template_that_reaches_for_internals_is_refused() -> None:
+    async with open_world(model=Templated("{{ messages.__class__.__mro__[1].__subclasses__() }}")) as world:
+        status, error = await prompt_of(world, [{"role": "user", "content": "x"}])
+        assert (status, error["param"]) == (400, "messages")
+        assert "unsafe" in error["message"]
+
+
+async def test_a_template_that_cannot_be_compiled_refuses_chats_only(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_world(model=Templated("{% for %}")) as world:
+        assert "the chat template cannot be compiled" in caplog.text
+        assert (await world.get("/health")).status == 200
+        assert (await world.complete(max_tokens=1).end()).status == 200
+        status, error = await prompt_of(world, [{"role": "user", "content": "x"}])
+        assert (status, error["param"]) == (400, "chat_template")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]},
+        {"role": "user", "content": "hello", "name": "me"},
+    ],
+)
+async def test_content_in_parts_and_unknown_fields_of_a_message(message: dict[str, Any]) -> None:
+    async with open_world() as world:
+        assert await prompt_of(world, [message]) == (200, len(HELLO))
+
+
+async def test_a_message_without_content() -> None:
+    async with open_world() as world:
+        messages = [{"role": "assistant", "content": None}, {"role": "assistant"}]
+        assert (await prompt_of(world, messages))[0] == 200
+
+
+async def test_bos_in_template_and_tokenizer_stands_once() -> None:
+    class AddsBos(Templated):
+        special_tokens = {"bos": 1, "eos": fake_model.EOS}  # noqa: RUF012
+
+        def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+            found = super().tokenize(text)
+            return [1, *found] if add_special else found
+
+    async with open_world(model=AddsBos("\x01{{ messages[0].content }}")) as world:
+        assert await prompt_of(world, [{"role": "user", "content": "abc"}]) == (200, 4)

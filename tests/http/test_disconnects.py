@@ -1,0 +1,168 @@
+"""A client that leaves, in every phase of its request, streaming and not, ends its own request and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from tests.support import fake_native
+from tests.support.http_asgi import LIMIT
+from tests.support.http_world import COMPLETIONS, World, open_world
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])]
+
+MINE = {"x-request-id": "mine"}
+
+
+async def assert_cancelled(world: World, phase: str, completion_tokens: int = 0) -> None:
+    seen = await world.ended("mine")
+    assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", phase)
+    assert seen["completion_tokens"] == completion_tokens
+
+
+async def test_before_the_body_is_complete_nothing_is_submitted(stream: bool) -> None:
+    async with open_world() as world:
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
+        exchange.body_arrives(b'{"prompt": "hel', more=True)
+        exchange.leave()
+        await exchange.end()
+        assert exchange.status == 0
+        assert await world.requests() == []
+
+
+async def test_before_submit_the_request_is_accepted_and_cancelled(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, headers=MINE)
+        exchange.leave()
+        await exchange.end()
+        seen = await world.ended("mine")
+        assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
+        assert seen["completion_tokens"] == 0
+
+
+class SlowTokenizer(fake_native.Model):
+    """Tokenizes a long prompt when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(n_ctx_train=100_000)
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        self.entered.set()
+        assert self.go_on.wait(LIMIT)
+        return super().tokenize(text)
+
+
+async def test_while_a_long_prompt_is_tokenized_the_request_is_cancelled_on_arrival(stream: bool) -> None:
+    model = SlowTokenizer()
+    async with open_world(model=model, n_ctx=32_768) as world:
+        world.hold()
+        exchange = world.complete("x" * 30_000, stream=stream, headers=MINE)
+        assert await asyncio.to_thread(model.entered.wait, LIMIT)
+        exchange.leave()
+        model.go_on.set()
+        await exchange.end()
+        assert exchange.body == b""
+        seen = await world.ended("mine")
+        assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
+
+
+async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goes_on(stream: bool) -> None:
+    async with open_world(parallel=1) as world:
+        neighbour = await world.running_stream("neighbour", max_tokens=4)
+        exchange = world.complete(stream=stream, headers=MINE)
+        await world.added("mine")
+        exchange.leave()
+        await exchange.end()
+        # The neighbour's step is held all the while: nobody waited for it.
+        await assert_cancelled(world, "waiting")
+        await world.step(4)
+        await neighbour.end()
+        assert neighbour.events[-1] == "[DONE]"
+        text = "".join(json.loads(event)["choices"][0]["text"] for event in neighbour.events[:-1])
+        expected = bytes(world.model.greedy(b"neighbour", 4)).decode("utf-8", "replace")
+        assert text == expected
+        steps = (await world.get("/v1/steps")).json()["data"]
+        assert {sequence["request"] for step in steps for sequence in step["sequences"]} == {"neighbour"}
+
+
+async def test_in_prefill_the_step_is_aborted(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, headers=MINE)
+        await world.held()
+        exchange.leave()
+        await exchange.end()
+        await assert_cancelled(world, "prefill")
+        steps = (await world.get("/v1/steps")).json()["data"]
+        assert [step["status"] for step in steps] == ["aborted"]
+
+
+async def test_in_prefill_beside_a_neighbour_the_neighbour_is_not_harmed(stream: bool) -> None:
+    async with open_world() as world:
+        neighbour = await world.running_stream("neighbour", max_tokens=4)
+        exchange = world.complete("m" * 60, stream=stream, headers=MINE)
+        await world.added("mine")
+        await world.step()
+        held = await world.held()
+        assert len(held.items) == 2
+        exchange.leave()
+        await exchange.end()
+        world.gate.open()
+        await neighbour.end()
+        await assert_cancelled(world, "prefill")
+        assert neighbour.events[-1] == "[DONE]"
+        text = "".join(json.loads(event)["choices"][0]["text"] for event in neighbour.events[:-1])
+        assert text == bytes(world.model.greedy(b"neighbour", 4)).decode("utf-8", "replace")
+
+
+async def test_in_decode_the_next_step_does_not_contain_it(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
+        await world.step(3)
+        await world.held()
+        exchange.leave()
+        await exchange.end()
+        await assert_cancelled(world, "decode", completion_tokens=3)
+        assert (await world.get("/v1/steps")).json()["n_steps"] == 4
+
+
+async def test_after_the_end_nothing_changes(stream: bool) -> None:
+    async with open_world() as world:
+        exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
+        await exchange.end()
+        exchange.leave()
+        seen = await world.ended("mine")
+        assert (seen["status"], seen["cancel_reason"], seen["completion_tokens"]) == ("finished", None, 3)
+
+
+async def test_while_send_blocks_on_the_headers_it_is_noticed(stream: bool) -> None:
+    async with open_world() as world:
+        exchange = world.complete(stream=stream, max_tokens=3, headers=MINE)
+        exchange.stop_reading()
+        async with asyncio.timeout(LIMIT):
+            await exchange.blocked.wait()
+        exchange.leave()
+        seen = await world.ended("mine")
+        # A whole answer blocks when its computation is over; a stream blocks at once, perhaps before.
+        assert seen["status"] in (("cancelled", "finished") if stream else ("finished",))
+        exchange.read_on()
+        await exchange.end()
+
+
+async def test_a_client_that_left_is_logged_as_499(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="pyllmcancel.access")
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, headers=MINE)
+        await world.held()
+        exchange.leave()
+        await exchange.end()
+    lines = [record.getMessage() for record in caplog.records if record.name == "pyllmcancel.access"]
+    assert [line for line in lines if line.startswith('mine "POST /v1/completions" 499 ')] == lines[:1]

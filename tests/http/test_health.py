@@ -1,0 +1,123 @@
+"""``/health``: 200 when requests can be served, 503 with the reason when not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.server import state as state_module
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.state import ServerConfig
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+PATHS = pytest.mark.parametrize("path", ["/health", "/v1/health"])
+
+
+async def fetch(app: FastAPI, path: str = "/health") -> Exchange:
+    return await Exchange(app, "GET", path).end()
+
+
+@PATHS
+async def test_ok_with_the_counts(path: str) -> None:
+    async with open_world(parallel=1) as world:
+        assert (await world.get(path)).json() == {"status": "ok", "waiting": 0, "running": 0}
+        await world.running_stream("a")
+        world.complete(headers={"x-request-id": "b"})
+        await world.added("b")
+        exchange = await world.get(path)
+        assert exchange.status == 200
+        assert exchange.json() == {"status": "ok", "waiting": 1, "running": 1}
+
+
+@PATHS
+async def test_503_while_loading(path: str) -> None:
+    app = create_app(ServerConfig(engine=EngineConfig()))
+    app.state.server.progress = 0.25
+    exchange = await fetch(app, path)
+    assert exchange.status == 503
+    assert int(exchange.headers["retry-after"]) >= 1
+    assert exchange.json() == {"status": "loading", "progress": 0.25, "error": None}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/requests")]
+)
+async def test_everything_that_needs_the_model_is_503_while_loading(method: str, path: str) -> None:
+    app = create_app(ServerConfig(engine=EngineConfig()))
+    headers = {"content-type": "application/json"}
+    exchange = await Exchange(app, method, path, body=b'{"prompt": "x"}', headers=headers).end()
+    assert exchange.status == 503
+    assert exchange.json()["error"]["code"] == "loading"
+    assert "retry-after" in exchange.headers
+    assert (await fetch(app, "/metrics")).status == 200
+
+
+async def test_loading_then_ok_when_a_model_was_loaded(model_files: dict[str, Path]) -> None:
+    config = EngineConfig(model=model_files["attention"], threads=1, ctx_size=256)
+    app = create_app(ServerConfig(engine=config))
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        assert (await fetch(app)).json()["status"] == "loading"
+        while (exchange := await fetch(app)).status == 503:
+            assert exchange.json()["status"] == "loading"
+            await asyncio.sleep(0.005)
+        assert exchange.json() == {"status": "ok", "waiting": 0, "running": 0}
+        (model,) = (await fetch(app, "/v1/models")).json()["data"]
+        assert model["id"] == "attention"
+    assert app.state.server.engine.registry.closed
+
+
+async def test_503_failed_when_the_model_is_broken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_text("not a model")
+    app = create_app(ServerConfig(engine=EngineConfig(model=broken)))
+    gave_up = asyncio.Event()
+    app.state.server.on_load_failure = gave_up.set
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        await gave_up.wait()
+        exchange = await fetch(app)
+        assert (exchange.status, exchange.json()["status"]) == (503, "failed")
+        assert "broken.gguf" in exchange.json()["error"]
+        refused = await Exchange(app, "GET", "/v1/models").end()
+        assert (refused.status, refused.json()["error"]["code"]) == (503, "load_failed")
+    assert "the model could not be loaded" in caplog.text
+
+
+async def test_503_stalled_when_a_step_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_world() as world:
+        await world.running_stream("mine")
+        monkeypatch.setattr(state_module, "STALLED_AFTER_SECONDS", 0.0)
+        exchange = await world.get("/health")
+        assert (exchange.status, exchange.json()["status"]) == (503, "stalled")
+        monkeypatch.undo()
+        assert (await world.get("/health")).status == 200
+
+
+async def test_503_failed_when_the_engine_died_and_nobody_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    def defect(tokens: Sequence[int]) -> None:
+        if bytes(tokens) == b"poison":
+            raise ZeroDivisionError
+
+    world = World(parallel=1)
+    world.context.before_open = defect
+    neighbour = await world.running_stream("neighbour", max_tokens=1)
+    exchanges = [world.complete("poison"), world.complete("waits", headers={"x-request-id": "waits"})]
+    await world.added("waits")
+    world.gate.open()
+    await neighbour.end()
+    for exchange in exchanges:
+        assert (await exchange.end()).status == 500
+        assert exchange.json()["error"]["code"] == "request_failed"
+    await asyncio.to_thread(world.engine._thread.join)
+    exchange = await world.get("/health")
+    assert (exchange.status, exchange.json()["status"]) == (503, "failed")
+    assert (await world.complete().end()).status == 503
+    await world.close()
+    assert "the engine thread died" in caplog.text

@@ -1,0 +1,83 @@
+"""Starting and stopping the application itself, as any ASGI server does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.state import ServerConfig
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import open_world
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_engine_of_the_callers_own_stays_open() -> None:
+    async with open_world() as world:
+        async with world.app.router.lifespan_context(world.app):
+            pass
+        assert (await world.complete(max_tokens=1).end()).status == 200
+
+
+async def test_leaving_while_the_model_is_loading_cancels_the_load(long_model: Path) -> None:
+    app = create_app(ServerConfig(engine=EngineConfig(model=long_model, threads=1)))
+    entered, go_on = threading.Event(), threading.Event()
+    on_progress = app.state.server._on_progress
+
+    def held_progress(fraction: float) -> bool:
+        entered.set()
+        assert go_on.wait(LIMIT)
+        answer: bool = on_progress(fraction)
+        return answer
+
+    app.state.server._on_progress = held_progress
+    async with asyncio.timeout(LIMIT):
+        async with app.router.lifespan_context(app):
+            assert await asyncio.to_thread(entered.wait, LIMIT)
+            app.state.server._closing = True
+            go_on.set()
+        answer = await Exchange(app, "GET", "/v1/models").end()
+    assert answer.status == 503
+    assert "cancelled" in answer.json()["error"]["message"]
+
+
+async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(long_model: Path) -> None:
+    app = create_app(ServerConfig(engine=EngineConfig(model=long_model, threads=1, ctx_size=16_384)))
+    headers = {"content-type": "application/json", "x-request-id": "mine"}
+    async with asyncio.timeout(LIMIT):
+        async with app.router.lifespan_context(app):
+            while (await Exchange(app, "GET", "/health").end()).status != 200:
+                await asyncio.sleep(0.005)
+            body = b'{"prompt": "hello", "max_tokens": 10000, "stream": true}'
+            exchange = Exchange(app, "POST", "/v1/completions", body=body, headers=headers)
+            await exchange.next_event()
+        await exchange.end()
+    assert '"code": "shutdown"' in exchange.events[-1]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"prompt": [1099511627776]}', "prompt"),
+        (b'{"prompt": [-1]}', "prompt"),
+        (b'{"prompt": [5000]}', "prompt"),
+        (b'{"prompt": "x", "logit_bias": {"1099511627776": 1}}', "logit_bias"),
+        (b'{"prompt": "x", "logit_bias": {"-1": 1}}', "logit_bias"),
+        (b'{"prompt": "x", "logit_bias": {"5000": 1}}', "logit_bias"),
+    ],
+)
+async def test_numbers_that_the_compiled_core_cannot_hold_are_refused(
+    model_files: dict[str, Path], body: bytes, param: str
+) -> None:
+    app = create_app(ServerConfig(engine=EngineConfig(model=model_files["attention"], threads=1, ctx_size=256)))
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        while (await Exchange(app, "GET", "/health").end()).status != 200:
+            await asyncio.sleep(0.005)
+        headers = {"content-type": "application/json"}
+        exchange = await Exchange(app, "POST", "/v1/completions", body=body, headers=headers).end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)

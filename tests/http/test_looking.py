@@ -1,0 +1,168 @@
+"""``/v1/requests`` and ``/v1/steps``: what can be seen from outside."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+FIELDS = {
+    "id",
+    "object",
+    "status",
+    "phase",
+    "session",
+    "n",
+    "slots",
+    "prompt_tokens",
+    "prompt_tokens_done",
+    "cached_tokens",
+    "completion_tokens",
+    "finish_reason",
+    "cancel_reason",
+    "superseded_by",
+    "cancel_latency_ms",
+    "error",
+    "created",
+    "seconds",
+}
+
+
+async def busy_world(world: World) -> None:
+    """One of each kind, on one slot."""
+    await world.complete(max_tokens=1, headers={"x-request-id": "finished"}).end()
+    world.hold()
+    cancelled = world.complete(headers={"x-request-id": "cancelled"})
+    await world.held()
+    await world.post("/v1/requests/cancelled/cancel")
+    await cancelled.end()
+    await world.running_stream("running")
+    world.complete(headers={"x-request-id": "waiting-1"})
+    world.complete(headers={"x-request-id": "waiting-2", "x-session-id": "s"})
+    await world.added("waiting-2")
+
+
+async def test_live_ones_come_first_in_their_order_then_the_ended_newest_first() -> None:
+    async with open_world(parallel=1) as world:
+        await busy_world(world)
+        listed = await world.requests()
+        assert [entry["id"] for entry in listed] == ["running", "waiting-1", "waiting-2", "cancelled", "finished"]
+        assert [entry["status"] for entry in listed] == ["running", "waiting", "waiting", "cancelled", "finished"]
+        assert all(set(entry) == FIELDS and entry["object"] == "request" for entry in listed)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("running", ["running"]),
+        ("waiting", ["waiting-1", "waiting-2"]),
+        ("cancelling", []),
+        ("cancelled", ["cancelled"]),
+        ("finished", ["finished"]),
+        ("error", []),
+    ],
+)
+async def test_a_filter_shows_one_status(status: str, expected: list[str]) -> None:
+    async with open_world(parallel=1) as world:
+        await busy_world(world)
+        assert [entry["id"] for entry in await world.requests(f"?status={status}")] == expected
+
+
+async def test_an_unknown_status_is_refused_with_its_name() -> None:
+    async with open_world() as world:
+        exchange = await world.get("/v1/requests?status=asleep")
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "status")
+
+
+async def test_a_running_request_shows_its_progress() -> None:
+    async with open_world() as world:
+        world.hold()
+        world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine", "x-session-id": "s"})
+        await world.held()
+        before = await world.request("mine")
+        assert (before["status"], before["phase"], before["prompt_tokens_done"]) == ("running", "prefill", 0)
+        await world.step(2)
+        await world.held()
+        now = await world.request("mine")
+        assert (now["phase"], now["prompt_tokens"], now["prompt_tokens_done"]) == ("decode", 5, 5)
+        assert (now["completion_tokens"], now["session"], now["n"]) == (2, "s", 1)
+        assert len(now["slots"]) == 1
+        assert now["seconds"] >= before["seconds"] > 0
+
+
+async def test_an_ended_request_shows_its_ending() -> None:
+    async with open_world() as world:
+        world.model.answers[b"hello"] = b"!"
+        await world.complete(headers={"x-request-id": "mine"}).end()
+        seen = await world.request("mine")
+        assert (seen["status"], seen["finish_reason"], seen["slots"]) == ("finished", "stop", [])
+        assert (seen["cancel_reason"], seen["cancel_latency_ms"], seen["error"]) == (None, None, None)
+
+
+async def test_a_superseded_request_names_its_successor() -> None:
+    async with open_world() as world:
+        world.hold()
+        world.complete(headers={"x-request-id": "old", "x-session-id": "s"})
+        await world.held()
+        world.complete(headers={"x-request-id": "new", "x-session-id": "s"})
+        await world.added("new")
+        seen = await world.ended("old")
+        assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", "new")
+
+
+async def test_a_request_with_n_choices_is_one_entry() -> None:
+    async with open_world(parallel=3) as world:
+        world.hold()
+        world.complete(n=3, max_tokens=9, ignore_eos=True)
+        await world.step(2)
+        await world.held()
+        (entry,) = await world.requests()
+        assert (entry["n"], len(entry["slots"]), entry["prompt_tokens"]) == (3, 3, 5)
+
+
+async def test_steps_tell_what_each_held_newest_first() -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(max_tokens=3, ignore_eos=True, headers={"x-request-id": "mine"})
+        await world.step(2)
+        await world.held()
+        await world.post("/v1/requests/mine/cancel")
+        await exchange.end()
+        listed = (await world.get("/v1/steps")).json()
+        assert (listed["object"], listed["n_steps"]) == ("list", 3)
+        assert [step["number"] for step in listed["data"]] == [3, 2, 1]
+        assert [step["status"] for step in listed["data"]] == ["aborted", "ok", "ok"]
+        assert [step["sequences"] for step in listed["data"]] == [
+            [{"request": "mine", "choice": 0, "phase": phase, "n_tokens": n}]
+            for phase, n in (("decode", 1), ("decode", 1), ("prefill", 5))
+        ]
+        last = (await world.get("/v1/steps?last=1")).json()
+        assert [step["number"] for step in last["data"]] == [3]
+
+
+@pytest.mark.parametrize("last", ["0", "1025", "x"])
+async def test_a_number_of_steps_out_of_range_is_refused(last: str) -> None:
+    async with open_world() as world:
+        exchange = await world.get(f"/v1/steps?last={last}")
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "last")
+
+
+async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> None:
+    """Three in one batch, of different lengths: each leaves in the step in which it ends."""
+    async with open_world(parallel=3) as world:
+        world.hold()
+        lengths = {"short": 2, "middle": 4, "long": 6}
+        exchanges = {
+            name: world.complete(name, max_tokens=n, ignore_eos=True, headers={"x-request-id": name})
+            for name, n in lengths.items()
+        }
+        for name in lengths:
+            await world.added(name)
+        world.gate.open()
+        for exchange in exchanges.values():
+            assert (await exchange.end()).status == 200
+        steps = (await world.get("/v1/steps")).json()["data"]
+        for name, n in lengths.items():
+            assert sum(any(part["request"] == name for part in step["sequences"]) for step in steps) == n

@@ -1,0 +1,173 @@
+"""``/metrics``: the names, and values that are written where the computation ends, not where HTTP does."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyllmcancel.step import StepStatus
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+COUNTERS = {
+    "requests": {"outcome"},
+    "requests_cancelled": {"reason"},
+    "tokens_computed": set(),
+    "tokens_delivered": set(),
+    "tokens_wasted": set(),
+    "prefix_tokens_reused": set(),
+    "steps_aborted": set(),
+    "steps_redone": set(),
+    "steps_spared": set(),
+}
+HISTOGRAMS = {
+    "queue_seconds": set(),
+    "ttft_seconds": set(),
+    "itl_seconds": set(),
+    "cancel_latency_seconds": {"phase"},
+    "step_seconds": set(),
+}
+GAUGES = {"requests_waiting", "requests_running", "requests_cancelling", "sessions_live"}
+
+
+class Metrics(dict[str, float]):
+    """Samples by name, with their labels' values after a colon; what was never counted is 0."""
+
+    def __missing__(self, name: str) -> float:
+        return 0.0
+
+
+async def metrics(world: World) -> Metrics:
+    exchange = await world.get("/metrics")
+    assert exchange.headers["content-type"].startswith("text/plain")
+    found = Metrics()
+    for family in text_string_to_metric_families(exchange.body.decode()):
+        for sample in family.samples:
+            labels = "".join(f":{value}" for value in sample.labels.values())
+            found[sample.name.removeprefix("pyllmcancel_") + labels] = sample.value
+    return found
+
+
+async def one_of_each(world: World) -> None:
+    """One finished, one cancelled in decode, one cancelled in the queue."""
+    await world.complete("a prompt", max_tokens=3, ignore_eos=True).end()
+    world.hold()
+    decoding = world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "decoding"})
+    await world.step(2)
+    await world.held()
+    waiting = world.complete(headers={"x-request-id": "waiting"})
+    await world.added("waiting")
+    await world.post("/v1/requests/waiting/cancel")
+    decoding.leave()
+    await decoding.end()
+    await waiting.end()
+
+
+async def test_every_name_is_there_with_its_type_and_labels() -> None:
+    async with open_world(parallel=1) as world:
+        await one_of_each(world)
+        text = (await world.get("/metrics")).body.decode()
+        families = {family.name.removeprefix("pyllmcancel_"): family for family in text_string_to_metric_families(text)}
+        assert all(line.startswith(("#", "pyllmcancel_")) for line in text.splitlines())
+        for names, kind in (
+            (COUNTERS, "counter"),
+            (HISTOGRAMS, "histogram"),
+            ({name: set() for name in GAUGES}, "gauge"),
+        ):
+            for name, labels in names.items():
+                assert families[name].type == kind
+                assert families[name].documentation
+                for sample in families[name].samples:
+                    assert set(sample.labels) - {"le"} == labels, sample
+
+
+async def test_what_each_ending_counts() -> None:
+    async with open_world(parallel=1) as world:
+        await one_of_each(world)
+        seen = await metrics(world)
+        outcomes = [seen[f"requests_total:{outcome}"] for outcome in ("length", "stop", "cancelled", "error")]
+        assert outcomes == [1, 0, 2, 0]
+        assert seen["requests_cancelled_total:explicit"] == 1
+        assert seen["requests_cancelled_total:disconnect"] == 1
+        assert seen["cancel_latency_seconds_count:waiting"] == 1
+        assert seen["cancel_latency_seconds_count:decode"] == 1
+        assert seen["queue_seconds_count"] == 2, "one was never admitted"
+        assert seen["ttft_seconds_count"] == 2
+        assert seen["itl_seconds_count"] == 2 + 1
+
+
+async def test_what_each_step_counts() -> None:
+    async with open_world(parallel=1) as world:
+        await one_of_each(world)
+        seen = await metrics(world)
+        assert seen["tokens_delivered_total"] == 3
+        # 8 of the prompt and 2 of 3 generated; 5 and 1 of 2; the aborted step's one token does not count.
+        assert seen["tokens_computed_total"] == 8 + 2 + 5 + 1
+        assert seen["tokens_wasted_total"] == 1
+        assert (seen["steps_aborted_total"], seen["steps_redone_total"], seen["steps_spared_total"]) == (1, 0, 0)
+        assert seen["step_seconds_count"] == 3 + 3
+
+
+async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not() -> None:
+    async with open_world() as world:
+        world.context.faults[tuple(b"poison")] = StepStatus.FAILED_COMPUTE
+        await world.complete("poison").end()
+        seen = await metrics(world)
+        assert (seen["requests_total:error"], seen["requests_total:cancelled"]) == (1, 0)
+        assert seen["tokens_delivered_total"] == 0
+
+
+async def test_a_prefix_that_is_found_is_counted_once() -> None:
+    async with open_world() as world:
+        for _ in range(2):
+            await world.complete("the same prompt", max_tokens=1, temperature=0).end()
+        assert (await metrics(world))["prefix_tokens_reused_total"] == len("the same prompt") - 1
+
+
+async def test_the_gauges_follow_what_lives() -> None:
+    async with open_world(parallel=1) as world:
+        await world.running_stream("running", session_id="s")
+        world.complete(headers={"x-request-id": "waiting"})
+        await world.added("waiting")
+        seen = await metrics(world)
+        assert [seen[name] for name in sorted(GAUGES)] == [0, 1, 1, 1]
+        world.gate.open()
+        await world.ended("waiting")
+        assert [(await metrics(world))[name] for name in sorted(GAUGES)] == [0, 0, 0, 0]
+
+
+async def test_a_computation_that_has_ended_is_counted_while_its_client_still_does_not_read() -> None:
+    async with open_world() as world:
+        exchange = await world.running_stream("mine", max_tokens=3)
+        await exchange.until_headers()
+        exchange.stop_reading()
+        world.gate.open()
+        await world.ended("mine")
+        assert not exchange.task.done()
+        seen = await metrics(world)
+        assert (seen["requests_total:length"], seen["tokens_delivered_total"]) == (1, 3)
+
+
+async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped() -> None:
+    async with open_world() as world:
+        await world.running_stream("neighbour")
+        world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine"})
+        await world.added("mine")
+        await world.step(2)
+        await world.held()
+        world.gate.move_on(0.99)
+        await world.post("/v1/requests/mine/cancel?wait=false")
+        seen = await metrics(world)
+        assert (seen["requests_cancelling"], seen["requests_running"], seen["requests_total:cancelled"]) == (1, 1, 0)
+        await world.step()
+        await world.ended("mine")
+        seen = await metrics(world)
+        assert (seen["requests_cancelling"], seen["requests_total:cancelled"], seen["steps_spared_total"]) == (0, 1, 1)
+
+
+async def test_two_servers_in_one_process_do_not_mix() -> None:
+    async with open_world() as one, open_world() as other:
+        await one.complete(max_tokens=1).end()
+        assert (await metrics(one))["requests_total:length"] == 1
+        assert (await metrics(other))["requests_total:length"] == 0

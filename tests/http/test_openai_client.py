@@ -1,0 +1,204 @@
+"""The official ``openai`` client, sync and async: what it gets, what it leaves, and what it must not retry."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.support.http_process import ServerProcess, fresh_id
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+LONG = {"max_tokens": 30_000, "temperature": 0.0}
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as made:
+        yield made
+
+
+@pytest.fixture
+async def async_client(server: ServerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as made:
+        yield made
+
+
+def named(request_id: str, session: str | None = None) -> dict[str, Any]:
+    """Options of a call that is looked for afterwards."""
+    return {"extra_headers": {"X-Request-Id": request_id}, "extra_body": {"session_id": session} if session else None}
+
+
+def test_completion(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="any", prompt="hello", max_tokens=5, logprobs=2, seed=1, stop=["\x00"])
+    assert answer.object == "text_completion"
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.choices[0].text
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 5
+    assert answer.choices[0].logprobs is not None
+    assert len(answer.choices[0].logprobs.tokens or []) == 5
+
+
+def test_chat(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="any", messages=HELLO, max_completion_tokens=5, n=2)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert all(choice.message.content for choice in answer.choices)
+    assert answer.id == f"chatcmpl-{answer._request_id}"
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["long"]
+
+
+def test_streams(client: openai.OpenAI) -> None:
+    options: Any = {"include_usage": True}
+    *chunks, last = client.completions.create(
+        model="any", prompt="hello", max_tokens=5, stream=True, stream_options=options
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks)
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 5
+    chat = list(client.chat.completions.create(model="any", messages=HELLO, max_tokens=5, stream=True))
+    assert chat[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chat)
+    assert chat[-1].choices[0].finish_reason == "length"
+
+
+def test_a_closed_stream_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
+    mine = fresh_id()
+    stream = client.completions.create(model="any", prompt="hello", stream=True, **LONG, **named(mine))
+    assert next(stream).choices[0].text is not None
+    stream.close()
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_stream_that_is_left_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
+    mine = fresh_id()
+    with client.chat.completions.create(model="any", messages=HELLO, stream=True, **LONG, **named(mine)) as stream:
+        for _ in range(3):
+            next(stream)
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
+    mine = fresh_id()
+    patient = client.with_options(timeout=0.3, max_retries=0)
+    with pytest.raises(openai.APITimeoutError):
+        patient.completions.create(model="any", prompt="hello", **LONG, **named(mine))
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_superseded_request_is_told_and_not_retried(server: ServerProcess, client: openai.OpenAI) -> None:
+    old, new, session = fresh_id(), fresh_id(), fresh_id()
+    told: list[openai.APIStatusError] = []
+
+    def ask() -> None:
+        try:
+            client.completions.create(model="any", prompt="hello", **LONG, **named(old, session))
+        except openai.APIStatusError as error:
+            told.append(error)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    server.wait_for(old, completion_tokens=lambda n: n > 0)
+    answer = client.completions.create(model="any", prompt="hello", max_tokens=500, **named(new, session))
+    asker.join()
+    assert answer.choices[0].finish_reason == "length"
+    (error,) = told
+    assert (error.status_code, error.code, error.request_id) == (499, "superseded", old)
+    of_session = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["session"] == session]
+    assert [(entry["id"], entry["status"]) for entry in of_session] == [(new, "finished"), (old, "cancelled")]
+
+
+def test_a_deadline_is_not_retried(server: ServerProcess, client: openai.OpenAI) -> None:
+    session = fresh_id()
+    body = {"timeout": 0.05, "session_id": session}
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.completions.create(model="any", prompt="hello", **LONG, extra_body=body)
+    assert (caught.value.status_code, caught.value.code) == (504, "deadline")
+    assert sum(entry["session"] == session for entry in server.http.get("/v1/requests").json()["data"]) == 1
+
+
+def test_a_superseded_stream_raises_in_the_middle(server: ServerProcess, client: openai.OpenAI) -> None:
+    old, session = fresh_id(), fresh_id()
+    stream = client.completions.create(model="any", prompt="hello", stream=True, **LONG, **named(old, session))
+    next(stream)
+    client.completions.create(model="any", prompt="hello", max_tokens=1, **named(fresh_id(), session))
+    with pytest.raises(openai.APIError, match="superseded"):
+        list(stream)
+
+
+def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="any", prompt="hello", echo=True)
+    assert (caught.value.param, caught.value.code) == ("echo", "unsupported_field")
+    assert caught.value.request_id is not None
+
+
+@pytest.mark.anyio
+async def test_async_answers_and_streams(async_client: openai.AsyncOpenAI) -> None:
+    whole = await async_client.chat.completions.create(model="any", messages=HELLO, max_tokens=5)
+    assert whole.choices[0].message.content
+    stream = await async_client.completions.create(model="any", prompt="hello", max_tokens=5, stream=True)
+    texts = [chunk.choices[0].text async for chunk in stream]
+    assert "".join(texts)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_cancelled_task_is_cancelled(
+    server: ServerProcess, async_client: openai.AsyncOpenAI, stream: bool
+) -> None:
+    mine = fresh_id()
+
+    async def ask() -> None:
+        answer: Any = await async_client.completions.create(
+            model="any", prompt="hello", stream=stream, **LONG, **named(mine)
+        )
+        async for _ in answer:
+            pass
+
+    task = asyncio.create_task(ask())
+    await asyncio.to_thread(server.wait_for, mine, completion_tokens=lambda n: n > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
+    assert seen["cancel_reason"] == "disconnect"
+
+
+@pytest.mark.anyio
+async def test_an_async_stream_that_is_closed_is_cancelled(
+    server: ServerProcess, async_client: openai.AsyncOpenAI
+) -> None:
+    mine = fresh_id()
+    stream = await async_client.completions.create(model="any", prompt="hello", stream=True, **LONG, **named(mine))
+    await anext(stream)
+    await stream.close()
+    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
+    assert seen["cancel_reason"] == "disconnect"
+
+
+@pytest.mark.anyio
+async def test_of_sixteen_clients_half_of_which_leave_the_others_get_what_they_get_alone(
+    server: ServerProcess, async_client: openai.AsyncOpenAI
+) -> None:
+    async def ask(number: int) -> str:
+        answer = await async_client.completions.create(
+            model="any", prompt=f"client {number}", max_tokens=40, temperature=0
+        )
+        return answer.choices[0].text
+
+    alone = [await ask(number) for number in range(0, 16, 2)]
+    tasks = [asyncio.create_task(ask(number)) for number in range(16)]
+    await tasks[0]
+    for task in tasks[1::2]:
+        task.cancel()
+    together = await asyncio.gather(*tasks[::2])
+    assert together == alone
+    await asyncio.gather(*tasks[1::2], return_exceptions=True)

@@ -1,0 +1,131 @@
+"""SIGTERM and SIGINT: whoever is served gets a proper ending, and the process is gone in time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_process import RawClient, ServerProcess, events, long_prompt
+
+STATUS = {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 128 + signal.SIGINT}
+signals = pytest.mark.parametrize("number", STATUS)
+DRAIN = 0.3
+
+
+@contextmanager
+def serving(model: Path, *more: str, drain: float = DRAIN) -> Iterator[ServerProcess]:
+    options = ("--model", str(model), "--ctx-size", "32768", "--parallel", "2", "--drain", str(drain), *more)
+    with ServerProcess(*options) as process:
+        yield process.started()
+
+
+def assert_shutdown_event(told: list[str]) -> None:
+    assert "[DONE]" not in told
+    last = json.loads(told[-1])
+    assert last["error"]["code"] == "shutdown"
+    assert last["usage"]["completion_tokens"] > 0
+
+
+@signals
+def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model: Path, number: signal.Signals) -> None:
+    with serving(long_model) as server, RawClient(server.port) as a, RawClient(server.port) as b:
+        streaming, whole = a.post(stream=True), b.post()
+        with RawClient(server.port) as c:
+            waiting = c.post()
+            for running in (streaming, whole):
+                server.wait_for(running, completion_tokens=lambda n: n > 0)
+            server.wait_for(waiting, status="waiting")
+            began = server.signal(number)
+            assert_shutdown_event(events(a.answer()))
+            for client in (b, c):
+                answer = client.answer()
+                assert answer.status == 503
+                assert int(answer.headers["retry-after"]) >= 1
+                assert json.loads(answer.read())["error"]["code"] == "shutdown"
+            assert time.monotonic() - began >= DRAIN, "the drain was theirs"
+            status = server.wait()
+        assert time.monotonic() - began < DRAIN + 1.0
+        assert status == STATUS[number]
+        assert "Traceback" not in server.log
+        for request_id in (streaming, whole, waiting):
+            assert server.log.count(f"request {request_id} cancelled (shutdown)") == 1
+
+
+@signals
+def test_an_idle_server_is_gone_at_once(long_model: Path, number: signal.Signals) -> None:
+    with serving(long_model, drain=30.0) as server:
+        began = server.signal(number)
+        assert server.wait() == STATUS[number]
+        assert time.monotonic() - began < 1.0
+        assert "Traceback" not in server.log
+
+
+def test_a_request_that_ends_within_the_drain_is_complete(long_model: Path) -> None:
+    with serving(long_model, drain=30.0) as server, RawClient(server.port) as a, RawClient(server.port) as b:
+        requests = [a.post(stream=True, max_tokens=400), b.post(max_tokens=400)]
+        for request_id in requests:
+            server.wait_for(request_id, completion_tokens=lambda n: n > 0)
+        began = server.signal()
+        assert events(a.answer())[-1] == "[DONE]"
+        answer = b.answer()
+        assert answer.status == 200
+        assert json.loads(answer.read())["usage"]["completion_tokens"] == 400
+        assert server.wait() == -signal.SIGTERM
+        assert time.monotonic() - began < 20.0, "it does not wait for a drain that nobody needs"
+
+
+def test_no_new_request_is_taken_on_a_kept_connection_while_it_drains(long_model: Path) -> None:
+    with serving(long_model) as server, RawClient(server.port) as busy, RawClient(server.port) as kept:
+        kept.post(max_tokens=1)
+        kept.answer().read()
+        mine = busy.post()
+        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        server.signal()
+        assert kept.is_closed_by_server()
+        assert busy.answer().status == 503
+        server.wait()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)], ids=["int", "term"]
+)
+def test_a_second_signal_does_not_wait_for_the_drain(
+    long_model: Path, first: signal.Signals, second: signal.Signals
+) -> None:
+    with serving(long_model, drain=60.0) as server, RawClient(server.port) as client:
+        mine = client.post()
+        server.wait_for(mine, completion_tokens=lambda n: n > 0)
+        server.signal(first)
+        server.wait_for_log("Waiting for connections to close")
+        began = server.signal(second)
+        assert server.wait() == STATUS[first]
+        assert time.monotonic() - began < 1.5
+        assert server.log.count(f"request {mine} cancelled (shutdown)") == 1
+        assert "Traceback" not in server.log
+
+
+def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path) -> None:
+    # Every event holds the model's name, so a few hundred fill every buffer on the way.
+    name = ("--alias", "x" * 30_000)
+    with serving(long_model, *name) as server, RawClient(server.port, receive_buffer=4096) as client:
+        mine = client.post(stream=True)
+        server.wait_for(mine, completion_tokens=lambda n: n > 300)
+        began = server.signal()
+        server.wait()
+        assert time.monotonic() - began < DRAIN + 1.0
+
+
+def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:
+    with serving(long_model, drain=0.0) as server, RawClient(server.port) as client:
+        mine = client.post(prompt=long_prompt())
+        server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
+        began = server.signal()
+        assert client.answer().status == 503
+        server.wait()
+        assert time.monotonic() - began < 1.0

@@ -1,0 +1,198 @@
+"""Starting the server: options, their environment variables, and models that cannot be served."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.cli import main, serve
+from tests.support import broken_models
+from tests.support.http_process import ServerProcess
+
+OPTIONS = {
+    "--model": "FILE",
+    "--host": "127.0.0.1",
+    "--port": "8000",
+    "--parallel": "4",
+    "--ctx-size": "0",
+    "--threads": "0",
+    "--session-by": "explicit",
+    "--max-queue": "256",
+    "--request-timeout": "S",
+    "--api-key": "KEY",
+    "--drain": "5.0",
+    "--log-level": "info",
+    "--mmap": "--no-mmap",
+    "--mlock": "--no-mlock",
+}
+
+
+def serve_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pyllmcancel", exit_on_error=False)
+    serve.add_parser(parser.add_subparsers(dest="command"))
+    return parser
+
+
+def serve_actions() -> list[argparse.Action]:
+    (commands,) = (action for action in serve_parser()._actions if isinstance(action.choices, dict))
+    return [action for action in commands.choices["serve"]._actions if action.dest != "help"]  # type: ignore[index]
+
+
+def test_help_explains_every_option_and_names_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for action in serve_actions():
+        option = action.option_strings[0]
+        assert option in text
+        assert f"(env: PYLLMCANCEL_{option.removeprefix('--').upper().replace('-', '_')})" in text, option
+        assert action.help is not None
+        assert not action.help.startswith(" ")
+    for option, also in OPTIONS.items():
+        assert option in text
+        assert also in text
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("MODEL", "/x/y.gguf", "model", Path("/x/y.gguf")),
+        ("ALIAS", "name", "alias", "name"),
+        ("PARALLEL", "7", "parallel", 7),
+        ("CTX_SIZE", "4096", "ctx_size", 4096),
+        ("THREADS", "3", "threads", 3),
+        ("MMAP", "off", "mmap", False),
+        ("MLOCK", "YES", "mlock", True),
+        ("MAX_QUEUE", "1", "max_queue", 1),
+        ("REQUEST_TIMEOUT", "1.5", "request_timeout", 1.5),
+        ("SESSION_BY", "client-ip", "session_by", "client-ip"),
+        ("TEMP", "0.1", "temp", 0.1),
+        ("HOST", "0.0.0.0", "host", "0.0.0.0"),
+        ("PORT", "0", "port", 0),
+        ("API_KEY", "a,b", "api_key", "a,b"),
+        ("DRAIN", "0", "drain", 0.0),
+        ("LOG_LEVEL", "debug", "log_level", "debug"),
+    ],
+)
+def test_an_option_from_the_environment_and_the_command_line_wins(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, name: str, value: Any
+) -> None:
+    default = getattr(serve_parser().parse_args(["serve"]), name)
+    assert default != value
+    monkeypatch.setenv(f"PYLLMCANCEL_{variable}", text)
+    assert getattr(serve_parser().parse_args(["serve"]), name) == value
+    option = "--" + variable.lower().replace("_", "-")
+    given = [option] if isinstance(value, bool) else [option, str(value)]
+    monkeypatch.setenv(f"PYLLMCANCEL_{variable}", "off" if isinstance(value, bool) else text)
+    parsed = getattr(serve_parser().parse_args(["serve", *given]), name)
+    assert parsed == (True if isinstance(value, bool) else value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("PORT", "http"),
+        ("PORT", "-1"),
+        ("PORT", "65536"),
+        ("PARALLEL", "0"),
+        ("THREADS", "-1"),
+        ("CTX_SIZE", "many"),
+        ("REQUEST_TIMEOUT", "inf"),
+        ("REQUEST_TIMEOUT", "-1"),
+        ("REQUEST_TIMEOUT", "nan"),
+        ("DRAIN", "soon"),
+        ("SESSION_BY", "cookie"),
+        ("LOG_LEVEL", "chatty"),
+        ("MMAP", "perhaps"),
+        ("TOP_P", "1.5"),
+        ("TEMP", "-1"),
+        ("MODEL", "/nowhere/model.gguf"),
+    ],
+)
+def test_a_bad_value_ends_with_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str, text: str
+) -> None:
+    monkeypatch.setenv(f"PYLLMCANCEL_{variable}", text)
+    try:
+        status: object = main(["serve"])
+    except SystemExit as ended:
+        status = ended.code
+        message = status if isinstance(status, str) else ""
+    else:
+        message = ""
+    assert status not in (0, None)
+    message += capsys.readouterr().err
+    assert variable.lower().replace("_", "-") in message.lower().replace("_", "-").replace("temperature", "temp")
+    assert "Traceback" not in message
+
+
+def test_options_reach_the_server(long_model: Path) -> None:
+    environment = {
+        "PYLLMCANCEL_MODEL": str(long_model),
+        "PYLLMCANCEL_ALIAS": "from the environment",
+        "PYLLMCANCEL_API_KEY": "secret",
+        "PYLLMCANCEL_CTX_SIZE": "512",
+        "PYLLMCANCEL_REQUEST_TIMEOUT": "0.05",
+        "PYLLMCANCEL_SESSION_BY": "user",
+    }
+    with ServerProcess("--alias", "from the command line", environment=environment) as server:
+        server.started()
+        assert server.http.get("/v1/models").status_code == 401
+        server.http.headers["Authorization"] = "Bearer secret"
+        (model,) = server.http.get("/v1/models").json()["data"]
+        assert (model["id"], model["meta"]["n_ctx"]) == ("from the command line", 512)
+        body = {"prompt": "x" * 400, "user": "me", "max_tokens": 100, "timeout": 0.001}
+        answer = server.http.post("/v1/completions", json=body)
+        assert answer.status_code == 504
+        assert server.http.get("/v1/requests").json()["data"][0]["session"] == "user:me"
+        assert "secret" not in server.log
+
+
+BROKEN = {
+    "no-gguf": broken_models.write_not_gguf,
+    "cut-header": broken_models.write_cut_header,
+    "cut-tensors": broken_models.write_cut_tensors,
+    "unknown-architecture": broken_models.write_unknown_architecture,
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_model_that_cannot_be_loaded_ends_it_with_1_and_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    path = BROKEN[kind](tmp_path / f"{kind}.gguf")
+    assert main(["serve", "--model", str(path), "--port", "0"]) == 1
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "pyllmcancel.server")
+    assert line.startswith(f"the model could not be loaded: {path}")
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
+    with ServerProcess("--model", str(broken_models.write_not_gguf(tmp_path / "text.gguf"))) as server:
+        assert server.wait() == 1
+        assert server.log.count("the model could not be loaded") == 1
+        assert "Traceback" not in server.log
+
+
+def test_a_port_that_is_taken_ends_the_process_and_says_so(long_model: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with ServerProcess("--model", str(long_model), "--port", port) as server:
+            assert server.wait() not in (0, None)
+            assert "address already in use" in server.log
+
+
+def test_version_and_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("pyllmcancel ")
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2

@@ -1,0 +1,197 @@
+"""What is refused, in words, with the field's name, and before any event."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyllmcancel.step import LogitFault
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import CHAT, COMPLETIONS, open_world
+
+pytestmark = pytest.mark.anyio
+
+USER = {"role": "user", "content": "x"}
+
+
+def assert_refused(exchange: Exchange, param: str | None, code: str | None = None) -> str:
+    assert exchange.status == 400, exchange.body
+    assert exchange.headers["x-should-retry"] == "false"
+    assert exchange.headers["content-type"] == "application/json"
+    error = exchange.json()["error"]
+    assert set(error) == {"message", "type", "param", "code", "request_id"}
+    assert (error["type"], error["param"]) == ("invalid_request_error", param), error
+    assert error["request_id"] == exchange.headers["x-request-id"]
+    if code is not None:
+        assert error["code"] == code
+    message: str = error["message"]
+    return message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [""]}, "prompt"),
+        ({"prompt": [[]]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [257]}, "prompt"),
+        ({"prompt": [2**40]}, "prompt"),
+        ({"prompt": {"a": 1}}, "prompt"),
+        ({"prompt": ["a", 1]}, "prompt"),
+        ({"prompt": "x" * 1024}, "prompt"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": "many"}, "max_tokens"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"prompt": ["a"] * 65, "n": 2}, "n"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"min_p": -0.5}, "min_p"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"frequency_penalty": 3}, "frequency_penalty"),
+        ({"presence_penalty": -3}, "presence_penalty"),
+        ({"repeat_penalty": 0}, "repeat_penalty"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"logit_bias": {"1": float("nan")}}, "logit_bias"),
+        ({"logit_bias": {"257": 1}}, "logit_bias"),
+        ({"logit_bias": {str(2**40): 1}}, "logit_bias"),
+        ({"seed": "x"}, "seed"),
+        ({"seed": 2**64}, "seed"),
+        ({"stop": 1}, "stop"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": -1}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": 1e300}, "timeout"),
+        ({"stream_options": {"include_usage": True, "x": 1}}, "stream_options"),
+    ],
+)
+async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, stream: bool) -> None:
+    async with open_world() as world:
+        exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream": stream} | fields)
+        assert_refused(exchange, param)
+        assert await world.requests() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (COMPLETIONS, {"echo": True}),
+        (COMPLETIONS, {"best_of": 2}),
+        (COMPLETIONS, {"suffix": "x"}),
+        (COMPLETIONS, {"max_token": 3}),
+        (CHAT, {"tools": []}),
+        (CHAT, {"response_format": {"type": "json_object"}}),
+        (CHAT, {"prompt": "x"}),
+    ],
+)
+async def test_an_unsupported_field_is_named_rather_than_ignored(path: str, field: dict[str, Any]) -> None:
+    async with open_world() as world:
+        needed = {"prompt": "x"} if path == COMPLETIONS else {"messages": [USER]}
+        (name,) = field
+        message = assert_refused(await world.post(path, needed | field), name, "unsupported_field")
+        assert message == f"unsupported field: {name}"
+
+
+async def test_an_unsupported_field_inside_another_is_named_with_its_way() -> None:
+    async with open_world() as world:
+        exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream_options": {"chunk": 1}})
+        assert assert_refused(exchange, "stream_options") == "unsupported field: stream_options.chunk"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "x"}, "messages"),
+        ({"messages": [{"content": "x"}]}, "messages"),
+        ({"messages": [{"role": "", "content": "x"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
+        ({"messages": [USER], "max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"messages": [USER], "top_logprobs": 21}, "top_logprobs"),
+        ({"messages": [USER], "logprobs": 3}, "logprobs"),
+        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "prompt"),
+    ],
+)
+async def test_a_bad_chat_is_named(fields: dict[str, Any], param: str) -> None:
+    async with open_world() as world:
+        assert_refused(await world.post(CHAT, fields), param)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"{]", b'{"prompt": x}', b"\xff\xfe", b'{"prompt": "x"', b"not json"])
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+async def test_a_body_that_is_no_json_is_said_to_be_none(path: str, body: bytes) -> None:
+    async with open_world() as world:
+        message = assert_refused(await world.post(path, body), None)
+        assert "body" in message
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("field", ["prompt", "session_id", "user", "\ud800", "messages"])
+async def test_half_of_a_surrogate_pair_is_no_text(path: str, field: str) -> None:
+    async with open_world() as world:
+        body = {"prompt": "x"} if path == COMPLETIONS else {"messages": [USER]}
+        value = [{"role": "user", "content": "x", "name": "\ud800"}] if field == "messages" else "\ud800"
+        assert "surrogate" in assert_refused(await world.post(path, body | {field: value}), None)
+
+
+@pytest.mark.parametrize("body", ["[]", "1", "null", '"x"'])
+async def test_a_body_that_is_no_object(body: str) -> None:
+    async with open_world() as world:
+        assert_refused(await world.post(COMPLETIONS, body.encode()), None)
+
+
+async def test_fields_without_an_effect_are_accepted() -> None:
+    async with open_world() as world:
+        ignored = {"metadata": {"a": 1}, "store": True, "service_tier": "auto", "user": "me"}
+        exchange = await world.post(COMPLETIONS, {"prompt": "x", "max_tokens": 1} | ignored)
+        assert exchange.status == 200
+
+
+async def test_null_is_the_same_as_nothing() -> None:
+    async with open_world() as world:
+        names = ("max_tokens", "temperature", "top_p", "stop", "seed", "logit_bias", "timeout", "user", "session_id")
+        body = {"prompt": "x"} | dict.fromkeys(names) | {"max_tokens": 1}
+        assert (await world.post(COMPLETIONS, body)).status == 200
+
+
+async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> None:
+    async with open_world(n_ctx=64) as world:
+        assert (await world.complete("x" * 63).end()).json()["choices"][0]["finish_reason"] == "length"
+        message = assert_refused(await world.complete("x" * 64).end(), "prompt")
+        assert "64" in message
+        assert "63" in message
+
+
+async def test_one_requests_bad_logits_fail_it_alone() -> None:
+    async with open_world() as world:
+        neighbour = await world.running_stream("neighbour", max_tokens=3)
+        world.context.faults[tuple(b"poison")] = LogitFault.NOT_FINITE
+        poison = world.complete("poison", headers={"x-request-id": "poison"})
+        await world.added("poison")
+        world.gate.open()
+        await poison.end()
+        assert poison.status == 500
+        assert "not finite" in poison.json()["error"]["message"]
+        await neighbour.end()
+        assert neighbour.events[-1] == "[DONE]"
+        assert not any("error" in json.loads(event) for event in neighbour.events[:-1])
+
+
+async def test_a_deadline_of_the_far_future_does_not_stop_the_deadlines_of_others() -> None:
+    async with open_world(parallel=1, request_timeout=1e300) as world:
+        await world.running_stream("far")
+        late = await world.complete(timeout=0.001).end()
+        assert late.status == 504

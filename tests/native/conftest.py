@@ -1,0 +1,145 @@
+"""What native tests and the contract have in common: a module, one of its models, and contexts on it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel import _native
+from pyllmcancel.errors import ContextBusy
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepResult, StepRow, StepStatus
+from tests.support import fake_model, fake_native
+from tests.support.tiny_models import write_tiny_llama
+
+
+@dataclass(slots=True)
+class World:
+    """A native module, real or fake, with a model."""
+
+    native: Any
+    kind: str
+    path: Path
+    model: Any
+
+    @property
+    def keeps_truth(self) -> bool:
+        """Whether an abort leaves the cells of finished steps as they were."""
+        return self.kind in {"attention", "sliding-window"}
+
+    def context(self, **options: Any) -> Any:
+        options = {"n_ctx": 512, "n_seq_max": 4, "n_batch": 128, "n_threads": 1} | options
+        return self.native.Context(self.model, **options)
+
+    def sampler(self, **sampling: Any) -> Any:
+        return self.native.Sampler(self.model, SamplingParams(**{"temperature": 0.0} | sampling))
+
+    def open(self, context: Any, seq: int, tokens: Sequence[int], **sampling: Any) -> Any:
+        """Open `seq`; returns its flag."""
+        flag = self.native.CancelFlag()
+        context.open(seq, list(tokens), self.sampler(**sampling), flag)
+        return flag
+
+    def run(self, context: Any, seq: int, count: int) -> list[int]:
+        """Compute `seq` alone until it has got `count` tokens."""
+        got: list[int] = []
+        while len(got) < count:
+            n_pending = len(context.tokens(seq)) - context.n_committed(seq)
+            (row,) = ok(context.step([(seq, min(n_pending, context.n_batch))]))
+            got += [row.token] * (row.token >= 0)
+        return got
+
+    def alone(self, tokens: Sequence[int], count: int, **sampling: Any) -> list[int]:
+        """The answer to `tokens` in a context of its own."""
+        context = self.context()
+        self.open(context, 0, tokens, **sampling)
+        return self.run(context, 0, count)
+
+
+def ok(result: Any) -> list[StepRow]:
+    assert result.status is StepStatus.OK
+    return result.rows
+
+
+REAL = ("attention", "sliding-window", "recurrent", "hybrid")
+FAKE = ("attention", "recurrent", "hybrid")
+
+
+@pytest.fixture(scope="session")
+def make_world(model_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], World]:
+    """Make a world from its name, as ``real hybrid``; a model is loaded once."""
+    folder, worlds = tmp_path_factory.mktemp("fakes"), dict[str, World]()
+
+    def make(name: str) -> World:
+        if name not in worlds:
+            module, kind = name.split()
+            if module == "fake":
+                path = folder / f"{kind}.fake"
+                path.write_text(fake_model.MAGIC + kind)
+                worlds[name] = World(fake_native, kind, path, fake_native.Model.load(path))
+            else:
+                worlds[name] = World(_native, kind, model_files[kind], _native.Model.load(model_files[kind]))
+        return worlds[name]
+
+    return make
+
+
+@pytest.fixture(params=[*(f"real {kind}" for kind in REAL), *(f"fake {kind}" for kind in FAKE)])
+def world(request: pytest.FixtureRequest, make_world: Callable[[str], World]) -> World:
+    """Every kind of memory, of the compiled module and of the fake."""
+    return make_world(request.param)
+
+
+@pytest.fixture(params=[f"real {kind}" for kind in REAL])
+def real_world(request: pytest.FixtureRequest, make_world: Callable[[str], World]) -> World:
+    return make_world(request.param)
+
+
+@pytest.fixture
+def no_preemption() -> Iterator[None]:
+    """Python threads run until they release the GIL of their own accord."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.fixture(scope="session")
+def slow_world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """An attention model whose steps last long enough to be met in their middle."""
+    path = tmp_path_factory.mktemp("slow") / "slow.gguf"
+    write_tiny_llama(path, n_layer=8, n_embd=128, n_head=4, n_head_kv=4, n_ff=512)
+    return World(_native, "attention", path, _native.Model.load(path))
+
+
+def step_and_cancel(context: Any, items: Sequence[tuple[int, int]], flags: Sequence[Any], delay: int = 0) -> Any:
+    """Step in another thread, and raise `flags` from this one a moment after the step has released the GIL.
+
+    To be used with `no_preemption`, so that this thread does not wake before that; `delay` counts turns of a loop.
+    Returns the step's result, or ContextBusy if the step was refused.
+    """
+    entered = threading.Event()
+    results: list[StepResult | ContextBusy] = []
+
+    def step() -> None:
+        entered.set()
+        try:
+            results.append(context.step(items))
+        except ContextBusy as error:
+            results.append(error)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    entered.wait()
+    for _ in range(delay):
+        pass
+    for flag in flags:
+        flag.set()
+    thread.join()
+    return results[0]

@@ -1,0 +1,116 @@
+"""The contract of ``_native.pyi``, models, flags and samplers: kept by the compiled module and by its fake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
+from tests.native.conftest import World
+
+PROMPT = [(7 * n + 3) % 250 for n in range(40)]
+OTHER = [(11 * n + 5) % 250 for n in range(30)]
+
+
+def test_a_model_knows_what_it_remembers_with(world: World) -> None:
+    assert world.model.memory_kind == ("attention" if world.keeps_truth else world.kind)
+
+
+def test_a_missing_file_is_a_load_error_that_names_it(world: World, tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"missing\.gguf"):
+        world.native.Model.load(tmp_path / "missing.gguf")
+
+
+def test_a_file_of_text_is_a_load_error(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "text.gguf"
+    path.write_text("This is no model.")
+    with pytest.raises(ModelLoadError, match=r"text\.gguf"):
+        world.native.Model.load(path)
+
+
+def test_loading_reports_progress_up_to_one(world: World) -> None:
+    fractions: list[float] = []
+    world.native.Model.load(world.path, progress=fractions.append)
+    assert fractions == sorted(fractions)
+    assert 0.0 <= fractions[0] <= fractions[-1] == pytest.approx(1.0)
+
+
+def test_loading_is_cancelled_by_its_progress_callback(world: World) -> None:
+    with pytest.raises(LoadCancelled):
+        world.native.Model.load(world.path, progress=lambda _: False)
+
+
+def test_an_error_of_the_progress_callback_comes_back_to_the_caller(world: World) -> None:
+    with pytest.raises(ZeroDivisionError):
+        world.native.Model.load(world.path, progress=lambda _: 1 / 0)
+
+
+@pytest.mark.parametrize("text", ["plain text", "héllo €😀", " \n\t "])
+def test_the_pieces_of_a_text_are_the_text(world: World, text: str) -> None:
+    tokens = world.model.tokenize(text, add_special=False)
+    assert b"".join(world.model.piece(token) for token in tokens) == text.encode()
+
+
+def test_bytes_that_are_no_text_can_be_tokenized(world: World) -> None:
+    tokens = world.model.tokenize(b"ab")
+    assert b"".join(world.model.piece(token) for token in tokens) == b"ab"
+
+
+def test_control_tokens_have_a_piece_only_if_asked(world: World) -> None:
+    eos = world.model.special_tokens["eos"]
+    assert world.model.is_eog(eos)
+    assert not world.model.is_eog(3)
+    assert world.model.piece(eos) == b""
+    assert world.model.piece(eos, special=True)
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_token_outside_the_vocabulary_has_no_piece(world: World, token: int) -> None:
+    with pytest.raises(UsageError):
+        world.model.piece(token)
+
+
+def test_a_flag_stays_raised(world: World) -> None:
+    flag = world.native.CancelFlag()
+    assert not flag.is_set()
+    flag.set()
+    flag.set()
+    assert flag.is_set()
+
+
+def test_a_bias_on_an_unknown_token_is_refused(world: World) -> None:
+    with pytest.raises(UsageError):
+        world.sampler(logit_bias=((10**6, 1.0),))
+
+
+def test_a_grammar_without_a_root_is_refused(world: World) -> None:
+    with pytest.raises(UsageError, match="grammar"):
+        world.sampler(grammar='foo ::= "a"')
+
+
+def test_a_prompt_outside_the_vocabulary_is_refused(world: World) -> None:
+    with pytest.raises(UsageError):
+        world.sampler().accept_prompt([1, 10**6])
+
+
+def test_the_same_seed_gives_the_same_text(world: World) -> None:
+    first = world.alone(PROMPT, 8, temperature=1.0, seed=7)
+    assert first == world.alone(PROMPT, 8, temperature=1.0, seed=7)
+    assert first != world.alone(PROMPT, 8, temperature=1.0, seed=8)
+
+
+def test_a_banned_token_is_not_chosen(world: World) -> None:
+    (likeliest,) = world.alone(PROMPT, 1)
+    assert world.alone(PROMPT, 1, logit_bias=((likeliest, -np.inf),)) != [likeliest]
+
+
+def test_a_favoured_token_is_chosen(world: World) -> None:
+    assert world.alone(PROMPT, 2, logit_bias=((77, 1e4),)) == [77, 77]
+
+
+def test_the_end_can_be_banned(world: World) -> None:
+    eos = world.model.special_tokens["eos"]
+    assert world.alone(PROMPT, 1, logit_bias=((eos, 1e4),)) == [eos]
+    assert world.alone(PROMPT, 1, logit_bias=((eos, 1e4),), ignore_eos=True) != [eos]

@@ -1,0 +1,207 @@
+"""The contract of ``_native.pyi``, prefixes and aborts: kept by the compiled module and by its fake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.step import LogitFault, StepStatus
+from tests.native.conftest import World, ok
+
+PROMPT = [(7 * n + 3) % 250 for n in range(40)]
+OTHER = [(11 * n + 5) % 250 for n in range(30)]
+
+
+def test_closing_is_idempotent(world: World) -> None:
+    context = world.context()
+    context.close(0, keep=True)
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    context.close(0, keep=True)
+    assert context.n_committed(0) == 40
+    context.close(0, keep=False)
+    assert context.n_committed(0) == context.n_cells_used == 0
+
+
+def test_a_closed_sequence_keeps_what_it_has_computed_and_no_more(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 25)])
+    context.close(0, keep=True)
+    assert context.tokens(0) == PROMPT[:25]
+
+
+def test_a_kept_prefix_is_gone_on_from(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT[:25])
+    context.step([(0, 25)])
+    context.close(0, keep=True)
+    assert context.common_prefixes(PROMPT)[0] == 25
+    world.open(context, 0, PROMPT)
+    assert context.n_committed(0) == 25
+    assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
+
+
+def test_the_last_token_is_always_computed_for_its_logits(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    world.open(context, 0, PROMPT)
+    assert context.n_committed(0) == (39 if world.keeps_truth else 0)
+    assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
+
+
+def test_a_prompt_that_differs_is_computed_from_where_it_differs(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    prompt = [*PROMPT[:20], *OTHER]
+    world.open(context, 0, prompt)
+    assert context.n_committed(0) in ({0, 20} if world.kind == "sliding-window" else {20 * world.keeps_truth})
+    assert world.run(context, 0, 4) == world.alone(prompt, 4)
+
+
+def test_dropped_cells_are_free_and_an_open_sequence_starts_again(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 25)])
+    context.drop_cells(0)
+    assert context.n_cells_used == 0
+    assert world.run(context, 0, 3) == world.alone(PROMPT, 3)
+
+
+def test_a_shared_prefix_gives_both_the_same_beginning(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 30)])
+    assert context.share_prefix(0, 1, 30) == world.keeps_truth
+    assert context.n_committed(1) == 30 * world.keeps_truth
+    world.open(context, 1, [*PROMPT[:30], *OTHER])
+    assert world.run(context, 1, 4) == world.alone([*PROMPT[:30], *OTHER], 4)
+    assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
+
+
+def test_prefixes_are_shared_with_other_idle_sequences_as_far_as_they_are_computed(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 10)])
+    world.open(context, 1, OTHER)
+    for source, target, n_tokens in ((0, 0, 5), (0, 1, 5), (0, 2, 11), (0, 2, 0), (0, 4, 5)):
+        with pytest.raises(UsageError):
+            context.share_prefix(source, target, n_tokens)
+    assert context.n_cells_used == 10
+
+
+def test_a_flag_raised_before_the_step_aborts_it_at_the_first_node(world: World) -> None:
+    context = world.context()
+    flag = world.open(context, 0, PROMPT)
+    flag.set()
+    result = context.step([(0, 40)])
+    assert (result.status, result.rows, result.polls, result.spared) == (StepStatus.ABORTED, [], 1, False)
+    assert context.n_committed(0) == 0
+    assert context.logits(0) is None
+
+
+def test_an_abort_keeps_what_earlier_steps_have_computed_or_knows_that_it_is_lost(world: World) -> None:
+    context = world.context()
+    flag = world.open(context, 0, PROMPT)
+    context.step([(0, 25)])
+    flag.set()
+    assert context.step([(0, 15)]).status is StepStatus.ABORTED
+    assert context.n_committed(0) == 25 if world.keeps_truth else context.n_committed(0) in {0, 25}
+    context.close(0, keep=True)
+    world.open(context, 0, PROMPT)
+    assert world.run(context, 0, 5) == world.alone(PROMPT, 5)
+
+
+def test_an_abort_leaves_nothing_for_the_next_request(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT).set()
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    world.open(context, 0, OTHER)
+    assert world.run(context, 0, 5) == world.alone(OTHER, 5)
+
+
+def test_a_flag_reaches_only_steps_that_hold_its_sequence(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    world.open(context, 1, OTHER).set()
+    assert world.run(context, 0, 5) == world.alone(PROMPT, 5)
+
+
+def with_survivor(world: World) -> tuple[Any, Any]:
+    """A context where 0 decodes, and 1, with its flag, has a prompt to compute."""
+    context = world.context()
+    world.open(context, 0, OTHER)
+    ok(context.step([(0, 30)]))
+    return context, world.open(context, 1, PROMPT)
+
+
+def test_a_large_part_of_a_cancelled_sequence_is_worth_an_abort_where_that_is_safe(world: World) -> None:
+    context, flag = with_survivor(world)
+    flag.set()
+    result = context.step([(0, 1), (1, 40)], fixed_cost=0.0, cost_per_token=1.0)
+    assert result.status is (StepStatus.ABORTED if world.keeps_truth else StepStatus.OK)
+    assert result.spared != world.keeps_truth
+    context.close(1, keep=True)
+    done = len(context.tokens(0)) - 30
+    assert [*context.tokens(0)[30:], *world.run(context, 0, 6 - done)] == world.alone(OTHER, 6)
+
+
+def test_a_step_that_is_cheap_to_finish_is_spared_for_the_survivor(world: World) -> None:
+    context, flag = with_survivor(world)
+    flag.set()
+    result = context.step([(0, 1), (1, 40)], fixed_cost=1.0, cost_per_token=0.0)
+    assert (result.status, result.spared) == (StepStatus.OK, True)
+    survivor, victim = result.rows
+    assert survivor.token >= 0
+    assert (victim.token, victim.fault) == (-1, LogitFault.NONE)
+    assert context.tokens(1) == PROMPT
+
+
+def test_a_step_whose_members_are_all_cancelled_is_aborted_on_any_memory(world: World) -> None:
+    context, flag = with_survivor(world)
+    other = world.native.CancelFlag()
+    context.close(0, keep=True)
+    context.open(0, [*context.tokens(0), 5], world.sampler(), other)
+    flag.set()
+    other.set()
+    assert context.step([(0, 1), (1, 40)], fixed_cost=1.0, cost_per_token=0.0).status is StepStatus.ABORTED
+
+
+def test_a_context_that_is_not_abortable_finishes_every_step(world: World) -> None:
+    context = world.context(abortable=False)
+    world.open(context, 0, PROMPT).set()
+    (row,) = ok(context.step([(0, 40)]))
+    assert row.token == -1, "who is cancelled gets no token"
+
+
+def test_a_step_without_room_changes_nothing(world: World) -> None:
+    if world.kind != "attention":
+        return  # states have a fixed size, and a window's cells are counted by llama.cpp's own rules
+    context = world.context(n_ctx=256, n_batch=256)
+    world.open(context, 0, [1] * 200)
+    world.open(context, 1, PROMPT + OTHER)
+    ok(context.step([(0, 200)]))
+    assert context.step([(1, 70)]).status is StepStatus.NO_ROOM
+    assert [context.n_committed(seq) for seq in range(2)] == [200, 0]
+    context.drop_cells(0)
+    assert world.run(context, 1, 4) == world.alone(PROMPT + OTHER, 4)
+
+
+@pytest.mark.parametrize("done", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("n_surviving", [0, 1, 20, 63])
+@pytest.mark.parametrize(("fixed", "per_token"), [(0.0, 1.0), (30.0, 1.0), (1.0, 0.0)])
+def test_a_step_is_aborted_if_its_rest_costs_more_than_its_survivors(
+    world: World, done: float, n_surviving: int, fixed: float, per_token: float
+) -> None:
+    rest = (1.0 - done) * (fixed + per_token * 64)
+    redo = fixed + per_token * n_surviving if n_surviving else 0.0
+    decided = world.native.worth_aborting(64, n_surviving, done, fixed_cost=fixed, cost_per_token=per_token)
+    assert decided == (rest > redo)

@@ -1,0 +1,109 @@
+"""Loading: each way to fail says what is wrong, and Python goes on meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pyllmcancel._native import Context, Model
+from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
+from tests.support import broken_models
+
+BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "not a GGUF": (broken_models.write_not_gguf, "magic"),
+    "a cut header": (broken_models.write_cut_header, "fail|read|header"),
+    "cut tensors": (broken_models.write_cut_tensors, "bounds|corrupted|incomplete|data"),
+    "no vocabulary": (partial(broken_models.write_without_vocabulary, declared=True), "no vocabulary"),
+    "an undeclared vocabulary": (partial(broken_models.write_without_vocabulary, declared=False), "tokenizer|vocab"),
+    "an unknown architecture": (broken_models.write_unknown_architecture, "unheard-of"),
+}
+
+
+@pytest.mark.parametrize(("write", "why"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_file_that_cannot_be_served_says_why(tmp_path: Path, write: Callable[[Path], Path], why: str) -> None:
+    path = write(tmp_path / "broken.gguf")
+    with pytest.raises(ModelLoadError, match=rf"(?s)broken\.gguf: .*({why})"):
+        Model.load(path)
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError):
+        Model.load(tmp_path)
+
+
+def test_an_error_names_its_own_file_and_not_an_earlier_one(tmp_path: Path) -> None:
+    broken_models.write_unknown_architecture(tmp_path / "first.gguf")
+    broken_models.write_not_gguf(tmp_path / "second.gguf")
+    with pytest.raises(ModelLoadError):
+        Model.load(tmp_path / "first.gguf")
+    with pytest.raises(ModelLoadError) as caught:
+        Model.load(tmp_path / "second.gguf")
+    assert "unheard-of" not in str(caught.value)
+
+
+def test_loading_can_be_cancelled_at_any_fraction(model_files: dict[str, Path]) -> None:
+    fractions: list[float] = []
+    Model.load(model_files["attention"], progress=fractions.append)
+    for at in fractions:
+        with pytest.raises(LoadCancelled):
+            Model.load(model_files["attention"], progress=lambda fraction, at=at: fraction < at)
+
+
+def test_a_model_loads_without_mmap(model_files: dict[str, Path]) -> None:
+    assert Model.load(model_files["attention"], mmap=False, check_tensors=True).n_vocab == 1024
+
+
+def test_a_model_outlives_its_contexts_and_a_context_its_model_object(model_files: dict[str, Path]) -> None:
+    model = Model.load(model_files["attention"])
+    first = Context(model, n_ctx=64, n_seq_max=1, n_batch=8, n_threads=1)
+    del first
+    second = Context(model, n_ctx=64, n_seq_max=1, n_batch=8, n_threads=1)
+    n_vocab = model.n_vocab
+    del model
+    assert second.model.n_vocab == n_vocab
+
+
+def test_what_a_model_says_of_itself(model_files: dict[str, Path]) -> None:
+    model = Model.load(model_files["attention"])
+    assert (model.n_ctx_train, model.n_embd, model.n_layer, model.n_swa) == (2048, 64, 2, 0)
+    assert model.metadata["general.architecture"] == "llama"
+    assert "llama" in model.description
+    assert model.chat_template is not None
+    assert set(model.special_tokens) >= {"bos", "eos", "eot", "fim_pre", "fim_suf", "fim_mid"}
+    assert model.size == 4 * model.n_params
+    assert not model.adds_bos
+
+
+def test_a_sliding_window_is_known(model_files: dict[str, Path]) -> None:
+    assert Model.load(model_files["sliding-window"]).n_swa == 32
+
+
+def test_more_sequences_than_llama_cpp_has_are_refused(model_files: dict[str, Path]) -> None:
+    model = Model.load(model_files["attention"])
+    with pytest.raises(Exception, match="n_seq_max") as caught:
+        Context(model, n_ctx=64, n_seq_max=10_000, n_batch=10_000, n_threads=1)
+    assert not isinstance(caught.value, UsageError)
+
+
+def test_other_threads_run_while_a_model_loads(model_files: dict[str, Path], no_preemption: None) -> None:
+    """With no preemption another thread gets to run only where this one releases the GIL."""
+    for _attempt in range(100):
+        go, ran = threading.Event(), threading.Event()
+        other = threading.Thread(target=lambda go=go, ran=ran: go.wait() and ran.set())
+        other.start()
+        go.set()
+        Model.load(model_files["attention"], mmap=False)
+        ran_meanwhile = ran.is_set()
+        other.join()
+        if ran_meanwhile:
+            return
+    raise AssertionError("no other thread ever ran during a load")
+
+
+def test_the_interpreter_preempts_again(no_preemption: None) -> None:
+    assert sys.getswitchinterval() > 10.0

@@ -1,0 +1,106 @@
+"""The real sampler: logits that cannot be sampled, grammars, penalties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyllmcancel import _native
+from pyllmcancel.step import LogitFault
+from tests.native.conftest import World, ok
+from tests.support.tiny_models import TinyShape, attention_metadata, llama_weights, write_model
+
+PROMPT = [(7 * n + 3) % 250 for n in range(12)]
+
+
+def world_with_output(path: Path, value: float) -> World:
+    """A model whose output matrix is one value throughout."""
+    weights = llama_weights(TinyShape())
+    weights["output.weight"][:] = value
+    write_model(path, "llama", weights, attention_metadata(weights.shape))
+    return World(_native, "attention", path, _native.Model.load(path))
+
+
+@pytest.fixture
+def world(make_world: object) -> World:
+    return make_world("real attention")
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [(float("nan"), LogitFault.NOT_FINITE), (float("inf"), LogitFault.NOT_FINITE), (0.0, LogitFault.ALL_EQUAL)],
+)
+def test_logits_that_mean_nothing_are_a_fault_and_give_no_token(
+    tmp_path: Path, value: float, fault: LogitFault
+) -> None:
+    world = world_with_output(tmp_path / "faulty.gguf", value)
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert (row.token, row.fault) == (-1, fault)
+    assert context.tokens(0) == PROMPT
+
+
+def test_a_grammar_is_kept_to(world: World) -> None:
+    tokens = world.alone(PROMPT, 6, grammar='root ::= ("ab" | "ac")+')
+    text = b"".join(world.model.piece(token) for token in tokens).decode()
+    assert set(text) <= set("abc")
+    assert text.startswith("a")
+
+
+def test_a_grammar_that_is_done_ends_the_answer(world: World) -> None:
+    tokens = world.alone(PROMPT, 2, grammar='root ::= "a"')
+    assert world.model.piece(tokens[0]) == b"a"
+    assert world.model.is_eog(tokens[1])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_grammar_that_allows_nothing_but_a_banned_end_is_the_requests_own_fault(
+    world: World, temperature: float
+) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT, grammar='root ::= "a"', ignore_eos=True, temperature=temperature)
+    world.open(context, 1, PROMPT)
+    ok(context.step([(0, 12), (1, 12)]))
+    row, neighbour = ok(context.step([(0, 1), (1, 1)]))
+    assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)
+    assert [*context.tokens(1)[12:], *world.run(context, 1, 1)] == world.alone(PROMPT, 3)
+    assert neighbour.fault is LogitFault.NONE
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_vocabulary_that_is_banned_altogether_is_the_requests_own_fault(world: World, temperature: float) -> None:
+    context = world.context()
+    everything = tuple((token, -np.inf) for token in range(world.model.n_vocab))
+    world.open(context, 0, PROMPT, logit_bias=everything, temperature=temperature)
+    (row,) = ok(context.step([(0, 12)]))
+    assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)
+
+
+@pytest.mark.parametrize("grammar", ["root ::= (", "root ::= undefined", "root ::= root", "garbage"])
+def test_a_grammar_that_makes_no_sense_is_refused(world: World, grammar: str) -> None:
+    with pytest.raises(ValueError, match="grammar"):
+        world.sampler(grammar=grammar)
+
+
+def test_a_repeat_penalty_sees_the_prompt(world: World) -> None:
+    (likeliest,) = world.alone(PROMPT, 1)
+    context = world.context()
+    sampler = world.sampler(presence_penalty=100.0)
+    sampler.accept_prompt([*PROMPT, likeliest])
+    context.open(0, PROMPT, sampler, _native.CancelFlag())
+    assert world.run(context, 0, 1) != [likeliest]
+
+
+def test_a_penalty_keeps_a_token_from_coming_twice(world: World) -> None:
+    tokens = world.alone(PROMPT, 30, presence_penalty=100.0)
+    assert len(set(tokens)) == 30
+
+
+def test_truncation_to_one_token_is_greedy(world: World) -> None:
+    greedy = world.alone(PROMPT, 5)
+    assert world.alone(PROMPT, 5, temperature=1.0, top_k=1) == greedy
+    assert world.alone(PROMPT, 5, temperature=1.0, top_k=0, top_p=0.0) == greedy
+    assert world.alone(PROMPT, 5, temperature=1.0, top_k=0, top_p=1.0, min_p=1.0) == greedy

@@ -1,0 +1,1 @@
+"""What leaves the build: the extension module, the installed files, the stub, and the script that fetches llama.cpp."""

@@ -1,0 +1,49 @@
+"""What `pip install` leaves: licences, the type marker, the pin, the model, one version everywhere."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import pyllmcancel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def distribution() -> metadata.Distribution:
+    return metadata.distribution("pyllmcancel")
+
+
+def test_every_licence_is_in_the_metadata(distribution: metadata.Distribution) -> None:
+    assert distribution.files is not None
+    kept = {path.name: path for path in distribution.files if ".dist-info/licenses/" in path.as_posix()}
+    ours = ROOT / "LICENSE"
+    for licence in (ours, *(ROOT / "licenses").iterdir()):
+        assert kept[licence.name].read_text(encoding="utf-8") == licence.read_text(encoding="utf-8")
+
+
+def test_the_licence_of_llama_cpp_is_the_one_of_the_pinned_source() -> None:
+    source = ROOT / "vendor" / "llama.cpp" / "LICENSE"
+    if not source.is_file():
+        pytest.skip("vendor/llama.cpp is not filled")
+    assert (ROOT / "licenses" / "llama.cpp-LICENSE.txt").read_text() == source.read_text()
+
+
+def test_the_version_is_the_same_everywhere(distribution: metadata.Distribution) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == pyllmcancel.__version__ == distribution.version
+
+
+@pytest.mark.parametrize("name", ["py.typed", "_native.pyi", "llama_cpp_pin.toml", "models/stdlib-coder.gguf"])
+def test_the_package_carries(name: str) -> None:
+    assert (files("pyllmcancel") / name).is_file()
+
+
+def test_the_installed_pin_is_the_one_in_the_checkout() -> None:
+    installed = (files("pyllmcancel") / "llama_cpp_pin.toml").read_bytes()
+    assert installed == (ROOT / "vendor" / "llama.cpp" / "PIN.toml").read_bytes()

@@ -1,0 +1,255 @@
+"""The cases that matter most, on the compiled engine: temperature 0, survivors compared with a run alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel._native import Context, Model
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.errors import EngineClosedError
+from pyllmcancel.request import FinishReason, Request
+from tests.support.driver import RecordingSink, Watcher
+from tests.support.step_gate import TEST_LIMIT
+
+LONG = [(13 * n + 7) % 900 for n in range(300)]
+KINDS = ("attention", "hybrid")
+
+
+class Real:
+    """An engine on a tiny model, and what its requests get."""
+
+    def __init__(self, path: Path, **config: Any) -> None:
+        self.path, self.watcher = path, Watcher()
+        self.config = EngineConfig(**{"parallel": 3} | config)
+        context = Context(Model.load(path), n_ctx=4096, n_seq_max=self.config.parallel + 2, n_batch=64, n_threads=1)
+        self.engine = Engine(context, self.config, observer=self.watcher)
+        self.sinks: dict[str, RecordingSink] = {}
+
+    def submit(self, prompt: list[int], session: str | None = None, **options: Any) -> Request:
+        sink = RecordingSink()
+        params = generation_params(**{"temperature": 0.0, "max_tokens": 8} | options)
+        request = self.engine.submit([prompt], params, sink, session=session)
+        self.sinks[request.id] = sink
+        return request
+
+    def tokens(self, request: Request, index: int = 0) -> list[int]:
+        request.ended.result(TEST_LIMIT)
+        return self.sinks[request.id].tokens(index)
+
+    def check_nothing_left(self) -> None:
+        assert self.engine.registry.wait_until_empty(TEST_LIMIT)
+        assert self.engine.counts() == (0, 0, 0, 0)
+        assert self.engine.failure is None
+        assert sorted(name for name, _ in self.watcher.endings) == sorted(self.sinks)
+        assert all(len(sink.endings) == 1 for sink in self.sinks.values())
+
+
+@pytest.fixture
+def make_real(model_files: dict[str, Path]) -> Iterator[Callable[..., Real]]:
+    made: list[Real] = []
+
+    def make(kind: str = "attention", **config: Any) -> Real:
+        made.append(Real(model_files[kind], **config))
+        return made[-1]
+
+    yield make
+    try:
+        for real in made:
+            real.check_nothing_left()
+    finally:
+        for real in made:
+            real.engine.close()
+
+
+def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_tokens: int) -> list[int]:
+    real = make_real(kind)
+    return real.tokens(real.submit(prompt, max_tokens=max_tokens))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_of_ten_requests_of_one_session_nine_are_superseded_and_the_queue_stays_at_one(
+    make_real: Callable[..., Real], n: int
+) -> None:
+    """TabbyAPI's case."""
+    real = make_real()
+    requests = []
+    for _ in range(10):
+        requests.append(real.submit(LONG, session="editor", n=n))
+        counts = real.engine.counts()
+        assert counts.waiting + counts.running <= 1
+        assert counts.sessions <= 1
+    endings = [request.ended.result(TEST_LIMIT) for request in requests]
+    assert [ending.cancel_reason for ending in endings] == [CancelReason.SUPERSEDED] * 9 + [None]
+    assert [request.superseded_by for request in requests] == [request.id for request in requests[1:]] + [None]
+    expected = alone(make_real, "attention", LONG, 8)
+    assert [real.tokens(requests[-1], index) for index in range(n)] == [expected] * n
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_decodes(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    """ik_llama's case."""
+    real = make_real(kind, parallel=1)
+    steps = threading.Semaphore(0)
+    real.watcher.on_step_done = lambda _: steps.acquire(timeout=TEST_LIMIT)
+    decoding = real.submit(LONG[:20], max_tokens=250)
+    for _ in range(200):
+        queued = real.submit(LONG)
+        assert real.engine.cancel(queued, CancelReason.DISCONNECT)
+        assert queued.ended.done(), "a cancelled waiter leaves at once"
+        steps.release()  # one step of the decoding request for each that leaves
+    assert not decoding.ended.done()
+    real.watcher.on_step_done = lambda _: None
+    steps.release()
+    assert real.tokens(decoding) == alone(make_real, kind, LONG[:20], 250)
+    computed = {entry[0] for record in real.watcher.steps for entry in record.sequences}
+    assert computed == {decoding.id}
+    assert {record.status for record in real.watcher.steps} == {"ok"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_of_one_batch_leave_it_in_the_step_in_which_each_ends(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    """The batch case."""
+    real = make_real(kind)
+    lengths = (5, 20, 60)
+    requests = [real.submit(LONG[start : start + 30], max_tokens=n) for start, n in enumerate(lengths)]
+    for start, (request, n_tokens) in enumerate(zip(requests, lengths, strict=True)):
+        assert real.tokens(request) == alone(make_real, kind, LONG[start : start + 30], n_tokens)
+        steps = [r for r in real.watcher.steps if request.id in {entry[0] for entry in r.sequences}]
+        assert sum(record.n_tokens > 0 for record in steps) >= n_tokens
+    last = {entry[0] for entry in real.watcher.steps[-1].sequences}
+    assert last == {requests[-1].id}, "the engine is idle when the last one ends"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "recurrent", "sliding-window"])
+def test_neighbours_of_cancelled_prefills_get_the_tokens_they_get_alone(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    real = make_real(kind)
+    survivor = real.submit(LONG[:40], max_tokens=150)
+    victims = []
+    cancelled = threading.Semaphore(0)
+
+    def cancel_newest(_record: object) -> None:
+        if victims and not victims[-1].cancellation.requested:
+            real.engine.cancel(victims[-1])
+            cancelled.release()
+
+    for number in range(10):
+        victims.append(real.submit([number, *LONG]))
+        real.watcher.on_step_done = cancel_newest
+        assert cancelled.acquire(timeout=TEST_LIMIT)
+    assert real.tokens(survivor) == alone(make_real, kind, LONG[:40], 150)
+    assert {victim.ended.result(TEST_LIMIT).finish_reason for victim in victims} == {FinishReason.CANCELLED}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_retry_of_a_cancelled_prompt_gets_the_tokens_of_one_computed_afresh(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    real = make_real(kind)
+    for n_steps in range(1, 4):
+        request = real.submit(LONG)
+        real.watcher.steps.clear()
+        steps = threading.Semaphore(0)
+        real.watcher.on_step_done = lambda _, steps=steps: steps.release()
+        assert all(steps.acquire(timeout=TEST_LIMIT) for _ in range(n_steps))
+        real.engine.cancel(request)
+        request.ended.result(TEST_LIMIT)
+    assert real.tokens(real.submit(LONG)) == alone(make_real, kind, LONG, 8)
+
+
+def test_time_in_the_queue_counts_towards_the_deadline(make_real: Callable[..., Real]) -> None:
+    real = make_real(parallel=1)
+    blocker = real.submit(LONG[:10], max_tokens=None)
+    late = real.submit(LONG, timeout=0.02)
+    ending = late.ended.result(TEST_LIMIT)
+    assert ending.cancel_reason is CancelReason.DEADLINE
+    assert ending.usage.prompt_tokens == 0
+    real.engine.cancel(blocker)
+
+
+def test_a_deadline_ends_a_request_that_computes(make_real: Callable[..., Real]) -> None:
+    real = make_real(request_timeout=0.05)
+    ending = real.submit(LONG[:10], max_tokens=None).ended.result(TEST_LIMIT)
+    assert ending.cancel_reason is CancelReason.DEADLINE
+
+
+def test_closing_drains_for_a_while_and_cancels_the_rest(make_real: Callable[..., Real]) -> None:
+    real = make_real(parallel=1)
+    short, endless = real.submit(LONG[:10], max_tokens=2), real.submit(LONG[:10], max_tokens=None)
+    short.ended.result(TEST_LIMIT)
+    real.engine.close(drain=0.02)
+    assert short.ended.result().finish_reason is FinishReason.LENGTH
+    assert endless.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN
+    with pytest.raises(EngineClosedError):
+        real.submit(LONG)
+
+
+def test_closing_twice_is_closing_once(make_real: Callable[..., Real]) -> None:
+    real = make_real()
+    real.engine.close()
+    real.engine.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_nobody_else(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    real = make_real(kind, max_queue=1000)
+    prompts = [LONG[start : start + 70] for start in range(4)]
+    expected = [alone(make_real, kind, prompt, 12) for prompt in prompts]
+    outcomes: Counter[str] = Counter()
+
+    def client(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(25):
+            number = rng.randrange(4)
+            request = real.submit(prompts[number], session=rng.choice([None, f"s{seed}"]), max_tokens=12)
+            if rng.random() < 0.6:
+                stop_after = rng.randrange(4)
+                events = real.sinks[request.id].events
+                for _ in range(stop_after):
+                    if events.get(timeout=TEST_LIMIT) in real.sinks[request.id].endings:
+                        break
+                real.engine.cancel(request)
+            if rng.random() < 0.7:
+                request.ended.result(TEST_LIMIT)
+            outcomes[check(request, expected[number])] += 1
+
+    def check(request: Request, answer: list[int]) -> str:
+        ending = request.ended.result(TEST_LIMIT)
+        got = real.tokens(request)
+        assert got == answer[: len(got)]
+        assert (got == answer) or ending.finish_reason is FinishReason.CANCELLED
+        assert (ending.finish_reason is FinishReason.CANCELLED) == request.cancellation.requested
+        return ending.finish_reason
+
+    failures: list[BaseException] = []
+    threads = [threading.Thread(target=guarded, args=(client, seed, failures)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert outcomes.total() == 100
+    assert min(outcomes[FinishReason.CANCELLED], outcomes[FinishReason.LENGTH]) > 10
+
+
+def guarded(work: Callable[[int], None], seed: int, failures: list[BaseException]) -> None:
+    try:
+        work(seed)
+    except BaseException as error:
+        failures.append(error)

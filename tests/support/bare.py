@@ -1,0 +1,33 @@
+"""Requests without an engine, for tests of the parts that an engine is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.detokenizer import Detokenizer
+from pyllmcancel.engine import generation_params
+from pyllmcancel.request import Choice, Request
+from tests.support.driver import RecordingSink
+from tests.support.fake_model import CancelFlag, Model, Sampler
+
+
+def bare_request(
+    name: str = "r",
+    *,
+    session: str | None = None,
+    prompt: Sequence[int] = (1, 2, 3),
+    max_tokens: int = 4,
+    **options: Any,
+) -> Request:
+    """A request that no engine knows, with its choices."""
+    params = generation_params(temperature=0.0, **options)
+    request = Request(name, params, Cancellation(CancelFlag()), RecordingSink(), session)
+    model = Model()
+    for index in range(params.n):
+        sampler = Sampler(model, params.sampling)
+        request.choices.append(
+            Choice(request, index, prompt, sampler, max_tokens, Detokenizer(model.piece, params.stop))
+        )
+    return request

@@ -1,0 +1,234 @@
+"""A real engine on the fake context, driven one thing at a time.
+
+The engine has its thread, as always. But its steps wait at the context's gate, and `Driver.settle` returns only when a
+step waits there, or when nothing is left to do: between two calls of a test nothing moves, so every test sees the same
+order of events in every run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.observer import NullObserver, StepRecord
+from pyllmcancel.request import Delta, Ending, FinishReason, Request
+from pyllmcancel.token_stream import Event, ThreadSink, ThreadStream
+from tests.support import fake_native
+from tests.support.step_gate import TEST_LIMIT
+
+CHUNK = 16  # n_batch of the fake context: a prompt alone computes in chunks of this
+
+
+class RecordingSink(ThreadSink):
+    """Keeps every event; `on_event` runs in the engine thread, which waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record: list[Event] = []
+        self.on_event: Callable[[Event], None] = lambda _: None
+
+    def put(self, event: Event) -> None:
+        self.record.append(event)
+        super().put(event)
+        self.on_event(event)
+
+    @property
+    def endings(self) -> list[Ending]:
+        return [event for event in self.record if isinstance(event, Ending)]
+
+    @property
+    def deltas(self) -> list[Delta]:
+        return [event for event in self.record if isinstance(event, Delta)]
+
+    def tokens(self, index: int = 0) -> list[int]:
+        return [token for delta in self.deltas if delta.index == index for token in delta.tokens]
+
+    def text(self, index: int = 0) -> str:
+        return "".join(delta.text for delta in self.deltas if delta.index == index)
+
+
+@dataclass(eq=False, slots=True)
+class Tracked:
+    """A request of a test, all that it was told, and the stream that its reader holds."""
+
+    request: Request
+    sink: RecordingSink
+    stream: ThreadStream | None
+    prompt: list[int]
+    expected: list[int] = field(default_factory=list)  # what it would get if it were alone, and nobody cancelled it
+    n_steps_at_end: int | None = None
+    fails: bool = False  # the test made its computation fail
+
+    @property
+    def ending(self) -> Ending:
+        """Waits for it."""
+        return self.request.ended.result(TEST_LIMIT)
+
+    @property
+    def ended(self) -> bool:
+        return self.request.ended.done()
+
+
+@dataclass
+class Watcher(NullObserver):
+    """Counts, and stops the engine thread (or a submitter) at the places that a test names."""
+
+    steps: list[StepRecord] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    endings: list[tuple[str, Ending]] = field(default_factory=list)
+    on_added: Callable[[Request], None] = lambda _: None
+    on_step_done: Callable[[StepRecord], None] = lambda _: None
+
+    def request_added(self, request: Request) -> None:
+        self.added.append(request.id)
+        self.on_added(request)
+
+    def request_ended(self, request: Request, ending: Ending) -> None:
+        self.endings.append((request.id, ending))
+
+    def step_done(self, record: StepRecord, n_wasted: int) -> None:
+        self.steps.append(record)
+        self.on_step_done(record)
+
+
+class Stop:
+    """A place where another thread waits for the test: once, then it is open."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._go_on = threading.Event()
+
+    def here(self, *_: Any) -> None:
+        self._reached.set()
+        if not self._go_on.wait(TEST_LIMIT):
+            raise TimeoutError("the test never let this thread go on")
+
+    def wait_reached(self) -> None:
+        if not self._reached.wait(TEST_LIMIT):
+            raise TimeoutError("nobody came here")
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+
+class Driver:
+    """An engine whose every step waits for the test."""
+
+    def __init__(
+        self, *, memory_kind: str = "attention", parallel: int = 2, n_ctx: int = 512, spare_seqs: int = 2, **config: Any
+    ) -> None:
+        self.model = fake_native.Model(memory_kind)
+        self.context = fake_native.Context(
+            self.model, n_ctx=n_ctx, n_seq_max=parallel + spare_seqs, n_batch=CHUNK, n_threads=1
+        )
+        # What a step costs is measured, in a test as anywhere, but nothing here may depend on it.
+        self.context.step_cost = (0.0, 1.0)
+        self.config = EngineConfig(parallel=parallel, itl_target=1e9, max_step_seconds=1e9, **config)
+        self.watcher = Watcher()
+        self.gate = self.context.gate
+        self.gate.hold()
+        self.engine = Engine(self.context, self.config, observer=self.watcher, native=fake_native)
+        self.dead = False  # the test has killed the engine
+        self.tracked: list[Tracked] = []
+        self._live: list[Tracked] = []
+
+    def submit(self, prompt: str | Sequence[int] = "a prompt", *, settle: bool = True, **options: Any) -> Tracked:
+        """Submit greedily; returns when the engine has gone as far as it can."""
+        tokens = self.engine.tokens(prompt)
+        names = {name: options.pop(name, None) for name in ("request_id", "session")}
+        keep_stream = options.pop("stream", False)
+        params = generation_params(**{"temperature": 0.0, "max_tokens": 4} | options)
+        sink = RecordingSink()
+        request = self.engine.submit([list(tokens)], params, sink, **names)
+        expected = self.model.greedy(tokens, request.choices[0].max_tokens)
+        tracked = Tracked(request, sink, None, list(tokens), expected)
+        if keep_stream:
+            tracked.stream = ThreadStream(request, self.engine, sink)
+        self.tracked.append(tracked)
+        self._live.append(tracked)
+        request.ended.add_done_callback(lambda _: self._note_end(tracked))
+        if settle:
+            self.settle()
+        return tracked
+
+    def _note_end(self, tracked: Tracked) -> None:
+        tracked.n_steps_at_end = len(self.watcher.steps)
+        self.gate.wake()
+
+    def settle(self) -> None:
+        """Wait until a step waits at the gate, or every request has ended."""
+        with self.gate.changed:
+            if not self.gate.changed.wait_for(self._quiet, TEST_LIMIT):
+                raise TimeoutError("the engine neither computes nor is done")
+
+    def _quiet(self) -> bool:
+        self._live = [tracked for tracked in self._live if tracked.n_steps_at_end is None]
+        return self.gate.held() is not None or not self._live
+
+    def step(self, count: int = 1) -> None:
+        """Let the held step finish, and the engine go on to the next."""
+        for _ in range(count):
+            self.gate.let_through()
+            self.settle()
+
+    def step_until(self, reached: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if reached():
+                return
+            self.step()
+        raise AssertionError("1,000 steps did not lead there")
+
+    def run_to_the_end(self) -> None:
+        self.gate.open()
+        self.settle()
+        self.gate.hold()
+
+    def holds(self, tracked: Tracked) -> bool:
+        """Whether the step that waits at the gate computes for this request."""
+        held = self.gate.held()
+        return held is not None and tracked.request.cancellation.flag in held.flags
+
+    def cancel(self, tracked: Tracked, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
+        decided = self.engine.cancel(tracked.request, reason)
+        self.settle()
+        return decided
+
+    def expire(self, tracked: Tracked | Request) -> None:
+        """Let its deadline be now: the reaper's own appointment, only the time is the test's."""
+        request = tracked.request if isinstance(tracked, Tracked) else tracked
+        self.engine._reaper.at_deadline(request, time.monotonic())
+
+    def close(self) -> None:
+        self.gate.open()
+        self.engine.close()
+
+
+@contextmanager
+def in_thread(work: Callable[[], object]) -> Iterator[None]:
+    """Do `work` in another thread, joined at the end; what it raises is raised here."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="test-helper", daemon=True)
+    thread.start()
+    yield
+    thread.join(TEST_LIMIT)
+    assert not thread.is_alive(), "the thread hangs"
+    if errors:
+        raise errors[0]
+
+
+def complete(tracked: Tracked) -> bool:
+    return tracked.ended and tracked.ending.finish_reason in {FinishReason.STOP, FinishReason.LENGTH}

@@ -1,0 +1,168 @@
+"""The fake model of `fake_native`, its sampler and its cancel flag.
+
+The model is a function of the text: the logits after some tokens are drawn from a generator that those tokens seed, so
+any two computations of the same tokens agree, whatever happened in between. Tokens 0 to 255 are bytes, 256 ends a
+generation.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
+from pyllmcancel.step import LogitFault, StepItem, StepRow
+
+EOS = 256
+N_VOCAB = 257
+MAGIC = "fake model, memory: "
+NOTHING = "root ::= nothing"  # a grammar that allows no token
+TOP = np.dtype([("token", "<i4"), ("logprob", "<f4")])
+
+
+class CancelFlag:
+    """As the real one; besides, it tells who watches it, and whoever waits for it."""
+
+    def __init__(self) -> None:
+        self._raised = threading.Event()
+        self._watchers: tuple[Callable[[], None], ...] = ()
+
+    def set(self) -> None:
+        self._raised.set()
+        for tell in self._watchers:
+            tell()
+
+    def is_set(self) -> bool:
+        return self._raised.is_set()
+
+    def wait(self, timeout: float) -> bool:
+        return self._raised.wait(timeout)
+
+    def watch(self, tell: Callable[[], None]) -> None:
+        self._watchers = (*self._watchers, tell)
+
+    def unwatch(self, tell: Callable[[], None]) -> None:
+        self._watchers = tuple(watcher for watcher in self._watchers if watcher != tell)
+
+
+class Model:
+    """A model of 257 tokens. `answers` fixes what follows certain prompts; the end of an answer is EOS."""
+
+    n_vocab = N_VOCAB
+    n_swa = 0
+    adds_bos = False
+    chat_template = None
+    description = "fake"
+    special_tokens = {"eos": EOS}  # noqa: RUF012 - a constant
+    n_embd = n_layer = 1
+    n_params = size = 0
+
+    def __init__(self, memory_kind: str = "attention", n_ctx_train: int = 2048) -> None:
+        self.memory_kind = memory_kind
+        self.n_ctx_train = n_ctx_train
+        self.metadata = {"general.architecture": "fake"}
+        self.answers: dict[bytes, bytes] = {}
+
+    @staticmethod
+    def load(path: Any, *, progress: Callable[[float], bool | None] | None = None, **_options: Any) -> Model:
+        try:
+            text = Path(path).read_text(errors="replace")
+        except OSError as error:
+            raise ModelLoadError(f"{path}: {error.strerror}") from error
+        if not text.startswith(MAGIC):
+            raise ModelLoadError(f"{path}: not a fake model")
+        for fraction in (0.0, 0.5, 1.0):
+            if progress is not None and progress(fraction) is False:
+                raise LoadCancelled("loading was cancelled by its progress callback")
+        return Model(text.removeprefix(MAGIC))
+
+    def is_eog(self, token: int) -> bool:
+        return token == EOS
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return list(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        check_token(token)
+        return bytes([token]) if token < EOS else b"<eos>" * special
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """Logits after `tokens`, shape (n_vocab,)."""
+        logits = logits_after(array("i", tokens).tobytes())
+        for prompt, answer in self.answers.items():
+            n_said = len(tokens) - len(prompt)
+            if n_said >= 0 and bytes(tokens) == prompt + answer[:n_said]:
+                logits = logits.copy()
+                logits[[*answer, EOS][n_said]] = 100.0
+        return logits
+
+    def greedy(self, prompt: Sequence[int], n_tokens: int) -> list[int]:
+        """What a request alone in the world gets at temperature 0, EOS excluded."""
+        tokens = list(prompt)
+        while len(tokens) - len(prompt) < n_tokens:
+            token = int(self.logits(tokens).argmax())
+            if token == EOS:
+                break
+            tokens.append(token)
+        return tokens[len(prompt) :]
+
+
+@lru_cache(maxsize=4096)
+def logits_after(tokens: bytes) -> np.ndarray:
+    logits = np.random.default_rng(zlib.crc32(tokens)).standard_normal(N_VOCAB, dtype=np.float32) * 3
+    logits[EOS] = -20.0
+    logits.flags.writeable = False
+    return logits
+
+
+def check_token(token: int) -> None:
+    if not 0 <= token < N_VOCAB:
+        raise UsageError(f"token {token} is not in the vocabulary")
+
+
+class Sampler:
+    """Greedy, or Gumbel noise of its own on scaled logits; biases, EOS banning and logprobs as in the real one."""
+
+    def __init__(self, model: Model, sampling: Any) -> None:
+        for token, _ in sampling.logit_bias:
+            check_token(token)
+        if sampling.grammar and not sampling.grammar.startswith("root ::="):
+            raise UsageError("the grammar could not be parsed: grammar does not contain a 'root' symbol")
+        self._sampling = sampling
+        self._random = random.Random(sampling.seed)
+
+    def accept_prompt(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            check_token(token)
+
+    def row(self, item: StepItem, logits: np.ndarray, fault: LogitFault) -> StepRow:
+        if self._sampling.grammar == NOTHING:
+            fault = LogitFault.GRAMMAR
+        if fault is not LogitFault.NONE:
+            return StepRow(*item, fault=fault)
+        token = self._choose(logits.astype(np.float64))
+        if self._sampling.n_logprobs is None:
+            return StepRow(*item, token)
+        logprobs = logits - np.logaddexp.reduce(logits)
+        best = np.argsort(-logprobs, kind="stable")[: self._sampling.n_logprobs]
+        top = np.fromiter(((token, logprobs[token]) for token in best), TOP, len(best))
+        top.flags.writeable = False
+        return StepRow(*item, token, logprob=float(logprobs[token]), top_logprobs=top)
+
+    def _choose(self, logits: np.ndarray) -> int:
+        for token, bias in self._sampling.logit_bias:
+            logits[token] += bias
+        if self._sampling.ignore_eos:
+            logits[EOS] = -np.inf
+        if self._sampling.temperature > 0.0:
+            noise = [self._random.random() for _ in range(N_VOCAB)]
+            logits = logits / self._sampling.temperature - np.log(-np.log(noise))
+        return int(logits.argmax())

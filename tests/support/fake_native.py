@@ -1,0 +1,251 @@
+"""A verified fake of ``pyllmcancel._native``: the same contract, no llama.cpp, and steps that a test can hold.
+
+Verified: ``tests/native/test_contract_*.py`` run one set of tests against this module and the compiled one.
+
+What the real module has not: `Context.gate` holds steps, `Context.before_open` runs when a request is admitted,
+`Context.faults` and `Context.next_status` make steps fail, and `Context.step_cost` replaces measured times, which no
+test can foresee, in the abort policy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pyllmcancel.errors import ContextBusy, ContextError, UsageError
+from pyllmcancel.step import LogitFault, StepItem, StepResult, StepRow, StepStatus
+from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
+from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
+
+__all__ = ["CancelFlag", "Context", "Model", "Sampler", "worth_aborting"]
+
+
+@dataclass(slots=True)
+class FakeSequence:
+    """`cells` has one id for each committed token; ids are shared as cells are."""
+
+    tokens: list[int] = field(default_factory=list)
+    cells: list[int] = field(default_factory=list)
+    open: bool = False
+    sampler: Sampler | None = None
+    flag: CancelFlag | None = None
+    logits: np.ndarray | None = None
+
+
+class Context:
+    """As the real one, but its steps go through a gate. It makes no checkpoints: an abort costs the whole state."""
+
+    checkpoint_bytes = checkpoint_us = 0
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        n_seq_max: int,
+        n_batch: int,
+        n_threads: int,
+        n_threads_batch: int | None = None,
+        offload_kqv: bool = True,
+        checkpoint_interval: int = 256,
+        n_checkpoints: int = 4,
+        checkpoint_bytes: int = 1 << 30,
+        abortable: bool = True,
+        trust_any_memory: bool = False,
+    ) -> None:
+        if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
+            raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
+        if model.memory_kind == "none":
+            raise ContextError("this model does not generate token by token")
+        if n_batch < n_seq_max:
+            raise ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence")
+        self.model, self.memory_kind = model, model.memory_kind
+        self.n_ctx, self.n_seq_max, self.n_batch = n_ctx, n_seq_max, n_batch
+        self._abortable = abortable
+        self._keeps_truth = trust_any_memory or model.memory_kind == "attention"
+        self._sequences = [FakeSequence() for _ in range(n_seq_max)]
+        self._n_cells = n_ctx
+        self._free_cells = list(range(n_ctx - 1, -1, -1))
+        self._busy = threading.Lock()
+        self._first_step = True
+        # For tests.
+        self.gate = StepGate()
+        self.before_open: Callable[[Sequence[int]], None] = lambda _: None
+        self.faults: dict[tuple[int, ...], StepStatus | LogitFault] = {}  # by the prompt that a sequence begins with
+        self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
+        self.step_cost: tuple[float, float] | None = None
+
+    @property
+    def n_cells_used(self) -> int:
+        return sum(len(sequence.cells) for sequence in self._sequences)
+
+    @property
+    def open_seqs(self) -> list[int]:
+        """For tests: sequences that hold a request."""
+        return [seq for seq, sequence in enumerate(self._sequences) if sequence.open]
+
+    def check_cells(self) -> None:
+        """For tests: every cell is free or held, never both."""
+        held = {cell for sequence in self._sequences for cell in sequence.cells}
+        assert len(self._free_cells) == len(set(self._free_cells)) == self._n_cells - len(held)
+        assert held.isdisjoint(self._free_cells)
+
+    def lose_cells(self, count: int) -> None:
+        """For tests: have that many cells fewer than `n_ctx` says, as a context with sliding windows may."""
+        self._n_cells -= count
+        del self._free_cells[:count]
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise ContextBusy("a step is running on this context in another thread")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _at(self, seq: int) -> FakeSequence:
+        if not 0 <= seq < self.n_seq_max:
+            raise UsageError(f"there is no sequence {seq}")
+        return self._sequences[seq]
+
+    def open(self, seq: int, tokens: Sequence[int], sampler: Sampler, flag: CancelFlag) -> int:
+        self.before_open(tokens)
+        with self._entered():
+            sequence = self._at(seq)
+            if sequence.open or not tokens:
+                raise UsageError(f"sequence {seq} is open already, or gets no tokens")
+            for token in tokens:
+                check_token(token)
+            self._truncate(sequence, self._common_prefix(sequence, tokens))
+            sequence.tokens, sequence.sampler, sequence.flag = list(tokens), sampler, flag
+            sequence.logits, sequence.open = None, True
+            return len(sequence.cells)
+
+    def close(self, seq: int, *, keep: bool) -> None:
+        with self._entered():
+            sequence = self._at(seq)
+            if not keep:
+                self._truncate(sequence, 0)
+            del sequence.tokens[len(sequence.cells) :]
+            sequence.sampler = sequence.flag = sequence.logits = None
+            sequence.open = False
+
+    def drop_cells(self, seq: int) -> None:
+        with self._entered():
+            sequence = self._at(seq)
+            self._truncate(sequence, 0)
+            if not sequence.open:
+                sequence.tokens.clear()
+
+    def _truncate(self, sequence: FakeSequence, n_tokens: int) -> None:
+        removed = sequence.cells[n_tokens:]
+        del sequence.cells[n_tokens:]
+        shared = {cell for other in self._sequences for cell in other.cells} if removed else set()
+        self._free_cells += [cell for cell in removed if cell not in shared]
+
+    def _reusable(self, sequence: FakeSequence, n_tokens: int) -> int:
+        return n_tokens if self._keeps_truth or n_tokens == len(sequence.cells) else 0
+
+    def _common_prefix(self, sequence: FakeSequence, tokens: Sequence[int]) -> int:
+        n_same = 0
+        for mine, theirs in zip(sequence.tokens[: len(sequence.cells)], tokens[:-1], strict=False):
+            if mine != theirs:
+                break
+            n_same += 1
+        return self._reusable(sequence, n_same)
+
+    def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
+        return [self._common_prefix(sequence, tokens) for sequence in self._sequences]
+
+    def share_prefix(self, source: int, target: int, n_tokens: int) -> bool:
+        with self._entered():
+            giver, taker = self._at(source), self._at(target)
+            if taker.open or source == target or not 1 <= n_tokens <= len(giver.cells):
+                raise UsageError("a prefix can be shared only with another, idle sequence")
+            if not self._keeps_truth or self._reusable(giver, n_tokens) != n_tokens:
+                return False
+            self._truncate(taker, 0)
+            taker.tokens, taker.cells = giver.tokens[:n_tokens], giver.cells[:n_tokens]
+            return True
+
+    def n_committed(self, seq: int) -> int:
+        return len(self._at(seq).cells)
+
+    def tokens(self, seq: int) -> list[int]:
+        return list(self._at(seq).tokens)
+
+    def logits(self, seq: int) -> np.ndarray | None:
+        return self._at(seq).logits
+
+    def step(
+        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+    ) -> StepResult:
+        parts = tuple(StepItem(*item) for item in items)
+        with self._entered():
+            self._validate(parts)
+            for sequence in self._sequences:
+                sequence.logits = None
+            flags = tuple(self._at(part.seq).flag for part in parts)
+            cost = self.step_cost or (fixed_cost, cost_per_token)
+            held = HeldStep(parts, flags, *cost, not self._keeps_truth, self._first_step, self._abortable)
+            if sum(part.n_tokens for part in parts) > len(self._free_cells):
+                return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
+            finished = self.gate.run(held)
+            status = self._status(parts) if finished else StepStatus.ABORTED
+            rows = self._settle(parts, status)
+            polls = max(1, round(held.progress * N_POLLS))
+            return StepResult(status, rows, status is StepStatus.OK and bool(held.cancelled), polls, 1000, 1)
+
+    def _settle(self, parts: tuple[StepItem, ...], status: StepStatus) -> list[StepRow]:
+        if status is StepStatus.OK:
+            self._first_step = False
+            return [self._commit(part) for part in parts]
+        if status is not StepStatus.NO_ROOM and not self._keeps_truth:
+            for part in parts:
+                self._truncate(self._at(part.seq), 0)
+        return []
+
+    def _validate(self, parts: tuple[StepItem, ...]) -> None:
+        for seq, n_tokens in parts:
+            sequence = self._at(seq)
+            n_pending = len(sequence.tokens) - len(sequence.cells)
+            if not sequence.open or not 1 <= n_tokens <= n_pending:
+                raise UsageError(f"sequence {seq} has {n_pending} tokens to compute, not {n_tokens}")
+        if len({part.seq for part in parts}) < len(parts):
+            raise UsageError("a sequence stands twice in one step")
+        if not 1 <= sum(part.n_tokens for part in parts) <= self.n_batch:
+            raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
+
+    def _fault(self, seq: int, kind: type) -> Any:
+        tokens = tuple(self._at(seq).tokens)
+        found = (fault for prompt, fault in self.faults.items() if tokens[: len(prompt)] == prompt)
+        return next((fault for fault in found if isinstance(fault, kind)), None)
+
+    def _status(self, parts: tuple[StepItem, ...]) -> StepStatus:
+        if self.next_status:
+            return self.next_status.popleft()
+        found = (self._fault(part.seq, StepStatus) for part in parts)
+        return next((status for status in found if status is not None), StepStatus.OK)
+
+    def _commit(self, part: StepItem) -> StepRow:
+        sequence = self._at(part.seq)
+        sequence.cells += [self._free_cells.pop() for _ in range(part.n_tokens)]
+        if len(sequence.cells) < len(sequence.tokens):
+            return StepRow(*part)
+        sequence.logits = self.model.logits(sequence.tokens)
+        assert sequence.sampler is not None
+        assert sequence.flag is not None
+        if sequence.flag.is_set():
+            return StepRow(*part)
+        fault = self._fault(part.seq, LogitFault) or LogitFault.NONE
+        row = sequence.sampler.row(part, sequence.logits, fault)
+        if row.token >= 0:
+            sequence.tokens.append(row.token)
+        return row

@@ -1,0 +1,191 @@
+"""One HTTP exchange with an ASGI application, without sockets: the test plays the server and its client.
+
+What a server like uvicorn does is done here in the open: the body arrives when the test says so, ``send`` returns when
+the client reads, and ``receive`` tells of a client that has left, or whose answer is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from starlette.types import ASGIApp, Message
+
+LIMIT = 20.0  # seconds; nothing here takes more than milliseconds, so whoever waits longer waits for ever
+
+
+class Exchange:
+    """A request that is under way.
+
+    Attributes
+    ----------
+    status
+        Of the answer; 0 before its headers.
+    blocked
+        Set while the application waits in ``send`` for a client that does not read.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = b"",
+        headers: dict[str, str] | None = None,
+        client: tuple[str, int] | None = ("127.0.0.1", 50_000),
+    ) -> None:
+        path, _, query = path.partition("?")
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.complete = False
+        self.blocked = asyncio.Event()
+        self._error: Exception | None = None
+        self._pieces: list[bytes] = []
+        self._n_read = 0  # complete server-sent events that `next_event` has handed out
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._gone = asyncio.Event()
+        self._reading = asyncio.Event()
+        self._reading.set()
+        self._progress = asyncio.Condition()
+        if body is not None:
+            self.body_arrives(body)
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()],
+            "client": client,
+            "server": ("127.0.0.1", 8000),
+        }
+        self.task = asyncio.create_task(self._run(app, scope), name=f"{method} {path}")
+
+    # -- the client's side --------------------------------------------------------------------------------------------
+
+    def body_arrives(self, body: bytes, *, more: bool = False) -> None:
+        self._inbox.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    def leave(self) -> None:
+        """The client closes its connection."""
+        self._gone.set()
+        self._inbox.put_nowait({"type": "http.disconnect"})
+
+    def stop_reading(self) -> None:
+        """From now on ``send`` blocks, as it does when the client's and our buffers are full."""
+        self._reading.clear()
+
+    def read_on(self) -> None:
+        self._reading.set()
+
+    def fail_sends(self, error: Exception) -> None:
+        """From now on ``send`` raises, as some servers' do when a client is gone."""
+        self._error = error
+
+    async def until_headers(self) -> Self:
+        await self._until(lambda: self.status != 0)
+        return self
+
+    async def next_event(self) -> str | None:
+        """The data of the next server-sent event; None after the last."""
+        await self._until(lambda: self.complete or len(self.events) > self._n_read)
+        if len(self.events) == self._n_read:
+            return None
+        self._n_read += 1
+        return self.events[self._n_read - 1]
+
+    async def next_json(self) -> dict[str, Any]:
+        event = await self.next_event()
+        assert event is not None, "the stream has ended"
+        found: dict[str, Any] = json.loads(event)
+        return found
+
+    async def end(self) -> Self:
+        """Wait until the application has returned."""
+        async with asyncio.timeout(LIMIT):
+            await asyncio.shield(self.task)
+        return self
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self._pieces)
+
+    @property
+    def events(self) -> list[str]:
+        """The data of all complete server-sent events so far."""
+        blocks = self.body.decode().split("\n\n")[:-1]
+        assert all(block.startswith("data: ") for block in blocks), blocks
+        return [block.removeprefix("data: ") for block in blocks]
+
+    def json(self) -> Any:
+        assert self.complete, "the answer is not complete"
+        return json.loads(self.body)
+
+    # -- the server's side --------------------------------------------------------------------------------------------
+
+    async def _run(self, app: ASGIApp, scope: Any) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        finally:
+            await self._tell()
+
+    async def _receive(self) -> Message:
+        message = await self._inbox.get()
+        if message["type"] == "http.disconnect":
+            self._inbox.put_nowait(message)  # it stays true
+        return message
+
+    async def _send(self, message: Message) -> None:
+        if not self._reading.is_set():
+            self.blocked.set()
+            await self._reading.wait()
+            self.blocked.clear()
+        if self._error is not None:
+            raise self._error
+        if self._gone.is_set():
+            return
+        if message["type"] == "http.response.start":
+            assert not self.status, "an answer begins once"
+            self.status = message["status"]
+            self.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+        else:
+            assert self.status, "headers come first"
+            assert not self.complete, "nothing comes after the end"
+            self._pieces.append(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            if self.complete:
+                self._inbox.put_nowait({"type": "http.disconnect"})
+        await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._progress:
+            self._progress.notify_all()
+
+    async def _until(self, condition: Any) -> None:
+        async with asyncio.timeout(LIMIT), self._progress:
+            await self._progress.wait_for(lambda: condition() or self.task.done())
+        if not condition():
+            self.task.result()  # raises what the application raised
+            raise AssertionError(f"the application returned early: status {self.status}, {self.body!r}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """A client that is still there leaves, as at the end of a process."""
+        if not self.task.done():
+            self.leave()
+            self.read_on()
+            await self.end()

@@ -1,0 +1,223 @@
+"""A server in a process of its own, and clients that are nothing but a socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from http.client import HTTPResponse
+from typing import Any, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+LIMIT = 30.0  # seconds for anything that takes a moment
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+WAYS_TO_LEAVE = ("reset", "close", "half-close")
+
+# Seconds from a client's leaving to the end of its computation. It takes a few milliseconds; a shared machine may be
+# busy elsewhere meanwhile, but a server that does not notice takes many seconds here.
+SOON = 1.0
+
+
+def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float = LIMIT) -> T:
+    """Ask again and again until the answer is accepted; for events of the operating system, which nobody announces."""
+    deadline = time.monotonic() + seconds
+    while not accept(found := read()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {seconds} s it is still {found!r}")
+        time.sleep(0.005)
+    return found
+
+
+class ServerProcess(AbstractContextManager["ServerProcess"]):
+    """``pyllmcancel serve`` with one thread, on a port that it chose itself and that its log tells."""
+
+    def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "pyllmcancel", "serve", "--port", "0", "--threads", "1", *options]
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {})
+        )
+        self.pid = self._process.pid
+        self._log: list[str] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._reader = threading.Thread(target=self._read_log, name="server log")
+        self._reader.start()
+
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            with self._changed:
+                self._log.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def log(self) -> str:
+        with self._changed:
+            return "".join(self._log)
+
+    def wait_for_log(self, pattern: str, seconds: float = LIMIT) -> re.Match[str]:
+        """Wait until a line of the log matches."""
+        compiled = re.compile(pattern)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or any(map(compiled.search, self._log)), seconds)
+            found = next(filter(None, map(compiled.search, self._log)), None)
+        assert found is not None, f"no line matches {pattern!r} in\n{self.log}"
+        return found
+
+    def started(self) -> ServerProcess:
+        """Wait until it serves."""
+        self.port = int(self.wait_for_log(r"running on http://127\.0\.0\.1:(\d+)")[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx.Client(base_url=self.url, timeout=LIMIT)
+        try:
+            until(lambda: self.http.get("/health").status_code, lambda status: status == 200)
+        except httpx.TransportError as error:
+            raise AssertionError(f"the server ended:\n{self.log}") from error
+        return self
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def request(self, request_id: str) -> dict[str, Any]:
+        """How a request stands; ``{"status": "unknown"}`` before it has arrived."""
+        answer = self.http.get(f"/v1/requests/{request_id}")
+        found: dict[str, Any] = answer.json() if answer.status_code == 200 else {"status": "unknown"}
+        return found
+
+    def wait_for(self, request_id: str, seconds: float = LIMIT, **expected: Any) -> dict[str, Any]:
+        """Wait until a request stands so; a callable is a condition on the value."""
+
+        def matches(seen: dict[str, Any]) -> bool:
+            return all(
+                value(seen[name]) if callable(value) and name in seen else seen.get(name) == value
+                for name, value in expected.items()
+            )
+
+        return until(lambda: self.request(request_id), matches, seconds)
+
+    def cancel(self, request_id: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.http.post(f"/v1/requests/{request_id}/cancel").json()
+        return answer
+
+    def wait_idle(self) -> None:
+        """Wait until nothing is live."""
+        until(lambda: self.http.get("/health").json(), lambda seen: seen["waiting"] == seen["running"] == 0)
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Send a signal; returns when it was sent."""
+        self._process.send_signal(number)
+        return time.monotonic()
+
+    def wait(self, seconds: float = LIMIT) -> int:
+        """Wait until the process is gone; its status."""
+        status = self._process.wait(seconds)
+        self._reader.join()
+        return status
+
+    def __exit__(self, *_: object) -> None:
+        if hasattr(self, "http"):
+            self.http.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        self.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+class RawClient(AbstractContextManager["RawClient"]):
+    """A connection whose every byte is the test's."""
+
+    def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
+        self.socket = socket.socket()
+        if receive_buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(LIMIT)
+        self.socket.connect(("127.0.0.1", port))
+
+    def post(self, path: str = COMPLETIONS, **fields: Any) -> str:
+        """Send a request; its id."""
+        request_id = fresh_id()
+        self.socket.sendall(post_bytes(request_id, path, **fields))
+        return request_id
+
+    def answer(self) -> HTTPResponse:
+        """Read the next answer's head; its body can be read from what is returned."""
+        response = HTTPResponse(self.socket)
+        response.begin()
+        return response
+
+    def leave(self, way: str) -> float:
+        """Leave in one of `WAYS_TO_LEAVE`; the time at which that began."""
+        left_at = time.time()
+        match way:
+            case "reset":  # the server gets a RST
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.socket.close()
+            case "close":  # a FIN, or a RST if something was left unread
+                self.socket.close()
+            case "half-close":  # nothing more will be sent, but everything read
+                self.socket.shutdown(socket.SHUT_WR)
+        return left_at
+
+    def is_closed_by_server(self) -> bool:
+        """Whether the server has closed the connection; waits for it."""
+        with suppress(ConnectionResetError):
+            while self.socket.recv(65_536):
+                pass
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+def fresh_id() -> str:
+    """An id that no other test has used: servers are shared, and remember."""
+    return f"test-{uuid.uuid4()}"
+
+
+def post_bytes(request_id: str, path: str = COMPLETIONS, **fields: Any) -> bytes:
+    """A request as it goes over the wire; greedy and long unless `fields` say otherwise."""
+    asked = {"messages": [{"role": "user", "content": "hello"}]} if path == CHAT else {"prompt": "hello"}
+    body = json.dumps(asked | {"temperature": 0, "max_tokens": 30_000} | fields).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def assert_ends_soon(server: ServerProcess, request_id: str, left_at: float, phase: str) -> None:
+    """A client that left at `left_at` was noticed, in this phase."""
+    seen = server.wait_for(request_id, status="cancelled")
+    assert (seen["cancel_reason"], seen["phase"]) == ("disconnect", phase)
+    # By the server's own clock, which is ours: how long it took us to ask does not count.
+    assert seen["created"] + seen["seconds"] - left_at < SOON
+
+
+def events(response: HTTPResponse) -> list[str]:
+    """Read a stream to its end: the data of its events."""
+    blocks = response.read().decode().split("\n\n")
+    return [block.removeprefix("data: ") for block in blocks if block]
+
+
+def long_prompt(n_tokens: int = 30_000) -> list[int]:
+    """Tokens of a prompt that takes seconds to compute, and shares no beginning with others of other lengths."""
+    return [(n_tokens + i * 7) % 1000 for i in range(n_tokens)]

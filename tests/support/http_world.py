@@ -1,0 +1,183 @@
+"""The whole server over a fake engine whose steps a test lets through one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import Engine
+from pyllmcancel.request import Request
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.state import ServerConfig
+from tests.support import fake_native
+from tests.support.http_asgi import LIMIT, Exchange
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.step_gate import HeldStep
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+
+
+class WatchedMetrics(EngineMetrics):
+    """The server's own observer, which tells of arrivals besides: they happen in the event loop's thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def request_added(self, request: Request) -> None:
+        super().request_added(request)
+        self.arrivals[request.id].set()
+
+
+class World:
+    """A server and its clients. Steps run freely until :meth:`hold`.
+
+    Attributes
+    ----------
+    exchanges
+        All that were begun here; those still open at the end leave.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: fake_native.Model | None = None,
+        n_ctx: int = 1024,
+        session_by: str = "explicit",
+        api_keys: tuple[str, ...] = (),
+        **engine_options: Any,
+    ) -> None:
+        self.model = model or fake_native.Model()
+        # Chunks as large as the batch: what a held step costs is no measure of anything.
+        defaults = {"parallel": 2, "alias": "fake-model", "itl_target": 1e9, "max_step_seconds": 1e9}
+        config = EngineConfig(**(defaults | engine_options))
+        self.context = fake_native.Context(
+            self.model, n_ctx=n_ctx, n_seq_max=config.parallel + 2, n_batch=256, n_threads=1
+        )
+        self.context.step_cost = (0.0, 1.0)
+        self.metrics = WatchedMetrics()
+        self.engine = Engine(self.context, config, observer=self.metrics, native=fake_native)
+        server_config = ServerConfig(engine=config, session_by=session_by, api_keys=api_keys)
+        self.app = create_app(server_config, self.engine, self.metrics)
+        self.gate = self.context.gate
+        self.exchanges: list[Exchange] = []
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """From now on steps wait for :meth:`step`."""
+        self.gate.hold()
+
+    async def held(self) -> HeldStep:
+        """Wait until a step has begun."""
+        return await asyncio.to_thread(self.gate.wait_held)
+
+    async def step(self, n_steps: int = 1) -> None:
+        """Let steps finish."""
+        for _ in range(n_steps):
+            await self.held()
+            self.gate.let_through()
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def begin(self, method: str, path: str, body: Any = None, **options: Any) -> Exchange:
+        """Begin an exchange; a `body` that is not bytes is sent as JSON."""
+        headers = {"content-type": "application/json"} | (options.pop("headers", None) or {})
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        exchange = Exchange(self.app, method, path, body=options.pop("content", content), headers=headers, **options)
+        self.exchanges.append(exchange)
+        return exchange
+
+    def complete(self, prompt: Any = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
+        """Begin a completion."""
+        return self.begin("POST", COMPLETIONS, {"prompt": prompt} | fields, headers=headers)
+
+    def chat(self, content: str = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
+        """Begin a chat completion of one user message, unless `fields` has other `messages`."""
+        messages = {"messages": [{"role": "user", "content": content}]}
+        return self.begin("POST", CHAT, messages | fields, headers=headers)
+
+    async def get(self, path: str, **options: Any) -> Exchange:
+        return await self.begin("GET", path, **options).end()
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Exchange:
+        return await self.begin("POST", path, body, **options).end()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def requests(self, query: str = "") -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = (await self.get(f"/v1/requests{query}")).json()["data"]
+        return listed
+
+    async def request(self, request_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.get(f"/v1/requests/{request_id}")).json()
+        return found
+
+    async def ended(self, request_id: str) -> dict[str, Any]:
+        """Wait until nothing is computed for a request any more; how it stands then."""
+        found = self.engine.registry.find(request_id)
+        if isinstance(found, Request):
+            async with asyncio.timeout(LIMIT):
+                await asyncio.shield(asyncio.wrap_future(found.ended))
+        return await self.request(request_id)
+
+    async def added(self, request_id: str) -> None:
+        """Wait until a request was accepted."""
+        async with asyncio.timeout(LIMIT):
+            await self.metrics.arrivals[request_id].wait()
+
+    async def cancelling(self, request_id: str) -> None:
+        """Wait until a running request was cancelled."""
+        found = self.engine.registry.find(request_id)
+        assert isinstance(found, Request)
+        flag = cast("fake_native.CancelFlag", found.cancellation.flag)
+        assert await asyncio.to_thread(flag.wait, LIMIT)
+
+    async def running_stream(self, request_id: str, prompt: Any = "neighbour", **fields: Any) -> Exchange:
+        """A stream that has a slot: its first step is held. Steps are held from here on."""
+        self.hold()
+        options = {"stream": True, "max_tokens": 8, "temperature": 0, "ignore_eos": True} | fields
+        exchange = self.complete(prompt, headers={"x-request-id": request_id}, **options)
+        await self.held()
+        return exchange
+
+    # -- causes of an end ---------------------------------------------------------------------------------------------
+
+    def expire(self, request_id: str) -> None:
+        """Let a request's deadline be now: the appointment is the engine's own, only the time is the test's."""
+        found = self.engine.registry.find(request_id)
+        assert isinstance(found, Request)
+        self.engine._reaper.at_deadline(found, time.monotonic())
+
+    async def shut_down(self, drain: float = 0.0) -> None:
+        await self.app.state.server.close(drain)
+
+    async def close(self) -> None:
+        self.gate.open()
+        for exchange in self.exchanges:
+            async with exchange:
+                pass
+        await asyncio.to_thread(self.engine.close)
+
+
+@asynccontextmanager
+async def open_world(**options: Any) -> AsyncIterator[World]:
+    """A world that is checked for leaks when it is left."""
+    world = World(**options)
+    try:
+        yield world
+    finally:
+        await world.close()
+    assert world.engine.failure is None
+    assert world.context.open_seqs == []
+    assert world.engine.counts() == (0, 0, 0, 0)

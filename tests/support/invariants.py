@@ -1,0 +1,97 @@
+"""DESIGN's invariants, as checks on a `Driver` in a quiet moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pyllmcancel.request import FinishReason, RequestStatus
+from tests.support.driver import Driver, Tracked, complete
+
+
+def check_invariants(driver: Driver) -> None:
+    """Everything that holds between any two events."""
+    assert driver.engine.failure is None
+    for tracked in driver.tracked:
+        check_one_ending(tracked)
+        check_targeting(tracked)
+        check_sticky(tracked)
+        check_no_work_after_end(driver, tracked)
+    check_sessions(driver)
+    check_slots_and_cells(driver)
+
+
+def check_one_ending(tracked: Tracked) -> None:
+    endings = tracked.sink.endings
+    assert len(endings) == int(tracked.ended), f"{tracked.request.id}: {len(endings)} endings"
+    if endings:
+        assert tracked.sink.record[-1] is endings[0], "events after the ending"
+        assert tracked.ending == endings[0]
+        assert tracked.request.status is RequestStatus.FINISHED
+
+
+def check_targeting(tracked: Tracked) -> None:
+    """Whoever was neither cancelled nor made to fail gets what it would have got alone; the others a part of it."""
+    for index in range(len(tracked.request.choices)):
+        delivered = tracked.sink.tokens(index)
+        assert delivered == tracked.expected[: len(delivered)], f"{tracked.request.id}: foreign tokens"
+        assert not complete(tracked) or delivered == tracked.expected
+    if tracked.ended and not complete(tracked):
+        ending = tracked.ending
+        if ending.finish_reason is FinishReason.ERROR:
+            assert tracked.fails, f"{tracked.request.id} failed for another's sake: {ending.error}"
+        else:
+            assert tracked.request.cancellation.requested, "ended as cancelled, but nobody had asked"
+
+
+def check_sticky(tracked: Tracked) -> None:
+    """A cancel is never lost, and the first reason wins."""
+    cancellation = tracked.request.cancellation
+    assert cancellation.flag.is_set() == cancellation.requested
+    if tracked.ended and cancellation.requested and not tracked.fails:
+        assert tracked.ending.finish_reason is FinishReason.CANCELLED
+        assert tracked.ending.cancel_reason is cancellation.reason
+        assert tracked.ending.cancel_latency is not None
+
+
+def check_no_work_after_end(driver: Driver, tracked: Tracked) -> None:
+    if tracked.n_steps_at_end is None:
+        return
+    reused = sum(other.request.id == tracked.request.id for other in driver.tracked) > 1
+    for record in driver.watcher.steps[tracked.n_steps_at_end :]:
+        assert reused or all(entry[0] != tracked.request.id for entry in record.sequences), "computed after the end"
+    assert not driver.holds(tracked), "about to be computed after the end"
+    assert all(choice.seq is None for choice in tracked.request.choices), "holds a slot after the end"
+    assert tracked.request not in driver.engine.registry.requests()
+
+
+def check_sessions(driver: Driver) -> None:
+    """One live request per session, and it is the one that the session map names."""
+    requests = driver.engine.registry.requests()
+    live = Counter(request.session for request in requests if request.session is not None and request.live)
+    assert all(count == 1 for count in live.values()), f"sessions with several live requests: {live}"
+    for session in live:
+        newest = driver.engine.registry.newest(session)
+        assert newest is not None
+        assert newest.live
+    # A session whose newest request is cancelled, and not ended, may be in the map still.
+    assert len(live) <= driver.engine.counts().sessions <= len({request.session for request in requests} - {None})
+
+
+def check_slots_and_cells(driver: Driver) -> None:
+    """Slots are held by requests that have not ended; each cell has an owner, or is free."""
+    held = sorted(
+        choice.seq for tracked in driver.tracked for choice in tracked.request.choices if choice.seq is not None
+    )
+    assert driver.context.open_seqs == held
+    assert len(held) <= driver.config.parallel
+    driver.context.check_cells()
+
+
+def check_nothing_left(driver: Driver) -> None:
+    """After the last ending: no slot, no session, no request, no cell but those of idle prefixes."""
+    assert all(tracked.ended for tracked in driver.tracked)
+    check_invariants(driver)
+    assert driver.engine.counts() == (0, 0, 0, 0)
+    assert driver.context.open_seqs == []
+    told = sorted(name for name, _ in driver.watcher.endings)
+    assert told == sorted(driver.watcher.added), "not exactly one clean-up each"

@@ -1,0 +1,92 @@
+"""The intent to cancel: sticky, first reason wins, a no-op after the end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pyllmcancel.cancellation import Cancellation, CancelReason
+from tests.support.fake_model import CancelFlag
+
+
+def test_a_cancel_raises_the_flag_and_records_its_reason() -> None:
+    cancellation = Cancellation(CancelFlag())
+    assert cancellation.request(CancelReason.EXPLICIT)
+    assert cancellation.requested
+    assert cancellation.flag.is_set()
+    assert cancellation.reason is CancelReason.EXPLICIT
+
+
+def test_the_first_reason_wins() -> None:
+    cancellation = Cancellation(CancelFlag())
+    cancellation.request(CancelReason.DEADLINE)
+    first_at = cancellation.requested_at
+    assert not cancellation.request(CancelReason.SHUTDOWN)
+    assert cancellation.reason is CancelReason.DEADLINE
+    assert cancellation.requested_at == first_at
+
+
+def test_a_cancel_after_the_end_is_a_no_op() -> None:
+    cancellation = Cancellation(CancelFlag())
+    assert cancellation.seal() is None
+    assert not cancellation.request(CancelReason.EXPLICIT)
+    assert not cancellation.requested
+    assert not cancellation.flag.is_set()
+
+
+def test_the_end_learns_of_a_cancel_that_came_before() -> None:
+    cancellation = Cancellation(CancelFlag())
+    cancellation.request(CancelReason.SUPERSEDED)
+    assert cancellation.seal() is CancelReason.SUPERSEDED
+
+
+def test_a_request_cannot_end_twice() -> None:
+    cancellation = Cancellation(CancelFlag())
+    cancellation.seal()
+    with pytest.raises(RuntimeError, match="twice"):
+        cancellation.seal()
+
+
+def test_whoever_sees_the_flag_finds_a_reason() -> None:
+    flag = CancelFlag()
+    cancellation = Cancellation(flag)
+    seen: list[CancelReason | None] = []
+    flag.watch(lambda: seen.append(cancellation.reason))
+    cancellation.request(CancelReason.DISCONNECT)
+    assert seen == [CancelReason.DISCONNECT]
+
+
+def test_of_many_threads_that_cancel_at_once_one_decides() -> None:
+    cancellation = Cancellation(CancelFlag())
+    line = threading.Barrier(8)
+    decided: list[bool] = []
+
+    def cancel() -> None:
+        line.wait()
+        decided.append(cancellation.request(CancelReason.EXPLICIT))
+
+    threads = [threading.Thread(target=cancel) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(decided) == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize("_attempt", range(20))
+def test_either_the_cancel_or_the_end_comes_first(_attempt: int) -> None:
+    cancellation = Cancellation(CancelFlag())
+    line = threading.Barrier(2)
+    decided: list[bool] = []
+
+    def cancel() -> None:
+        line.wait()
+        decided.append(cancellation.request(CancelReason.EXPLICIT))
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    line.wait()
+    reason = cancellation.seal()
+    thread.join()
+    assert decided == [reason is not None]

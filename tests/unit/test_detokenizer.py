@@ -1,0 +1,124 @@
+"""From tokens to text: characters are never cut, stop strings never leak."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyllmcancel.detokenizer import Detokenizer
+
+
+def feed(text: bytes, *stop: str) -> tuple[list[str], Detokenizer]:
+    """Feed byte by byte; returns the pieces of text as they come."""
+    detokenizer = Detokenizer(lambda token: bytes([token]), stop)
+    return [detokenizer.feed(byte) for byte in text], detokenizer
+
+
+def test_text_comes_at_once_when_nothing_holds_it_back() -> None:
+    pieces, _ = feed(b"abc")
+    assert pieces == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("character", ["é", "€", "😀"])
+def test_a_multi_byte_character_comes_whole(character: str) -> None:
+    pieces, detokenizer = feed(character.encode())
+    assert pieces[:-1] == [""] * (len(pieces) - 1)
+    assert pieces[-1] == character
+    assert detokenizer.flush() == ""
+
+
+def test_a_token_may_end_one_character_and_begin_the_next() -> None:
+    pieces = [b"\xc3", b"\xa9\xe2\x82", b"\xac!"]
+    detokenizer = Detokenizer(lambda token: pieces[token])
+    assert [detokenizer.feed(token) for token in range(3)] == ["", "é", "€!"]
+
+
+def test_an_unfinished_character_becomes_a_replacement_at_the_end() -> None:
+    pieces, detokenizer = feed("é".encode()[:1])
+    assert pieces == [""]
+    assert detokenizer.flush() == "\ufffd"
+    assert detokenizer.flush() == ""
+
+
+def test_bytes_that_are_no_text_become_replacements() -> None:
+    pieces, _ = feed(b"a\xffb")
+    assert "".join(pieces) == "a\ufffdb"
+
+
+def test_a_stop_string_ends_the_text_and_is_not_in_it() -> None:
+    pieces, detokenizer = feed(b"one STOP two", "STOP")
+    assert "".join(pieces) == "one "
+    assert detokenizer.stopped_by == "STOP"
+    assert detokenizer.flush() == ""
+
+
+def test_a_stop_string_inside_one_token_is_found() -> None:
+    detokenizer = Detokenizer(lambda _: b"before STOP after", ["STOP"])
+    assert detokenizer.feed(0) == "before "
+    assert detokenizer.stopped_by == "STOP"
+
+
+def test_no_part_of_a_stop_string_ever_leaks() -> None:
+    pieces, _ = feed(b"x<end>", "<end>")
+    assert pieces == ["x", "", "", "", "", ""]
+
+
+def test_what_only_looked_like_a_stop_string_is_given_out() -> None:
+    pieces, detokenizer = feed(b"<enter", "<end>")
+    assert pieces == ["", "", "", "<ent", "e", "r"]
+    assert detokenizer.stopped_by is None
+
+
+def test_what_was_held_back_comes_out_at_the_end() -> None:
+    pieces, detokenizer = feed(b"a<en", "<end>")
+    assert "".join(pieces) == "a"
+    assert detokenizer.flush() == "<en"
+
+
+def test_a_stop_string_that_overlaps_its_own_beginning_is_found() -> None:
+    pieces, detokenizer = feed(b"aaab", "aab")
+    assert "".join(pieces) == "a"
+    assert detokenizer.stopped_by == "aab"
+
+
+def test_of_several_stop_strings_the_earliest_match_counts() -> None:
+    detokenizer = Detokenizer(lambda _: b"a then b", ["b", "a"])
+    assert detokenizer.feed(0) == ""
+    assert detokenizer.stopped_by == "a"
+
+
+def test_a_stop_string_of_multi_byte_characters_is_found() -> None:
+    pieces, detokenizer = feed("fin。après".encode(), "。a")
+    assert "".join(pieces) == "fin"
+    assert detokenizer.stopped_by == "。a"
+
+
+def test_nothing_comes_after_the_stop() -> None:
+    _, detokenizer = feed(b"xS", "S")
+    assert detokenizer.feed(ord("y")) == ""
+    assert detokenizer.flush() == ""
+
+
+@given(st.text(max_size=30), st.integers(1, 5))
+def test_however_the_bytes_are_cut_the_text_is_the_same(text: str, size: int) -> None:
+    raw = text.encode("utf-8", "replace")
+    chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
+    detokenizer = Detokenizer(lambda token: chunks[token])
+    out = "".join(detokenizer.feed(token) for token in range(len(chunks))) + detokenizer.flush()
+    assert out == raw.decode()
+
+
+@given(st.text("ab<", max_size=20), st.lists(st.text("ab<", min_size=1, max_size=4), min_size=1, max_size=3))
+def test_the_text_ends_where_the_first_stop_string_to_be_complete_begins(text: str, stop: list[str]) -> None:
+    pieces, detokenizer = feed(text.encode(), *stop)
+    out = "".join(pieces) + detokenizer.flush()
+    ends = [text.find(word) + len(word) for word in stop if word in text]
+    if not ends:
+        assert out == text
+        assert detokenizer.stopped_by is None
+    else:
+        first = min(ends)
+        begin = min(first - len(word) for word in stop if text[:first].endswith(word))
+        assert out == text[:begin]
+        assert detokenizer.stopped_by is not None

@@ -1,0 +1,149 @@
+"""What the engine accepts, refuses and says."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyllmcancel.engine import MAX_CHOICES, generation_params
+from pyllmcancel.errors import ContextLengthError, EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.request import FinishReason
+from tests.support.driver import Driver, RecordingSink, complete
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "an empty prompt": ([], {}, "prompt"),
+    "a prompt as long as the context": ([1] * 512, {}, "prompt"),
+    "an unknown token": ([1, 10_000], {}, "prompt"),
+    "no choices": ([1], {"n": 0}, "n"),
+    "too many choices": ([1], {"n": MAX_CHOICES + 1}, "n"),
+    "no tokens": ([1], {"max_tokens": 0}, "max_tokens"),
+    "a negative timeout": ([1], {"timeout": -1.0}, "timeout"),
+    "a timeout that is no number": ([1], {"timeout": float("nan")}, "timeout"),
+    "a grammar without a root": ([1], {"grammar": 'foo ::= "a"'}, "grammar"),
+}
+
+
+@pytest.mark.parametrize(("prompt", "options", "param"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_can_never_be_served_is_refused_and_changes_nothing(
+    driver: Driver, prompt: list[int], options: dict[str, Any], param: str
+) -> None:
+    session_holder = driver.submit(session="s")
+    counts = driver.engine.counts()
+    with pytest.raises(InvalidRequestError) as caught:
+        driver.submit(prompt, session="s", **options)
+    assert caught.value.param == param
+    assert driver.engine.counts() == counts
+    assert session_holder.request.live
+    driver.run_to_the_end()
+    assert complete(session_holder)
+
+
+def test_a_prompt_without_room_for_an_answer_says_how_long_it_may_be(driver: Driver) -> None:
+    with pytest.raises(ContextLengthError, match="600 tokens, but the context has room for 511"):
+        driver.submit([1] * 600)
+
+
+def test_a_full_queue_refuses(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(parallel=1, max_queue=1)
+    driver.submit()
+    driver.submit()
+    with pytest.raises(QueueFullError):
+        driver.submit()
+    driver.run_to_the_end()
+
+
+def test_a_closed_engine_refuses(driver: Driver) -> None:
+    driver.engine.close()
+    with pytest.raises(EngineClosedError):
+        driver.submit()
+
+
+def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(parallel=1, max_queue=1)
+    driver.submit()
+    waiter = driver.submit()
+    driver.engine.cancel(waiter.request)
+    driver.submit()
+    driver.run_to_the_end()
+
+
+def test_several_prompts_are_choices_of_one_request(driver: Driver) -> None:
+    sink, prompts = RecordingSink(), [list(b"one"), list(b"two")]
+    driver.gate.open()
+    request = driver.engine.submit(prompts, generation_params(temperature=0.0, max_tokens=3, n=2), sink)
+    assert request.ended.result(5.0).usage.completion_tokens == 12
+    expected = [driver.model.greedy(prompt, 3) for prompt in prompts for _ in range(2)]
+    assert [sink.tokens(index) for index in range(4)] == expected
+
+
+def test_a_request_gets_an_id_if_it_brings_none(driver: Driver) -> None:
+    first, second = driver.submit(), driver.submit()
+    assert re.fullmatch(r"req-[0-9a-f]{16}", first.request.id)
+    assert first.request.id != second.request.id
+    driver.run_to_the_end()
+
+
+def test_cancelling_a_session_that_does_not_exist_finds_nothing(driver: Driver) -> None:
+    assert driver.engine.cancel_session("nobody") is None
+
+
+def test_an_engine_between_steps_is_not_stalled(driver: Driver) -> None:
+    assert driver.engine.stalled_for() == 0.0
+
+
+def test_an_engine_inside_a_step_says_since_when(driver: Driver) -> None:
+    driver.submit()
+    assert driver.engine.stalled_for() > 0.0
+    driver.run_to_the_end()
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [re.sub(r"[\d.]+ (ms|s)\b", r"… \1", record.getMessage()) for record in caplog.records]
+
+
+def test_the_log_tells_the_story_of_a_superseded_request(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
+        driver.submit([1] * 40, session="editor", request_id="old")
+        driver.step()
+        driver.submit([2] * 5, session="editor", request_id="new", max_tokens=2)
+        driver.run_to_the_end()
+    said = "\n".join(lines(caplog))
+    assert "request old added, session editor, 40 prompt tokens, waiting" in said
+    assert "request new added, session editor, 5 prompt tokens, waiting" in said
+    assert "request old superseded by new" in said
+    (cancelled,) = [line for line in lines(caplog) if "cancelled" in line]
+    assert cancelled.startswith("request old cancelled (superseded) in prefill after 16 of 40 tokens, stopped in … ms")
+    (finished,) = [line for line in lines(caplog) if "finished" in line]
+    assert "request new finished (length): 5 prompt tokens, 0 cached, 2 generated" in finished
+    assert finished.endswith("waiting 0, running 0")
+
+
+def test_each_request_has_one_line_for_its_ending(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
+        for number in range(4):
+            tracked = driver.submit(n=3, request_id=f"r{number}")
+            driver.step()
+            if number % 2:
+                driver.cancel(tracked)
+        driver.run_to_the_end()
+    endings = [line.split()[1] for line in lines(caplog) if " cancelled (" in line or " finished (" in line]
+    assert sorted(endings) == ["r0", "r1", "r2", "r3"]
+
+
+def test_a_summary_shows_where_a_request_stands(driver: Driver) -> None:
+    tracked = driver.submit([1] * 40, session="s", request_id="r")
+    driver.step()
+    summary = tracked.request.summary()
+    assert (summary.id, summary.status, summary.session, summary.n) == ("r", "prefill", "s", 1)
+    assert (summary.prompt_tokens, summary.prompt_tokens_done, summary.completion_tokens) == (40, 16, 0)
+    assert summary.slots == (tracked.request.choices[0].seq,)
+    assert summary.ending is None
+    driver.cancel(tracked)
+    (ended,) = driver.engine.registry.history()
+    assert ended.ending is not None
+    assert ended.ending.finish_reason is FinishReason.CANCELLED
+    assert ended.slots == ()

@@ -1,0 +1,286 @@
+"""The engine thread, a step at a time: tokens, endings, faults, preemption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pyllmcancel.errors import RequestFailed
+from pyllmcancel.observer import StepRecord
+from pyllmcancel.request import FinishReason, RequestStatus, Usage
+from pyllmcancel.step import LogitFault, StepStatus
+from tests.support.driver import Driver, Tracked, complete
+from tests.support.fake_model import EOS, NOTHING
+
+MakeDriver = Callable[..., Driver]
+FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE]
+
+
+def answers(driver: Driver, answer: str, prompt: str = "question", **options: object) -> Tracked:
+    """A request to which the model says `answer`, run to its end."""
+    driver.model.answers[prompt.encode()] = answer.encode()
+    tracked = driver.submit(prompt, **{"max_tokens": 100} | options)
+    tracked.expected = list(answer.encode())
+    driver.run_to_the_end()
+    return tracked
+
+
+def test_a_request_goes_through_its_phases(driver: Driver) -> None:
+    blockers = [driver.submit("blocker", max_tokens=1) for _ in range(2)]
+    tracked = driver.submit("a prompt that takes several steps", max_tokens=2)
+    seen = [tracked.request.status]
+    driver.step_until(lambda: all(blocker.ended for blocker in blockers))
+    while not tracked.ended:
+        seen.append(tracked.request.status)
+        driver.step()
+    seen.append(tracked.request.status)
+    order = [RequestStatus.WAITING, RequestStatus.PREFILL, RequestStatus.DECODE, RequestStatus.FINISHED]
+    assert list(dict.fromkeys(seen)) == order
+
+
+def test_a_request_ends_at_its_length(driver: Driver) -> None:
+    tracked = driver.submit(max_tokens=3)
+    driver.run_to_the_end()
+    assert tracked.ending.finish_reason is FinishReason.LENGTH
+    assert tracked.sink.tokens() == tracked.expected
+    assert [delta.finish_reason for delta in tracked.sink.deltas] == [None, None, FinishReason.LENGTH]
+
+
+def test_without_a_limit_a_request_ends_when_the_context_is_full(make_driver: MakeDriver) -> None:
+    driver = make_driver(n_ctx=40)
+    tracked = driver.submit([7] * 30, max_tokens=None)
+    driver.run_to_the_end()
+    assert tracked.ending.finish_reason is FinishReason.LENGTH
+    assert tracked.ending.usage == Usage(30, 10, 0)
+
+
+def test_the_models_own_end_is_a_stop_and_its_token_is_not_delivered(driver: Driver) -> None:
+    tracked = answers(driver, "yes")
+    assert tracked.ending.finish_reason is FinishReason.STOP
+    assert tracked.sink.text() == "yes"
+    assert EOS not in tracked.sink.tokens()
+
+
+def test_a_stop_string_ends_the_answer_before_itself(driver: Driver) -> None:
+    tracked = answers(driver, "one two three four", stop=("two", "four"))
+    tracked.expected = list(b"one two")
+    assert tracked.ending.finish_reason is FinishReason.STOP
+    assert tracked.sink.text() == "one "
+    assert tracked.sink.deltas[-1].stop_text == "two"
+
+
+def test_text_held_back_for_a_stop_string_comes_with_the_last_delta(driver: Driver) -> None:
+    tracked = answers(driver, "no stop, st", stop=("stop!", "sto."))
+    assert tracked.sink.text() == "no stop, st"
+    assert tracked.sink.deltas[-1].text == "st"
+
+
+def test_a_character_of_several_tokens_comes_in_one_piece(driver: Driver) -> None:
+    tracked = answers(driver, "héllo €")
+    assert tracked.sink.text() == "héllo €"
+    assert all("\ufffd" not in delta.text for delta in tracked.sink.deltas)
+
+
+def test_usage_counts_prompt_completion_and_cached_tokens(driver: Driver) -> None:
+    first = driver.submit("the same prompt", max_tokens=2)
+    driver.run_to_the_end()
+    again = driver.submit("the same prompt", max_tokens=2)
+    driver.run_to_the_end()
+    assert first.ending.usage == Usage(15, 2, 0)
+    assert again.ending.usage == Usage(15, 2, 14)
+
+
+def test_a_cancelled_request_reports_what_had_been_computed(driver: Driver) -> None:
+    tracked = driver.submit([5] * 60)
+    driver.step(2)
+    driver.cancel(tracked)
+    assert tracked.ending.usage == Usage(32, 0, 0)
+    assert tracked.ending.phase is RequestStatus.PREFILL
+
+
+def test_a_retry_after_a_cancelled_prefill_goes_on_where_that_had_stopped(driver: Driver) -> None:
+    tracked = driver.submit([5] * 60)
+    driver.step(2)
+    driver.cancel(tracked)
+    retry = driver.submit([5] * 60)
+    driver.run_to_the_end()
+    assert retry.ending.usage.cached_tokens == 32
+
+
+def test_a_prompt_shared_by_several_choices_counts_once(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=3)
+    tracked = driver.submit([5] * 20, n=3, max_tokens=2)
+    driver.run_to_the_end()
+    assert tracked.ending.usage == Usage(20, 6, 0)
+
+
+def test_choices_end_together_and_each_with_a_reason(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=3)
+    tracked = driver.submit(n=3, max_tokens=2)
+    driver.run_to_the_end()
+    reasons = {delta.index: delta.finish_reason for delta in tracked.sink.deltas}
+    assert reasons == dict.fromkeys(range(3), FinishReason.LENGTH)
+    assert len(tracked.sink.endings) == 1
+
+
+def test_choices_with_a_temperature_differ_by_their_seeds(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=2)
+    tracked = driver.submit(n=2, max_tokens=12, temperature=1.0, seed=3)
+    driver.gate.open()
+    tracked.ending  # noqa: B018 - waits
+    outputs = [tracked.sink.tokens(index) for index in range(2)]
+    driver.tracked.clear()  # the invariants compare with greedy output
+    assert outputs[0] != outputs[1]
+
+
+def test_logprobs_come_with_each_token(driver: Driver) -> None:
+    tracked = driver.submit(max_tokens=2, n_logprobs=3)
+    driver.run_to_the_end()
+    for delta in tracked.sink.deltas:
+        (entry,) = delta.logprobs
+        assert entry.token == delta.tokens[0] == entry.top["token"][0]
+        assert entry.logprob == pytest.approx(float(entry.top["logprob"][0]))
+        assert len(entry.top) == 3
+
+
+@pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, LogitFault.ALL_EQUAL, LogitFault.GRAMMAR, *FAILURES])
+def test_one_requests_fault_is_its_own(make_driver: MakeDriver, fault: LogitFault | StepStatus) -> None:
+    driver = make_driver(parallel=3)
+    driver.context.faults[tuple(b"culprit")] = fault
+    neighbours = [driver.submit(f"neighbour {number}", max_tokens=6) for number in range(2)]
+    driver.step()
+    culprit = driver.submit("culprit")
+    culprit.fails = True
+    driver.run_to_the_end()
+    assert culprit.ending.finish_reason is FinishReason.ERROR
+    assert all(complete(neighbour) for neighbour in neighbours)
+
+
+@pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
+def test_a_fault_of_one_choice_ends_its_siblings_and_nobody_else(make_driver: MakeDriver, fault: LogitFault) -> None:
+    driver = make_driver(parallel=4)
+    neighbour = driver.submit("neighbour", max_tokens=10)
+    culprit = driver.submit("culprit", n=3, max_tokens=10)
+    culprit.fails = True
+    driver.step_until(lambda: len(driver.context.open_seqs) == 4)
+    driver.context.faults[tuple(b"culprit")] = fault
+    driver.run_to_the_end()
+    assert culprit.ending.finish_reason is FinishReason.ERROR
+    assert complete(neighbour)
+
+
+def test_a_grammar_that_allows_nothing_says_so(driver: Driver) -> None:
+    tracked = driver.submit(grammar=NOTHING, stream=True)
+    tracked.fails = True
+    driver.run_to_the_end()
+    with pytest.raises(RequestFailed, match="grammar"):
+        next(tracked.stream)
+
+
+@pytest.mark.parametrize("status", FAILURES)
+def test_a_failed_step_of_several_fails_nobody_who_does_not_fail_alone(driver: Driver, status: StepStatus) -> None:
+    both = [driver.submit(f"request {number}", max_tokens=5) for number in range(2)]
+    driver.step_until(lambda: len(driver.gate.held().items) == 2)
+    driver.context.next_status.append(status)
+    driver.run_to_the_end()
+    assert all(complete(tracked) for tracked in both)
+
+
+def test_a_context_without_room_makes_the_newest_wait_and_fails_nobody(driver: Driver) -> None:
+    both = [driver.submit([number] * 30, max_tokens=5) for number in range(2)]
+    driver.context.lose_cells(driver.context.n_ctx - 50)  # fewer than the scheduler counts on
+    driver.run_to_the_end()
+    assert all(complete(tracked) for tracked in both)
+    statuses = [record.status for record in driver.watcher.steps]
+    assert statuses.count("no_room") <= 3, "whoever found no room does not try again before somebody has ended"
+
+
+def test_a_request_that_finds_no_room_alone_fails(driver: Driver) -> None:
+    tracked = driver.submit()
+    tracked.fails = True
+    driver.context.next_status.append(StepStatus.NO_ROOM)
+    driver.step()
+    assert tracked.ending.error == "the context has no room for this request"
+
+
+def test_a_preempted_request_resumes_with_the_same_output(make_driver: MakeDriver) -> None:
+    driver = make_driver(n_ctx=64)
+    both = [driver.submit([number] * 20, max_tokens=30) for number in range(2)]
+    driver.run_to_the_end()
+    assert driver.engine._scheduler.n_preempted > 0
+    assert [tracked.sink.tokens() for tracked in both] == [tracked.expected for tracked in both]
+
+
+def test_a_preempted_request_can_be_cancelled(make_driver: MakeDriver) -> None:
+    driver = make_driver(n_ctx=64)
+    old, new = (driver.submit([number] * 20, max_tokens=30) for number in range(2))
+    driver.step_until(lambda: new.request.choices[0].admitted_before and new.request.choices[0].seq is None)
+    driver.cancel(new)
+    driver.step()
+    assert new.ending.finish_reason is FinishReason.CANCELLED
+    driver.run_to_the_end()
+    assert complete(old)
+
+
+def test_requests_leave_the_batch_in_the_step_in_which_they_end(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=3)
+    requests = [driver.submit(f"request {n}", max_tokens=n) for n in (2, 4, 6)]
+    driver.run_to_the_end()
+    for tracked in requests:
+        steps = [record for record in driver.watcher.steps if tracked.request.id in {e[0] for e in record.sequences}]
+        assert steps[-1].number == tracked.n_steps_at_end
+    assert len(driver.watcher.steps) == requests[-1].n_steps_at_end, "the engine is idle when the last one ends"
+
+
+def test_the_trace_shows_who_computed_what_and_how_it_went(driver: Driver) -> None:
+    first = driver.submit("first", max_tokens=3)
+    driver.step()
+    second = driver.submit([9] * 30)
+    driver.step()
+    driver.cancel(second)
+    records = driver.engine.trace.snapshot()
+    assert [record.status for record in records] == ["ok", "ok", "aborted"]
+    assert records[-1].sequences == ((first.request.id, 0, "decode", 1), (second.request.id, 0, "prefill", 15))
+    assert records[-1].n_tokens == 16
+    driver.run_to_the_end()
+
+
+def test_a_spared_step_finishes_for_the_survivor_and_gives_the_cancelled_one_nothing(driver: Driver) -> None:
+    survivor, victim = driver.submit("survivor", max_tokens=9), driver.submit("victim", max_tokens=9)
+    driver.step(3)
+    n_tokens = len(victim.sink.tokens())
+    driver.gate.move_on(0.99)
+    driver.cancel(victim)
+    driver.step()
+    assert driver.watcher.steps[-1].spared
+    assert driver.watcher.steps[-1].status == "ok"
+    assert len(victim.sink.tokens()) == n_tokens
+    driver.run_to_the_end()
+    assert complete(survivor)
+
+
+def test_an_observer_that_fails_leaves_nobody_waiting(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=2)
+    both = [driver.submit(f"request {number}") for number in range(3)]
+    driver.watcher.on_step_done = fail
+    driver.gate.open()
+    assert {tracked.ending.finish_reason for tracked in both} == {FinishReason.ERROR}
+    assert driver.engine.failure == "RuntimeError: a defect"
+    driver.engine.close()
+    forget(driver)
+
+
+def fail(_event: object) -> None:
+    raise RuntimeError("a defect")
+
+
+def forget(driver: Driver) -> None:
+    """A dead engine keeps none of its promises but one, which these tests have checked."""
+    driver.dead = True
+
+
+def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
+    record = StepRecord(1, 0.0, 0.5, (("r", 0, "prefill", 7),), "ok")
+    assert record.as_dict()["sequences"] == [{"request": "r", "choice": 0, "phase": "prefill", "n_tokens": 7}]
+    assert record.n_tokens == 7

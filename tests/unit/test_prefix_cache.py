@@ -1,0 +1,96 @@
+"""Which idle sequence a new choice starts from."""
+
+from __future__ import annotations
+
+from pyllmcancel.prefix_cache import SHARE_AT_LEAST, Place, PrefixCache
+from pyllmcancel.sampling import SamplingParams
+from tests.support.fake_native import CancelFlag, Context, Model, Sampler
+
+LONG = list(range(60))
+
+
+def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_max: int = 4) -> Context:
+    """A context whose first sequences hold `contents`, idle but for `open_seqs`."""
+    model = Model()
+    context = Context(model, n_ctx=512, n_seq_max=n_seq_max, n_batch=128, n_threads=1)
+    for seq, tokens in enumerate(contents):
+        context.open(seq, tokens, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
+        context.step([(seq, len(tokens))])
+        if seq not in open_seqs:
+            context.close(seq, keep=True)
+    return context
+
+
+def test_an_empty_cache_gives_the_least_recently_used_sequence() -> None:
+    cache = PrefixCache(context_with())
+    assert len(cache) == 4
+    cache.take(0)
+    cache.give_back(0)
+    assert cache.find(LONG, running=()) == Place(1)
+
+
+def test_the_longest_prefix_wins() -> None:
+    cache = PrefixCache(context_with(LONG[:10], LONG[:30], LONG[:20]))
+    assert cache.find(LONG, running=()) == Place(1)
+
+
+def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
+    cache = PrefixCache(context_with(LONG[:20], LONG[:20]))
+    cache.take(0)
+    cache.give_back(0)
+    assert cache.find(LONG, running=()) == Place(0)
+
+
+def test_a_running_prefix_is_shared_not_taken() -> None:
+    cache = PrefixCache(context_with(LONG, open_seqs=(0,)))
+    cache.take(0)
+    assert cache.find([*LONG, 99], running=[0]) == Place(1, source=0, n_shared=60)
+
+
+def test_a_short_running_prefix_is_not_worth_sharing() -> None:
+    cache = PrefixCache(context_with(LONG[:SHARE_AT_LEAST], open_seqs=(0,)))
+    cache.take(0)
+    assert cache.find(LONG, running=[0]) == Place(1)
+
+
+def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_prefix() -> None:
+    cache = PrefixCache(context_with(LONG))
+    cache.take(0)
+    cache.give_back(0)
+    prompt = [*LONG[:20], 200, 201]
+    assert cache.find(prompt, running=()) == Place(1, source=0, n_shared=20)
+
+
+def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
+    cache = PrefixCache(context_with(LONG))
+    assert cache.find([*LONG[:50], 200], running=()) == Place(0)
+
+
+def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
+    cache = PrefixCache(context_with(LONG, [1] * 10, n_seq_max=2))
+    cache.take(0)
+    cache.give_back(0)
+    assert cache.find([*LONG[:20], 200], running=()) == Place(0)
+
+
+def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() -> None:
+    context = context_with(LONG[:10], LONG[:20], LONG[:30])
+    cache = PrefixCache(context)
+    assert cache.n_cells == 60
+    cache.evict(15)
+    assert [context.n_committed(seq) for seq in range(3)] == [0, 0, 30]
+    assert cache.n_cells == 30
+
+
+def test_eviction_never_touches_a_running_sequence() -> None:
+    context = context_with(LONG, LONG[:20], open_seqs=(0,))
+    cache = PrefixCache(context)
+    cache.take(0)
+    cache.evict(1000)
+    assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
+
+
+def test_evicting_nothing_changes_nothing() -> None:
+    context = context_with(LONG)
+    PrefixCache(context).evict(0)
+    assert context.n_committed(0) == 60

@@ -1,0 +1,105 @@
+"""The thread that cancels what is late and what was dropped."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.reaper import Reaper
+from pyllmcancel.request import Request
+from tests.support.bare import bare_request
+from tests.support.step_gate import TEST_LIMIT
+
+
+class Cancelled(queue.SimpleQueue):
+    """What the reaper has cancelled: pairs of id and reason, in order."""
+
+    def cancel(self, request: Request, reason: CancelReason) -> None:
+        self.put((request.id, reason))
+
+    def next(self) -> tuple[str, CancelReason]:
+        return self.get(timeout=TEST_LIMIT)
+
+
+@pytest.fixture
+def cancelled() -> Cancelled:
+    return Cancelled()
+
+
+@pytest.fixture
+def reaper(cancelled: Cancelled) -> Iterator[Reaper]:
+    reaper = Reaper(cancelled.cancel)
+    yield reaper
+    reaper.close()
+
+
+def test_a_deadline_that_has_passed_cancels_at_once(reaper: Reaper, cancelled: Cancelled) -> None:
+    request = bare_request("late")
+    reaper.at_deadline(request, time.monotonic() - 1.0)
+    assert cancelled.next() == ("late", CancelReason.DEADLINE)
+
+
+def test_a_deadline_cancels_when_its_time_has_come_and_not_before(reaper: Reaper, cancelled: Cancelled) -> None:
+    request, at = bare_request("soon"), time.monotonic() + 0.02
+    reaper.at_deadline(request, at)
+    assert cancelled.next() == ("soon", CancelReason.DEADLINE)
+    assert time.monotonic() >= at
+
+
+def test_deadlines_come_in_the_order_of_their_times(reaper: Reaper, cancelled: Cancelled) -> None:
+    first, second, now = bare_request("first"), bare_request("second"), time.monotonic()
+    reaper.at_deadline(second, now + 0.02)
+    reaper.at_deadline(first, now + 0.01)
+    assert [cancelled.next()[0] for _ in range(2)] == ["first", "second"]
+
+
+def test_a_dropped_request_is_cancelled_as_disconnected(reaper: Reaper, cancelled: Cancelled) -> None:
+    request = bare_request("dropped")
+    reaper.abandoned(request)
+    assert cancelled.next() == ("dropped", CancelReason.DISCONNECT)
+
+
+def test_a_request_that_is_gone_is_left_in_peace(reaper: Reaper, cancelled: Cancelled) -> None:
+    request = bare_request("gone")
+    reaper.at_deadline(request, time.monotonic() + 0.01)
+    del request
+    gc.collect()
+    other = bare_request("other")
+    reaper.at_deadline(other, time.monotonic() + 0.02)
+    assert cancelled.next()[0] == "other"
+
+
+def test_an_appointment_does_not_keep_a_request_alive(reaper: Reaper, cancelled: Cancelled) -> None:
+    request = bare_request("r")
+    finalised = []
+    import weakref
+
+    weakref.finalize(request, finalised.append, True)
+    reaper.at_deadline(request, time.monotonic() + 3600.0)
+    del request
+    gc.collect()
+    assert finalised == [True]
+
+
+@pytest.mark.parametrize("seconds", [1e12, float("inf")])
+def test_a_deadline_in_the_far_future_does_not_stop_the_reaper(
+    reaper: Reaper, cancelled: Cancelled, seconds: float
+) -> None:
+    far, near = bare_request("far"), bare_request("near")
+    reaper.at_deadline(far, time.monotonic() + seconds)
+    reaper.abandoned(near)
+    reaper.abandoned(near)
+    assert [cancelled.next()[0] for _ in range(2)] == ["near", "near"]
+
+
+def test_a_closed_reaper_cancels_no_more_and_can_be_closed_again(cancelled: Cancelled) -> None:
+    reaper = Reaper(cancelled.cancel)
+    reaper.close()
+    reaper.abandoned(bare_request("late"))
+    reaper.close()
+    assert cancelled.empty()

@@ -1,0 +1,282 @@
+"""The front desk: accepts, hands over, forgets."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.registry import MAX_HOLDS, Accepted, Registry
+from pyllmcancel.request import Ending, FinishReason, Request, RequestStatus, RequestSummary
+from tests.support.bare import bare_request
+from tests.support.step_gate import TEST_LIMIT
+
+
+def end(registry: Registry, request: Request) -> None:
+    request.status = RequestStatus.FINISHED
+    registry.forget(request, Ending(FinishReason.STOP, request.usage(), RequestStatus.DECODE))
+
+
+def take(registry: Registry) -> Request | None:
+    return registry.take_oldest(lambda _: True)
+
+
+def test_an_accepted_request_waits_and_is_found() -> None:
+    registry = Registry(max_queue=4)
+    request = bare_request("a", session="s")
+    assert registry.accept(request) == Accepted((), ())
+    assert registry.find("a") is request
+    assert registry.newest("s") is request
+    assert registry.counts() == (1, 0, 0, 1)
+
+
+def test_the_engine_takes_requests_in_the_order_of_their_arrival() -> None:
+    registry = Registry(max_queue=4)
+    requests = [bare_request(str(number)) for number in range(3)]
+    for request in requests:
+        registry.accept(request)
+    assert [take(registry) for _ in range(4)] == [*requests, None]
+    assert registry.counts() == (0, 3, 0, 0)
+
+
+def test_the_oldest_stays_as_long_as_it_is_not_admissible() -> None:
+    registry = Registry(max_queue=4)
+    first, second = bare_request("first"), bare_request("second")
+    registry.accept(first)
+    registry.accept(second)
+    assert registry.take_oldest(lambda request: request is second) is None
+    assert take(registry) is first
+
+
+def test_a_full_queue_refuses_and_changes_nothing() -> None:
+    registry = Registry(max_queue=1)
+    registry.accept(bare_request("waiting"))
+    running = bare_request("running", session="s")
+    with pytest.raises(QueueFullError):
+        registry.accept(running)
+    assert registry.find("running") is None
+    assert registry.newest("s") is None
+    assert registry.counts() == (1, 0, 0, 0)
+
+
+def test_running_requests_do_not_fill_the_queue() -> None:
+    registry = Registry(max_queue=1)
+    registry.accept(bare_request("running"))
+    take(registry)
+    registry.accept(bare_request("waiting"))
+    assert registry.counts() == (1, 1, 0, 0)
+
+
+def test_a_session_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
+    registry = Registry(max_queue=1)
+    old, new = bare_request("old", session="s"), bare_request("new", session="s")
+    registry.accept(old)
+    assert registry.accept(new) == Accepted((old,), (old,))
+    assert old.cancellation.reason is CancelReason.SUPERSEDED
+    assert old.superseded_by == "new"
+    assert take(registry) is new
+
+
+def test_a_session_whose_request_runs_takes_a_place_in_the_queue_like_anyone() -> None:
+    registry = Registry(max_queue=1)
+    running = bare_request("running", session="s")
+    registry.accept(running)
+    take(registry)
+    registry.accept(bare_request("waiting"))
+    with pytest.raises(QueueFullError):
+        registry.accept(bare_request("new", session="s"))
+    assert not running.cancellation.requested
+    assert registry.newest("s") is running
+
+
+def test_a_running_request_that_is_superseded_stays_the_engines_to_end() -> None:
+    registry = Registry(max_queue=4)
+    old, new = bare_request("old", session="s"), bare_request("new", session="s")
+    registry.accept(old)
+    take(registry)
+    assert registry.accept(new) == Accepted(cancelled=(old,), withdrawn=())
+    assert registry.counts() == (1, 0, 1, 1)
+
+
+def test_a_request_cancelled_before_is_not_superseded_again() -> None:
+    registry = Registry(max_queue=4)
+    old = bare_request("old", session="s")
+    registry.accept(old)
+    take(registry)
+    old.cancellation.request(CancelReason.DISCONNECT)
+    assert registry.accept(bare_request("new", session="s")).cancelled == ()
+    assert old.superseded_by is None
+    assert old.cancellation.reason is CancelReason.DISCONNECT
+
+
+def test_an_id_that_is_live_is_refused() -> None:
+    registry = Registry(max_queue=4)
+    registry.accept(bare_request("same"))
+    with pytest.raises(InvalidRequestError, match="in use") as caught:
+        registry.accept(bare_request("same"))
+    assert caught.value.param == "id"
+    assert registry.counts().waiting == 1
+
+
+def test_an_id_is_free_again_after_the_end() -> None:
+    registry = Registry(max_queue=4)
+    first = bare_request("same")
+    registry.accept(first)
+    take(registry)
+    end(registry, first)
+    again = bare_request("same")
+    registry.accept(again)
+    assert registry.find("same") is again
+
+
+def test_whoever_withdraws_a_request_first_owns_it() -> None:
+    registry = Registry(max_queue=4)
+    request = bare_request()
+    registry.accept(request)
+    assert registry.withdraw(request)
+    assert not registry.withdraw(request)
+    assert take(registry) is None
+
+
+def test_a_held_id_is_cancelled_on_arrival() -> None:
+    registry = Registry(max_queue=4)
+    assert registry.find("early", hold=60.0) is None
+    request = bare_request("early")
+    assert registry.accept(request) == Accepted((request,), (request,))
+    assert request.cancellation.reason is CancelReason.EXPLICIT
+
+
+def test_a_hold_is_spent_once() -> None:
+    registry = Registry(max_queue=4)
+    registry.find("early", hold=60.0)
+    first = bare_request("early")
+    registry.accept(first)
+    end(registry, first)
+    assert registry.accept(bare_request("early")) == Accepted((), ())
+
+
+def test_a_hold_that_has_expired_cancels_nothing() -> None:
+    registry = Registry(max_queue=4)
+    registry.find("early", hold=1e-9)
+    assert registry.accept(bare_request("early")) == Accepted((), ())
+
+
+def test_a_hold_of_a_live_request_is_not_kept() -> None:
+    registry = Registry(max_queue=4)
+    request = bare_request("live")
+    registry.accept(request)
+    assert registry.find("live", hold=60.0) is request
+    take(registry)
+    end(registry, request)
+    assert registry.accept(bare_request("live")) == Accepted((), ())
+
+
+def test_a_refused_arrival_does_not_spend_the_hold() -> None:
+    registry = Registry(max_queue=1)
+    registry.find("early", hold=60.0)
+    blocker = bare_request("blocker")
+    registry.accept(blocker)
+    with pytest.raises(QueueFullError):
+        registry.accept(bare_request("early"))
+    take(registry)
+    assert registry.accept(bare_request("early")).cancelled
+
+
+def test_holds_are_bounded() -> None:
+    registry = Registry(max_queue=4)
+    for number in range(MAX_HOLDS):
+        registry.find(str(number), hold=60.0)
+    with pytest.raises(QueueFullError):
+        registry.find("one too many", hold=60.0)
+
+
+def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
+    registry = Registry(max_queue=4, history=2)
+    for number in range(3):
+        request = bare_request(str(number), session="s")
+        registry.accept(request)
+        take(registry)
+        end(registry, request)
+    assert [summary.id for summary in registry.history()] == ["2", "1"]
+    found = registry.find("1")
+    assert isinstance(found, RequestSummary)
+    assert found.ending is not None
+    assert registry.find("0") is None
+    assert registry.counts() == (0, 0, 0, 0)
+
+
+def test_requests_are_listed_oldest_first() -> None:
+    registry = Registry(max_queue=4)
+    requests = [bare_request(str(number)) for number in range(3)]
+    for request in requests:
+        registry.accept(request)
+    take(registry)
+    assert registry.requests() == requests
+
+
+def test_a_closed_desk_accepts_no_more() -> None:
+    registry = Registry(max_queue=4)
+    registry.close()
+    assert registry.closed
+    with pytest.raises(EngineClosedError):
+        registry.accept(bare_request())
+
+
+def test_waiting_for_work_ends_when_the_desk_closes() -> None:
+    registry = Registry(max_queue=4)
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
+    thread.start()
+    registry.close()
+    thread.join(TEST_LIMIT)
+    assert found == [False]
+
+
+def test_a_closed_desk_still_hands_over_what_it_had_accepted() -> None:
+    registry = Registry(max_queue=4)
+    registry.accept(bare_request())
+    registry.close()
+    assert registry.wait_for_work()
+
+
+def test_waiting_for_work_ends_when_a_request_arrives() -> None:
+    registry = Registry(max_queue=4)
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
+    thread.start()
+    registry.accept(bare_request())
+    thread.join(TEST_LIMIT)
+    assert found == [True]
+
+
+def test_the_desk_is_empty_when_the_last_request_has_ended() -> None:
+    registry = Registry(max_queue=4)
+    request = bare_request()
+    registry.accept(request)
+    assert not registry.wait_until_empty(0.0)
+    take(registry)
+    end(registry, request)
+    assert registry.wait_until_empty(0.0)
+
+
+def test_no_moment_shows_a_session_without_or_with_two_live_requests() -> None:
+    registry = Registry(max_queue=64)
+    registry.accept(bare_request("first", session="s"))
+    newcomers = [bare_request(str(number), session="s") for number in range(500)]
+    done = threading.Event()
+
+    def submit() -> None:
+        for request in newcomers:
+            registry.accept(request)
+        done.set()
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    while not done.is_set():
+        newest = registry.newest("s")
+        assert newest is not None
+        live = [request for request in registry.requests() if request.live]
+        assert len(live) <= 1
+    thread.join()

@@ -1,0 +1,67 @@
+"""Which sampling parameters make sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.engine import generation_params
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.sampling import MAX_LOGPROBS, SamplingParams
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", NAN),
+        ("top_k", -2),
+        ("top_p", 1.1),
+        ("min_p", -0.1),
+        ("typical_p", NAN),
+        ("repeat_penalty", 0.0),
+        ("frequency_penalty", 101.0),
+        ("presence_penalty", -101.0),
+        ("penalty_last_n", -2),
+        ("seed", -1),
+        ("seed", 2**32),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("count", [-1, MAX_LOGPROBS + 1])
+def test_a_number_of_logprobs_out_of_range_is_refused(count: int) -> None:
+    with pytest.raises(InvalidRequestError, match="logprobs"):
+        SamplingParams(n_logprobs=count)
+
+
+@pytest.mark.parametrize("bias", [NAN, float("inf")])
+def test_a_bias_that_is_no_number_is_refused(bias: float) -> None:
+    with pytest.raises(InvalidRequestError, match="bias"):
+        SamplingParams(logit_bias=((1, bias),))
+
+
+def test_a_token_can_be_banned() -> None:
+    assert SamplingParams(logit_bias=((1, -float("inf")),)).logit_bias[0][0] == 1
+
+
+def test_seeds_of_choices_stay_in_their_range() -> None:
+    assert SamplingParams().with_seed(2**32 + 5).seed == 5
+
+
+def test_flat_options_find_their_place() -> None:
+    params = generation_params(temperature=0.5, n=2, stop=("x",), timeout=1.0, max_tokens=3)
+    assert (params.sampling.temperature, params.n, params.stop, params.timeout, params.max_tokens) == (
+        0.5,
+        2,
+        ("x",),
+        1.0,
+        3,
+    )

@@ -1,0 +1,270 @@
+"""Which choices compute, and what goes into a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.request import Choice
+from pyllmcancel.scheduler import HEADROOM, Scheduler
+from pyllmcancel.step import StepItem
+from tests.support.bare import bare_request
+from tests.support.fake_native import Context, Model
+
+PROMPT = list(range(100, 150))
+
+
+class Bench:
+    """A scheduler on a fake context, and steps that are computed when the test says so."""
+
+    def __init__(self, *, kind: str = "attention", parallel: int = 2, n_ctx: int = 512, n_batch: int = 16) -> None:
+        self.context = Context(Model(kind), n_ctx=n_ctx, n_seq_max=parallel + 2, n_batch=n_batch, n_threads=1)
+        self.scheduler = Scheduler(self.context, EngineConfig(parallel=parallel, itl_target=1e9, max_step_seconds=1e9))
+
+    def add(self, prompt: list[int], name: str = "r", **options: Any) -> Choice:
+        request = bare_request(name, prompt=prompt, **options)
+        self.scheduler.add(request)
+        self.scheduler.admit()
+        return request.choices[0]
+
+    def step(self) -> list[StepItem]:
+        """Plan, compute, and take the tokens as the engine does."""
+        items = self.scheduler.plan()
+        result = self.context.step(items)
+        self.scheduler.cost.observe(sum(item.n_tokens for item in items), 0.001)
+        for row in result.rows:
+            choice = self.scheduler.choice(row.seq)
+            choice.n_committed += row.n_tokens
+            if row.token >= 0:
+                choice.generated.append(row.token)
+                if choice.leads and len(choice.generated) == 1:
+                    self.scheduler.prompt_computed(choice)
+        return items
+
+
+def test_choices_are_admitted_in_the_order_of_arrival_into_free_slots() -> None:
+    bench = Bench(parallel=2)
+    choices = [bench.add([1, 2, 3], str(number)) for number in range(3)]
+    assert [choice.seq is not None for choice in choices] == [True, True, False]
+    bench.scheduler.release(choices[0])
+    assert bench.scheduler.admit() == [choices[2]]
+
+
+def test_nobody_overtakes_a_prompt_that_does_not_fit_yet() -> None:
+    bench = Bench(parallel=3, n_ctx=100)
+    bench.add(PROMPT)
+    large, small = bench.add(PROMPT, "large"), bench.add([1], "small")
+    assert large.seq is None
+    assert small.seq is None
+    assert not bench.scheduler.has_room_for(1)
+
+
+def test_a_newcomer_leaves_headroom_for_those_who_run() -> None:
+    bench = Bench(n_ctx=100)
+    bench.add(PROMPT)
+    assert bench.scheduler.has_room_for(100 - len(PROMPT) - HEADROOM - 1)
+    assert not bench.scheduler.has_room_for(100 - len(PROMPT) - HEADROOM)
+
+
+def test_whoever_is_alone_always_fits() -> None:
+    assert Bench(n_ctx=100).scheduler.has_room_for(99)
+
+
+def test_a_prompt_is_computed_in_chunks() -> None:
+    bench = Bench()
+    bench.add(PROMPT)
+    assert [bench.step()[0].n_tokens for _ in range(5)] == [16, 16, 16, 2, 1]
+
+
+def test_a_long_prompt_does_not_starve_running_decodes() -> None:
+    bench = Bench()
+    decoding = bench.add([1, 2])
+    bench.step()
+    bench.add(PROMPT, "long")
+    assert all(StepItem(decoding.seq, 1) in bench.step() for _ in range(6))
+
+
+def test_running_decodes_do_not_starve_a_prompt() -> None:
+    bench = Bench(parallel=4)
+    for number in range(3):
+        bench.add([1, number], str(number))
+    bench.step()
+    long = bench.add(PROMPT, "long")
+    for _ in range(5):
+        bench.step()
+    assert long.n_committed >= len(PROMPT)
+
+
+def test_the_oldest_prompt_is_computed_first_and_the_next_fills_the_step() -> None:
+    bench = Bench()
+    first, second = bench.add(PROMPT[:10], "first"), bench.add(PROMPT[::-1], "second")
+    assert bench.step() == [(first.seq, 10), (second.seq, 6)]
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
+def test_prompts_compute_alone_where_an_abort_harms_the_whole_batch(kind: str) -> None:
+    bench = Bench(kind=kind, parallel=3)
+    decoding = bench.add([1, 2], "decoding")
+    bench.step()
+    first, second = bench.add(PROMPT, "first"), bench.add(PROMPT, "second")
+    steps = [bench.step() for _ in range(20)]
+    assert all(len(items) == 1 or all(item.n_tokens == 1 for item in items) for items in steps)
+    assert sum(items[0].seq == decoding.seq for items in steps[:6]) == 3, "prompts and decodes take turns"
+    assert min(first.n_committed, second.n_committed) >= len(PROMPT)
+
+
+def test_siblings_start_when_their_leader_has_computed_the_prompt_and_share_its_cells() -> None:
+    bench = Bench(parallel=3)
+    leader = bench.add(PROMPT, n=3)
+    siblings = leader.siblings
+    while not leader.generated:
+        bench.step()
+        assert all(sibling.seq is None for sibling in siblings)
+    assert bench.scheduler.admit() == siblings
+    assert [sibling.n_committed for sibling in siblings] == [len(PROMPT) - 1] * 2
+    assert [item.n_tokens for item in bench.step()] == [1, 1, 1]
+
+
+def test_siblings_go_before_requests_that_came_later() -> None:
+    bench = Bench(parallel=2)
+    leader = bench.add(PROMPT, n=2)
+    while not leader.generated:
+        bench.step()
+    later = bench.add([7, 8], "later")
+    assert leader.siblings[0].seq is not None
+    assert later.seq is None
+
+
+def test_a_shared_prompt_fits_where_two_of_them_would_not() -> None:
+    bench = Bench(n_ctx=120)
+    leader = bench.add(PROMPT, n=2)
+    while not leader.generated:
+        bench.step()
+    bench.scheduler.admit()
+    bench.step()
+    assert len(bench.context.open_seqs) == 2
+
+
+def test_when_cells_run_out_the_newest_gives_way_and_the_oldest_goes_on() -> None:
+    bench = Bench(n_ctx=64)
+    old, new = bench.add([1] * 20, "old", max_tokens=40), bench.add([2] * 20, "new", max_tokens=40)
+    while old.n_known < 45:
+        bench.step()
+    assert old.seq is not None
+    assert new.seq is None
+    assert bench.scheduler.n_preempted == 1
+
+
+def test_a_preempted_choice_goes_on_with_the_same_output() -> None:
+    bench = Bench(n_ctx=64)
+    old, new = bench.add([1] * 20, "old"), bench.add([2] * 20, "new")
+    while old.seq is None or new.seq is not None:
+        bench.step()
+    n_before = len(new.generated)
+    bench.scheduler.release(old)
+    bench.scheduler.admit()
+    while len(new.generated) < 30:
+        bench.step()
+    assert 0 < n_before < 30
+    assert new.generated == bench.context.model.greedy([2] * 20, 30)
+
+
+def test_idle_prefixes_are_evicted_before_anybody_is_preempted() -> None:
+    bench = Bench(n_ctx=64)
+    gone = bench.add([1] * 40, "gone")
+    while not gone.generated:
+        bench.step()
+    bench.scheduler.release(gone)
+    assert bench.scheduler.occupancy().idle_cells == 40
+    for number in (2, 3):
+        bench.add([number] * 20, str(number))
+    for _ in range(5):
+        bench.step()
+    assert bench.scheduler.n_preempted == 0
+    assert bench.scheduler.occupancy().idle_cells == 0
+
+
+def test_a_released_choice_leaves_its_cells_as_an_idle_prefix() -> None:
+    bench = Bench()
+    first = bench.add(PROMPT)
+    while not first.generated:
+        bench.step()
+    bench.scheduler.release(first)
+    assert not bench.scheduler.busy
+    again = bench.add(PROMPT, "again")
+    assert again.n_cached == len(PROMPT) - 1
+
+
+def test_a_choice_released_without_keeping_leaves_nothing() -> None:
+    bench = Bench()
+    bench.add(PROMPT)
+    bench.step()
+    bench.scheduler.release(bench.scheduler.active[0], keep=False)
+    assert bench.scheduler.occupancy().idle_cells == 0
+    assert bench.scheduler.n_free_slots == 2
+
+
+def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:
+    bench = Bench(parallel=1)
+    bench.add([1])
+    pending = bench.add([2], "pending")
+    bench.scheduler.release(pending)
+    bench.scheduler.release(pending)
+    bench.scheduler.release(bench.scheduler.active[0])
+    assert bench.scheduler.admit() == []
+    assert not bench.scheduler.busy
+
+
+def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault() -> None:
+    bench = Bench()
+    first, second = bench.add([1, 2], "first"), bench.add([3, 4], "second")
+    bench.scheduler.suspect([first.seq, second.seq])
+    assert bench.step() == [(first.seq, 2)]
+    assert bench.step() == [(second.seq, 2)]
+    assert len(bench.step()) == 2
+
+
+def test_a_suspect_that_has_ended_is_passed_over() -> None:
+    bench = Bench()
+    first, second = bench.add([1, 2], "first"), bench.add([3, 4], "second")
+    bench.scheduler.suspect([first.seq, second.seq])
+    bench.scheduler.release(first)
+    assert bench.step() == [(second.seq, 2)]
+
+
+def test_without_room_the_newest_of_several_gives_way_until_somebody_ends() -> None:
+    bench = Bench()
+    old, new = bench.add([1], "old"), bench.add([2], "new")
+    assert bench.scheduler.preempt_newest()
+    assert (old.seq is not None, new.seq) == (True, None)
+    assert bench.scheduler.admit() == []
+    assert not bench.scheduler.preempt_newest()
+    bench.scheduler.release(old)
+    assert bench.scheduler.admit() == [new]
+
+
+def test_without_room_idle_prefixes_go_before_anybody_who_runs() -> None:
+    bench = Bench()
+    gone = bench.add(PROMPT, "gone")
+    bench.step()
+    bench.scheduler.release(gone)
+    running = bench.add([1], "running")
+    assert bench.scheduler.preempt_newest()
+    assert bench.scheduler.occupancy().idle_cells == 0
+    assert running.seq is not None
+
+
+def test_after_a_step_that_did_not_count_the_contexts_truth_is_taken_over() -> None:
+    bench = Bench(kind="recurrent")
+    choice = bench.add(PROMPT)
+    items = bench.step()
+    bench.context.drop_cells(choice.seq)
+    bench.scheduler.resync(items)
+    assert choice.n_committed == 0
+    assert choice.n_pending == len(PROMPT)
+
+
+def test_nothing_is_planned_when_nothing_runs() -> None:
+    assert Bench().scheduler.plan() == []

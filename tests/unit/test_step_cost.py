@@ -1,0 +1,88 @@
+"""What steps cost, and how large a chunk should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.step_cost import FIRST_CHUNK, GRANULE, SMALLEST_CHUNK, StepCostModel, chunk_size
+
+
+def learnt(fixed: float, per_token: float) -> StepCostModel:
+    cost = StepCostModel()
+    for n_tokens in (1, 16, 64, 3, 128, 40):
+        cost.observe(n_tokens, fixed + per_token * n_tokens)
+    return cost
+
+
+def chunk(cost: StepCostModel, n_decodes: int = 0, n_batch: int = 512, itl: float = 0.1, step: float = 0.5) -> int:
+    return chunk_size(cost, n_decodes=n_decodes, n_batch=n_batch, itl_target=itl, max_step=step)
+
+
+def test_an_affine_cost_is_recovered_exactly() -> None:
+    assert learnt(0.01, 0.002).fit() == pytest.approx((0.01, 0.002))
+
+
+def test_nothing_is_known_before_the_first_step() -> None:
+    cost = StepCostModel()
+    assert not cost.known
+    assert cost.fit() == (0.0, 1.0)
+    assert chunk(cost) == FIRST_CHUNK
+
+
+def test_steps_of_one_size_say_nothing_about_the_fixed_part() -> None:
+    cost = StepCostModel()
+    for _ in range(5):
+        cost.observe(4, 0.2)
+    assert cost.fit() == pytest.approx((0.0, 0.05))
+
+
+def test_steps_that_get_cheaper_with_size_count_as_fixed_cost() -> None:
+    cost = StepCostModel()
+    cost.observe(1, 0.2)
+    cost.observe(100, 0.1)
+    fixed, per_token = cost.fit()
+    assert fixed > 0.0
+    assert 0.0 < per_token < 1e-6
+
+
+def test_older_steps_count_less_and_less() -> None:
+    cost = learnt(0.0, 1.0)
+    for _ in range(50):
+        cost.observe(1, 0.001)
+        cost.observe(100, 0.1)
+    assert cost.fit()[1] == pytest.approx(0.001, rel=0.1)
+
+
+def test_steps_that_take_no_time_do_no_harm() -> None:
+    cost = StepCostModel()
+    cost.observe(8, 0.0)
+    assert chunk(cost) >= 1
+    assert chunk(cost, n_decodes=2) >= 1
+
+
+def test_alone_a_chunk_is_large_enough_to_be_efficient() -> None:
+    n_tokens = chunk(learnt(0.01, 0.001), step=10.0)
+    assert 0.01 / (0.01 + 0.001 * n_tokens) == pytest.approx(0.05, abs=0.01)
+    assert n_tokens % GRANULE == 0
+
+
+def test_alone_a_chunk_takes_no_longer_than_the_longest_step() -> None:
+    n_tokens = chunk(learnt(0.01, 0.01), step=0.5)
+    assert 0.01 + 0.01 * n_tokens <= 0.5 + 0.01 * GRANULE
+
+
+def test_beside_decodes_a_chunk_keeps_their_itl() -> None:
+    n_tokens = chunk(learnt(0.01, 0.001), n_decodes=3, itl=0.1)
+    assert 0.01 + 0.001 * (n_tokens + 3) <= 0.1
+    assert n_tokens >= 80
+
+
+def test_a_chunk_is_never_so_small_that_prefill_loses_half_its_speed() -> None:
+    assert chunk(learnt(0.5, 0.01), n_decodes=3, itl=0.1) == 50
+    assert chunk(learnt(0.0, 10.0), n_decodes=3, itl=0.1) == SMALLEST_CHUNK
+
+
+def test_a_chunk_fits_into_the_batch() -> None:
+    assert chunk(learnt(0.01, 1e-6), n_batch=32) == 32
+    assert chunk(learnt(0.01, 1e-6), n_batch=32, n_decodes=4) == 28
+    assert chunk(StepCostModel(), n_batch=32) == 32

@@ -1,0 +1,228 @@
+"""From the engine thread to readers in event loops and in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.request import Delta, Ending, FinishReason, Request, RequestStatus, Usage
+from pyllmcancel.token_stream import AsyncStream, Event, LoopSink, Outbox, ThreadSink, ThreadStream
+from tests.support.bare import bare_request
+from tests.support.driver import Driver
+
+
+class Controls:
+    """Records what streams ask for."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[CancelReason] = []
+        self.dropped: list[str] = []
+
+    def cancel(self, request: Request, reason: CancelReason) -> bool:
+        self.cancelled.append(reason)
+        return request.cancellation.request(reason)
+
+    def abandoned(self, request: Request) -> None:
+        self.dropped.append(request.id)
+
+
+def delta(text: str) -> Delta:
+    return Delta(0, text)
+
+
+def ending(reason: FinishReason = FinishReason.STOP, **options: object) -> Ending:
+    return Ending(reason, Usage(), RequestStatus.DECODE, **options)
+
+
+class CountingLoop:
+    """Stands where an event loop stands, and keeps what it is asked to call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+
+    def call_soon_threadsafe(self, call: Callable[..., None], *arguments: object) -> None:
+        self.calls.append((call, arguments))
+
+    def run(self) -> None:
+        for call, arguments in self.calls:
+            call(*arguments)
+
+
+def test_the_events_of_a_step_wake_each_loop_once() -> None:
+    first, second = CountingLoop(), CountingLoop()
+    sinks = [LoopSink(loop) for loop in (first, first, second, first)]
+    outbox = Outbox()
+    for number, sink in enumerate(sinks):
+        outbox.add(sink, delta(str(number)))
+    outbox.flush()
+    assert (len(first.calls), len(second.calls)) == (1, 1)
+    first.run()
+    second.run()
+    assert all(sink.next_is_delta() for sink in sinks)
+
+
+def test_nothing_to_tell_wakes_nobody() -> None:
+    loop, outbox = CountingLoop(), Outbox()
+    outbox.add(LoopSink(loop), delta("x"))
+    outbox.flush()
+    outbox.flush()
+    assert len(loop.calls) == 1
+
+
+def test_a_loop_that_was_closed_does_not_keep_others_from_their_events() -> None:
+    closed, alive, outbox = asyncio.new_event_loop(), CountingLoop(), Outbox()
+    closed.close()
+    outbox.add(LoopSink(closed), delta("x"))
+    outbox.add(LoopSink(alive), delta("y"))
+    outbox.flush()
+    assert len(alive.calls) == 1
+
+
+def test_a_thread_is_told_at_once() -> None:
+    sink, outbox = ThreadSink(), Outbox()
+    outbox.add(sink, delta("x"))
+    assert sink.events.get_nowait() == delta("x")
+
+
+def test_events_of_one_stream_keep_their_order() -> None:
+    async def main() -> list[str]:
+        sink = LoopSink(asyncio.get_running_loop())
+        outbox = Outbox()
+        for text in "abc":
+            outbox.add(sink, delta(text))
+        outbox.flush()
+        return [(await sink.get()).text for _ in range(3)]
+
+    assert asyncio.run(main()) == ["a", "b", "c"]
+
+
+def test_a_waiting_reader_is_woken_by_an_event() -> None:
+    async def main() -> None:
+        sink = LoopSink(asyncio.get_running_loop())
+        reader = asyncio.create_task(sink.get())
+        await asyncio.sleep(0)  # let the reader begin to wait
+        sink.put(delta("x"))
+        assert await reader == delta("x")
+
+    asyncio.run(main())
+
+
+def test_a_thread_stream_gives_deltas_until_the_end() -> None:
+    request, sink, controls = bare_request(), ThreadSink(), Controls()
+    for event in (delta("a"), delta("b"), ending()):
+        sink.put(event)
+    request.ended.set_result(ending())
+    stream = ThreadStream(request, controls, sink)
+    assert [event.text for event in stream] == ["a", "b"]
+    assert stream.ending == ending()
+    assert list(stream) == []
+
+
+def test_a_cancelled_answer_never_looks_complete() -> None:
+    request, sink = bare_request(), ThreadSink()
+    end = ending(FinishReason.CANCELLED, cancel_reason=CancelReason.SUPERSEDED)
+    sink.put(end)
+    request.ended.set_result(end)
+    with pytest.raises(RequestCancelled) as caught:
+        next(ThreadStream(request, Controls(), sink))
+    assert caught.value.reason is CancelReason.SUPERSEDED
+    assert caught.value.usage == Usage()
+
+
+def test_a_failed_answer_raises_what_went_wrong() -> None:
+    request, sink = bare_request(), ThreadSink()
+    end = ending(FinishReason.ERROR, error="it broke")
+    sink.put(end)
+    request.ended.set_result(end)
+    with pytest.raises(RequestFailed, match="it broke"):
+        next(ThreadStream(request, Controls(), sink))
+
+
+def test_a_dropped_stream_cancels_and_warns() -> None:
+    controls, request = Controls(), bare_request("forgotten")
+    stream = ThreadStream(request, controls, ThreadSink())
+    with pytest.warns(ResourceWarning, match="forgotten was dropped before its end"):
+        del stream
+    assert controls.dropped == ["forgotten"]
+
+
+def test_a_stream_dropped_after_the_end_says_nothing() -> None:
+    controls, request = Controls(), bare_request()
+    request.ended.set_result(ending())
+    stream = ThreadStream(request, controls, ThreadSink())
+    del stream
+    assert controls.dropped == []
+
+
+def test_a_stream_dropped_after_its_cancel_says_nothing() -> None:
+    controls, request = Controls(), bare_request()
+    stream = ThreadStream(request, controls, ThreadSink())
+    assert stream.cancel()
+    del stream
+    assert controls.dropped == []
+
+
+def test_a_dropped_stream_of_an_engine_frees_its_slot(driver: Driver) -> None:
+    tracked = driver.submit(stream=True)
+    with pytest.warns(ResourceWarning):
+        tracked.stream = None
+    assert tracked.ending.cancel_reason is CancelReason.DISCONNECT
+    assert driver.context.open_seqs == []
+
+
+def test_leaving_the_with_block_early_cancels_and_waits_for_the_end(driver: Driver) -> None:
+    driver.gate.open()
+    with driver.engine.generate("prompt", temperature=0.0, max_tokens=1000) as stream:
+        next(stream)
+    assert stream.request.ended.done()
+    assert stream.request.cancellation.reason is CancelReason.EXPLICIT
+    assert driver.context.open_seqs == []
+
+
+def test_leaving_the_with_block_after_the_end_cancels_nothing(driver: Driver) -> None:
+    driver.gate.open()
+    with driver.engine.generate("prompt", temperature=0.0, max_tokens=3) as stream:
+        assert len(list(stream)) == 3
+    assert not stream.request.cancellation.requested
+
+
+class InterruptedQueue:
+    """Ctrl-C comes while somebody waits for an event."""
+
+    def put(self, event: Event) -> None: ...
+
+    def get(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_in_a_waiting_reader_cancels_the_request(driver: Driver) -> None:
+    tracked = driver.submit(stream=True)
+    tracked.sink.events = InterruptedQueue()
+    with pytest.raises(KeyboardInterrupt):
+        next(tracked.stream)
+    assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
+
+
+def test_ctrl_c_inside_the_with_block_leaves_nothing_running(driver: Driver) -> None:
+    driver.gate.open()
+    with pytest.raises(KeyboardInterrupt), driver.engine.generate("prompt", temperature=0.0) as stream:
+        signal.raise_signal(signal.SIGINT)
+    assert stream.request.ended.done()
+    assert driver.context.open_seqs == []
+
+
+def test_deltas_that_came_together_are_read_together() -> None:
+    async def main() -> list[list[str]]:
+        request, sink = bare_request(), LoopSink(asyncio.get_running_loop())
+        for event in (delta("a"), delta("b"), ending()):
+            sink.put(event)
+        request.ended.set_result(ending())
+        stream = AsyncStream(request, Controls(), sink)
+        return [[event.text for event in batch] async for batch in stream.batches()]
+
+    assert asyncio.run(main()) == [["a", "b"]]
