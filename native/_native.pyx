@@ -418,4 +418,3 @@ cdef class Context:
         row.itemsize = sizeof(float)
         row.length = self.model.n_vocab
         return np.asarray(row)
-

@@ -82,14 +82,18 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
 
     cdef cppclass CppModel "pyllmcancel::Model":
         @staticmethod
-        shared_ptr[CppModel] load(string path, const ModelParams & params, const Progress & progress) except +translate_exception
+        shared_ptr[CppModel] load(
+            string path, const ModelParams & params, const Progress & progress
+        ) except +translate_exception
         llama_model * handle()
         const llama_vocab * vocab()
         MemoryKind memory_kind()
         string description() except +translate_exception
         vector[pair[string, string]] metadata() except +translate_exception
         string chat_template() except +translate_exception
-        vector[llama_token] tokenize(const string & text, cbool add_special, cbool parse_special) except +translate_exception
+        vector[llama_token] tokenize(
+            const string & text, cbool add_special, cbool parse_special
+        ) except +translate_exception
         string piece(llama_token token, cbool special) except +translate_exception
 
 
@@ -134,7 +138,9 @@ cdef extern from "abort_gate.hpp" namespace "pyllmcancel" nogil:
         double fixed
         double per_token
 
-    cbool c_worth_aborting "pyllmcancel::worth_aborting"(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done)
+    cbool c_worth_aborting "pyllmcancel::worth_aborting"(
+        const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done
+    )
 
 
 cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
@@ -173,7 +179,9 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         vector[StepRow] rows
 
     cdef cppclass CppContext "pyllmcancel::Context":
-        int32_t open(int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag) except +translate_exception
+        int32_t open(
+            int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag
+        ) except +translate_exception
         void close(int32_t seq, cbool keep) except +translate_exception
         void drop_cells(int32_t seq) except +translate_exception
         int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
@@ -195,5 +203,9 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
 
 cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
     Progress make_progress(cbool (*call)(float, void *) noexcept nogil, void * user_data)
-    unique_ptr[CppContext] make_context(shared_ptr[CppModel] model, const ContextParams & params) except +translate_exception
-    shared_ptr[CppSampler] make_sampler(shared_ptr[CppModel] model, const SamplingParams & params) except +translate_exception
+    unique_ptr[CppContext] make_context(
+        shared_ptr[CppModel] model, const ContextParams & params
+    ) except +translate_exception
+    shared_ptr[CppSampler] make_sampler(
+        shared_ptr[CppModel] model, const SamplingParams & params
+    ) except +translate_exception
