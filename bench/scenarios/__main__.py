@@ -56,7 +56,10 @@ def main() -> int:
             seed=arguments.seed,
             log=arguments.log,
         )
-        reports = [asyncio.run(tried(name, bench)) for name in arguments.names]
+        try:
+            reports = [asyncio.run(tried(name, bench)) for name in arguments.names]
+        except KeyboardInterrupt:
+            return 130
     if arguments.json is not None:
         results = {"model": bench.model.name, "scenarios": [report.as_dict() for report in reports]}
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")

@@ -23,7 +23,7 @@ async def run(bench: Bench) -> Report:
     runs = bench.runs or RUNS
     async with bench.server() as server:
         pace = await server.pace(chance)
-        size = min(int(pace.prefill * PROMPT_SECONDS), server.n_ctx - 64)
+        size = server.prompt_lasting(PROMPT_SECONDS, pace)
         idle, after = [], []
         for number in range(runs):
             # In turns, so that both see the same machine.

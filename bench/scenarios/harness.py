@@ -18,6 +18,7 @@ from bench.scenarios.step_trace import StepTrace
 from bench.server_process import start_pyllmcancel, wait_until_healthy
 
 Body = dict[str, Any]
+LONGEST_PROMPT = 4096
 LIVE = ("waiting", "running", "cancelling")
 
 
@@ -87,6 +88,10 @@ class Server:
         answer = await call.answer
         first, last = answer.events[0].at, answer.events[-1].at
         return Pace(n_prompt / (first - call.sent_at), (last - first) / (len(answer.events) - 1))
+
+    def prompt_lasting(self, seconds: float, pace: Pace) -> int:
+        """Tokens whose prefill takes about `seconds`; less on a fast model, where a prompt's cost is not linear."""
+        return min(int(seconds * pace.prefill), self.n_ctx - 64, LONGEST_PROMPT)
 
     def answer_lasting(self, seconds: float, pace: Pace, n_prompt: int) -> int:
         """Tokens whose generation takes about `seconds`, or UnsuitableModelError if the context is too small."""

@@ -21,7 +21,7 @@ async def run(bench: Bench) -> Report:
     chance = random.Random(bench.seed)
     async with bench.server() as server:
         pace = await server.pace(chance)
-        size = min(int(pace.prefill * PROMPT_SECONDS), server.n_ctx - 64)
+        size = server.prompt_lasting(PROMPT_SECONDS, pace)
         whole = await time_of(server, chance, size)
         prompt = server.prompt(chance, size)
         rows: list[tuple[Any, ...]] = []

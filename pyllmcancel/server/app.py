@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from pyllmcancel.errors import Error
 from pyllmcancel.server import routes_health, routes_openai, routes_requests
 from pyllmcancel.server.error_responses import ApiError, api_error
-from pyllmcancel.server.request_context import RequestContext, request_id_of
+from pyllmcancel.server.request_context import RequestContext, mark_client_gone, request_id_of
 from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def create_app(config: ServerConfig, engine: Engine | None = None, metrics: Engi
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         loading = None if engine is not None else asyncio.create_task(state.load())
-        yield
-        if loading is not None:
-            await state.close(drain=0.0)  # cancels the load, if it still goes on
-            await loading
-            await state.close(drain=0.0)
+        try:
+            yield
+        finally:
+            if loading is not None:
+                await state.close(drain=0.0)  # cancels the load, if it still goes on
+                await loading
+                await state.close(drain=0.0)
 
     app = FastAPI(title="pyllmcancel", version="0.1.0", lifespan=lifespan)
     app.state.server = state
@@ -79,6 +82,9 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "header")]
     if first["type"] == "json_invalid":
         shown = ApiError(400, f"the body is not valid JSON: {first['ctx']['error']}", code="invalid_json")
+    elif first["type"] == "model_attributes_type" and not where:
+        message = "the body must be a JSON object, sent with Content-Type: application/json"
+        shown = ApiError(400, message, code="invalid_request")
     elif first["type"] == "extra_forbidden":
         shown = ApiError(400, f"unsupported field: {'.'.join(where)}", param=where[0], code="unsupported_field")
     else:
@@ -89,6 +95,8 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, ClientDisconnect):
+        mark_client_gone(request.scope)
     shown = ApiError(error.status_code, str(error.detail), code="http_error")
     response = shown.response(request_id_of(request.scope))
     response.headers.update(error.headers or {})

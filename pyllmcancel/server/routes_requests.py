@@ -29,7 +29,10 @@ Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to
 @router.get("/requests", summary="Live requests, then the last that have ended")
 async def list_requests(http: HttpRequest, status: Status | None = None) -> dict[str, Any]:
     registry = state_of(http).engine.registry
-    summaries = [request.summary() for request in registry.requests()] + registry.history()
+    live, ended = registry.requests(), registry.history()
+    # One that ended in between is in both.
+    known = {(summary.id, summary.created_at) for summary in ended}
+    summaries = [request.summary() for request in live if (request.id, request.created_at) not in known] + ended
     shown = [summary_json(summary) for summary in summaries]
     return {"object": "list", "data": [entry for entry in shown if status is None or entry["status"] == status]}
 

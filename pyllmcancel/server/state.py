@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 STALLED_AFTER_SECONDS = 60.0
+PROGRESS_EVERY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,9 @@ class ServerState:
     def __init__(self, config: ServerConfig, metrics: EngineMetrics | None = None) -> None:
         self.config = config
         self.metrics = metrics or EngineMetrics()
-        self.progress = 0.0  # written by the loading thread
+        # Written by the loading thread.
+        self.progress = 0.0
+        self._reported_at = 0.0
         self.created = int(time.time())
         self._chat_template = ChatTemplate(None)
         self._chat_template_error: str | None = None
@@ -92,6 +95,8 @@ class ServerState:
 
     async def load(self) -> None:
         """Load the model in a thread; health says 503 until then."""
+        began = self._reported_at = time.monotonic()
+        logger.info("loading %s", self.config.engine.model or "the packaged model")
         try:
             engine = await asyncio.to_thread(
                 Engine.load, self.config.engine, observer=self.metrics, progress=self._on_progress
@@ -106,9 +111,23 @@ class ServerState:
                     self.on_load_failure()
             return
         self.adopt(engine)
+        logger.info(
+            "%s is ready after %.1f s: %s, %s memory, %s tokens of context, %d at once",
+            self.model_name,
+            time.monotonic() - began,
+            engine.model.description,
+            engine.model.memory_kind,
+            f"{engine.n_ctx:,}",
+            engine.config.parallel,
+        )
 
     def _on_progress(self, fraction: float) -> bool:
+        """Called by the loading thread, often."""
         self.progress = fraction
+        now = time.monotonic()
+        if now - self._reported_at >= PROGRESS_EVERY_SECONDS:
+            self._reported_at = now
+            logger.info("loading: %.0f %%", fraction * 100)
         return not self._closing
 
     async def close(self, drain: float) -> None:

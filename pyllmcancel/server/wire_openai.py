@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.sampling import SamplingParams
 
-Tokens = list[Annotated[int, Field(ge=0)]]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Tokens = list[TokenId]
 MAX_STOPS = 16
 MAX_SESSION_ID = 256
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
@@ -43,7 +44,7 @@ class GenerationBody(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     repeat_penalty: float | None = Field(None, gt=0, le=100, description="Not in OpenAI's API.")
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = None
     ignore_eos: bool = Field(False, description="Not in OpenAI's API: go on past the end of the answer.")
     session_id: str | None = Field(
         None,

@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from pyllmcancel.errors import ContextError, ModelLoadError
-from tests.architectures.sweep import Report, StepFailed, sweep
+from tests.architectures.sweep import FailedStepError, Report, sweep
 
 HEADER = "| memory kind | architectures | cancels | stopped in mid-graph | all bit-equal | disturbed | worst NMSE |"
 
@@ -43,7 +43,7 @@ def sweep_all(models: list[Path], *, protected: bool, stride: int) -> tuple[list
     for path in models:
         try:
             report = sweep(path, protected=protected, stride=stride)
-        except (ModelLoadError, ContextError, StepFailed) as error:
+        except (ModelLoadError, ContextError, FailedStepError) as error:
             refused[path.stem] = f"{type(error).__name__}: {error}"
             sys.stderr.write(f"{path.stem}: refused, {error}\n")
             continue

@@ -1,9 +1,9 @@
 """Cancel at every point at which a cancel can arrive, and see whether anybody but the victim notices.
 
-Three sequences: a *neighbour* that decodes, a *bystander* whose finished prefix lies idle in the cache, a *victim* that is
-cancelled at one graph node of one step. Afterwards the neighbour's next logits, those of a request that goes on from the
-bystander's prefix, and those of one that goes on from whatever the victim left must be what they are when nothing is
-cancelled: bit for bit, or to an NMSE of 1e-6 where llama.cpp itself gives a sequence other logits in other company.
+Three sequences: a *neighbour* that decodes, a *bystander* whose finished prefix lies idle in the cache, a *victim* that
+is cancelled at one graph node of one step. Afterwards the neighbour's next logits, those of a request that goes on from
+the bystander's prefix, and those of one that goes on from whatever the victim left must be what they are when nothing
+is cancelled: bit for bit, or to an NMSE of 1e-6 where llama.cpp itself gives a sequence other logits in other company.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def nmse(found: Logits, expected: Logits) -> float:
     return float(difference.sum() / max(float((expected.astype(np.float64) ** 2).sum()), 1e-30))
 
 
-class StepFailed(Exception):
+class FailedStepError(Exception):
     """A step that nothing disturbs did not return ok."""
 
 
@@ -68,6 +68,20 @@ class Report:
     wrong: int = 0
     worst: float = 0.0
     findings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Played:
+    """One cancel: the logits afterwards, how the step ended, its graph nodes, and what the victim left behind.
+
+    `continued` is what a later request asked for, `n_kept` how much of it was there already.
+    """
+
+    logits: Party
+    status: StepStatus
+    n_nodes: int
+    continued: list[int]
+    n_kept: int
 
 
 class Stage:
@@ -103,7 +117,7 @@ class Stage:
             n_known = min(n_tokens, len(self._context.tokens(seq)))
             result = self._context.step([(seq, min(CHUNK, n_known - self._context.n_committed(seq)))], **EAGER)
             if result.status is not StepStatus.OK:
-                raise StepFailed(result.status.name.lower())
+                raise FailedStepError(result.status.name.lower())
 
     def _set_up(self, n_computed: int) -> CancelFlag:
         for seq in (NEIGHBOUR, BYSTANDER, VICTIM):
@@ -129,35 +143,63 @@ class Stage:
         return logits.copy()
 
     def batch_invariant(self) -> bool:
-        """Whether the neighbour's logits are bit-equal with and without the victim in its steps."""
+        """Whether logits are bit-equal in whatever company: in the same step, and in the same cache."""
+        return bool(np.array_equal(*self._neighbour_in_company()) and np.array_equal(*self._victim_in_a_full_cache()))
+
+    def _neighbour_in_company(self) -> list[Logits]:
         logits = []
         for company in (False, True):
             self._set_up(2 * CHUNK)
             items = [(NEIGHBOUR, 1), (VICTIM, CHUNK)] if company and not self._alone else [(NEIGHBOUR, 1)]
             self._context.step(items, **EAGER)
-            company_too = [(VICTIM, 1)] if company and self._alone else []
+            company_too = [(VICTIM, 1)] if company else []
             self._context.step([(NEIGHBOUR, 1), *company_too], **EAGER)
             logits.append(self._last_logits(NEIGHBOUR))
-        return bool(np.array_equal(*logits))
+        return logits
 
-    def play(self, *, prefill: bool, cancel_at: int) -> tuple[Party, StepStatus, int]:
+    def _victim_in_a_full_cache(self) -> list[Logits]:
+        logits = []
+        for full in (False, True):
+            self._set_up(2 * CHUNK)
+            if not full:
+                for seq in (NEIGHBOUR, BYSTANDER, VICTIM):
+                    self._context.close(seq, keep=False)
+                self._open(VICTIM, self._prompts[VICTIM])
+            self._compute(VICTIM, len(self._prompts[VICTIM]))
+            logits.append(self._last_logits(VICTIM))
+        return logits
+
+    def play(self, *, prefill: bool, cancel_at: int) -> Played:
         """Set up, cancel the victim at the given node (0: never) of a step, let everybody go on."""
         n_prompt = len(self._prompts[VICTIM])
         flag = self._set_up(2 * CHUNK if prefill else n_prompt)
         # Its prompt, in decode also the one token that it has: a request that begins like that and goes on otherwise.
-        beginning = self._context.tokens(VICTIM)
+        continued = [*self._context.tokens(VICTIM), 5, 6]
         victims = [(VICTIM, CHUNK if prefill else 1)]
         items = victims if self._alone and prefill else [(NEIGHBOUR, 1), *victims]
         if cancel_at:
             self._context.raise_at(cancel_at, flag)
         result = self._context.step(items, **EAGER)
+        n_kept = self._context.common_prefixes(continued)[VICTIM]
+        return Played(self._everybody_goes_on(continued), result.status, result.polls, continued, n_kept)
+
+    def _everybody_goes_on(self, continued: list[int]) -> Party:
         self._context.close(VICTIM, keep=True)
-        # Its token of this step, again if need be, and one more that looks back at it.
+        # The neighbour's token of the disturbed step, again if need be, and one more that looks back at it.
         self._compute(NEIGHBOUR, len(self._prompts[NEIGHBOUR]) + 2)
         neighbour = self._last_logits(NEIGHBOUR)
         bystander = self._go_on(BYSTANDER, [*self._prompts[BYSTANDER], 3, 1, 2])
-        victim = self._go_on(VICTIM, [*beginning, 5, 6])
-        return Party(neighbour, bystander, victim), result.status, result.polls
+        return Party(neighbour, bystander, self._go_on(VICTIM, continued))
+
+    def afresh(self, continued: list[int], n_kept: int) -> Logits:
+        """What a request gets that goes on after `n_kept` tokens, when nothing was ever cancelled.
+
+        In the same chunks, and with the same neighbours in the cache: for a few architectures llama.cpp's logits depend
+        on how a prompt is cut, or, in their last bits, on how full the cache is.
+        """
+        self._set_up(min(n_kept, len(self._prompts[VICTIM])))
+        self._compute(VICTIM, n_kept)
+        return self._everybody_goes_on(continued).victim
 
 
 def sweep(path: Path, *, protected: bool = True, stride: int = 1, log: Callable[[str], None] | None = None) -> Report:
@@ -174,27 +216,38 @@ def sweep(path: Path, *, protected: bool = True, stride: int = 1, log: Callable[
     stage = Stage(model, protected=protected)
     report = Report(path.stem, model.memory_kind, stage.batch_invariant())
     for prefill in (True, False):
-        expected, _, n_nodes = stage.play(prefill=prefill, cancel_at=0)
-        for node in range(1, n_nodes + 1, stride):
-            judge(report, stage, expected, prefill=prefill, node=node)
+        undisturbed = stage.play(prefill=prefill, cancel_at=0)
+        # By how much of its prompt is kept; after a step that was not stopped, that much came of the same steps.
+        afresh = {undisturbed.n_kept: undisturbed.logits.victim}
+        for node in range(1, undisturbed.n_nodes + 1, stride):
+            judge(report, stage, undisturbed.logits, afresh, prefill=prefill, node=node)
     if log is not None:
         log(f"{report.model}: {report.points} points, {report.wrong} wrong, worst {report.worst:.1e}")
     return report
 
 
-def judge(report: Report, stage: Stage, expected: Party, *, prefill: bool, node: int) -> None:
+def judge(
+    report: Report, stage: Stage, undisturbed: Party, afresh: dict[int, Logits], *, prefill: bool, node: int
+) -> None:
+    """Cancel at one node, and add to the report what came of it; `afresh` remembers the victim's expected logits."""
     report.points += 1
     where = f"{'prefill' if prefill else 'decode'} node {node}"
     try:
-        found, status, _ = stage.play(prefill=prefill, cancel_at=node)
-    except StepFailed as failure:
+        played = stage.play(prefill=prefill, cancel_at=node)
+        if played.n_kept not in afresh:
+            afresh[played.n_kept] = stage.afresh(played.continued, played.n_kept)
+    except FailedStepError as failure:
         report.aborted += 1
         report.wrong += 1
         report.worst = float("inf")
         report.findings.append(f"{where}: a later step failed ({failure})")
         return
-    errors = {who: nmse(getattr(found, who), getattr(expected, who)) for who in ("neighbour", "bystander", "victim")}
-    report.aborted += status is StepStatus.ABORTED
+    errors = {
+        "neighbour": nmse(played.logits.neighbour, undisturbed.neighbour),
+        "bystander": nmse(played.logits.bystander, undisturbed.bystander),
+        "victim": nmse(played.logits.victim, afresh[played.n_kept]),
+    }
+    report.aborted += played.status is StepStatus.ABORTED
     report.exact += all(error == 0.0 for error in errors.values())
     report.worst = max(report.worst, *errors.values())
     tolerance = 0.0 if report.batch_invariant else TOLERANCE

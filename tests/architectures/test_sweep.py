@@ -1,4 +1,4 @@
-"""The sweep on a few architectures that stand for the memory kinds; all of llama.cpp's are one command (CONTRIBUTING)."""
+"""The sweep on one model of each memory kind; all of llama.cpp's architectures are one command (CONTRIBUTING)."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.observer import StepRecord
+from pyllmcancel.request import Request
 from pyllmcancel.step import StepStatus
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
@@ -135,6 +137,24 @@ async def test_the_step_that_would_have_finished_it_does_not_make_it_complete(st
         await world.step()
         await exchange.end()
         assert_answer(exchange, "explicit", (5, 1), stream=stream)
+
+
+@streaming
+async def test_a_cancel_between_the_last_token_and_the_end_keeps_that_token_back(stream: bool) -> None:
+    async with open_world() as world:
+        world.model.answers[b"hello"] = b"ab"
+
+        def cancel_after_the_second(record: StepRecord) -> None:
+            request = world.engine.registry.find("mine")
+            if record.number == 2 and isinstance(request, Request):
+                world.engine.cancel(request)
+
+        world.metrics.on_step_done = cancel_after_the_second
+        exchange = await world.complete(max_tokens=2, stream=stream, headers=MINE).end()
+        assert_answer(exchange, "explicit", (5, 2), stream=stream)
+        if stream:
+            texts = [json.loads(event)["choices"][0]["text"] for event in exchange.events[:-1]]
+            assert texts == ["a"]
 
 
 @streaming

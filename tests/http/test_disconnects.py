@@ -23,7 +23,8 @@ async def assert_cancelled(world: World, phase: str, completion_tokens: int = 0)
     assert seen["completion_tokens"] == completion_tokens
 
 
-async def test_before_the_body_is_complete_nothing_is_submitted(stream: bool) -> None:
+async def test_before_the_body_is_complete_nothing_is_submitted(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="pyllmcancel.access")
     async with open_world() as world:
         exchange = world.begin("POST", COMPLETIONS, content=None, headers=MINE)
         exchange.body_arrives(b'{"prompt": "hel', more=True)
@@ -31,6 +32,7 @@ async def test_before_the_body_is_complete_nothing_is_submitted(stream: bool) ->
         await exchange.end()
         assert exchange.status == 0
         assert await world.requests() == []
+    assert 'mine "POST /v1/completions" 499 ' in caplog.text
 
 
 async def test_before_submit_the_request_is_accepted_and_cancelled(stream: bool) -> None:

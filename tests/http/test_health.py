@@ -13,7 +13,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.server import state as state_module
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.state import ServerConfig
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -65,10 +65,8 @@ async def test_loading_then_ok_when_a_model_was_loaded(model_files: dict[str, Pa
     app = create_app(ServerConfig(engine=config))
     async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
         assert (await fetch(app)).json()["status"] == "loading"
-        while (exchange := await fetch(app)).status == 503:
-            assert exchange.json()["status"] == "loading"
-            await asyncio.sleep(0.005)
-        assert exchange.json() == {"status": "ok", "waiting": 0, "running": 0}
+        await until_healthy(app)
+        assert (await fetch(app)).json() == {"status": "ok", "waiting": 0, "running": 0}
         (model,) = (await fetch(app, "/v1/models")).json()["data"]
         assert model["id"] == "attention"
     assert app.state.server.engine.registry.closed

@@ -11,7 +11,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.state import ServerConfig
-from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import open_world
 
 pytestmark = pytest.mark.anyio
@@ -51,8 +51,7 @@ async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(lo
     headers = {"content-type": "application/json", "x-request-id": "mine"}
     async with asyncio.timeout(LIMIT):
         async with app.router.lifespan_context(app):
-            while (await Exchange(app, "GET", "/health").end()).status != 200:
-                await asyncio.sleep(0.005)
+            await until_healthy(app)
             body = b'{"prompt": "hello", "max_tokens": 10000, "stream": true}'
             exchange = Exchange(app, "POST", "/v1/completions", body=body, headers=headers)
             await exchange.next_event()
@@ -76,8 +75,7 @@ async def test_numbers_that_the_compiled_core_cannot_hold_are_refused(
 ) -> None:
     app = create_app(ServerConfig(engine=EngineConfig(model=model_files["attention"], threads=1, ctx_size=256)))
     async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
-        while (await Exchange(app, "GET", "/health").end()).status != 200:
-            await asyncio.sleep(0.005)
+        await until_healthy(app)
         headers = {"content-type": "application/json"}
         exchange = await Exchange(app, "POST", "/v1/completions", body=body, headers=headers).end()
     assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)

@@ -118,6 +118,18 @@ async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not() -> None
         assert seen["tokens_delivered_total"] == 0
 
 
+async def test_tokens_of_a_request_that_failed_were_not_delivered() -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(max_tokens=50, ignore_eos=True)
+        await world.step(2)
+        await world.held()
+        world.context.next_status.append(StepStatus.FAILED_COMPUTE)
+        world.gate.open()
+        assert (await exchange.end()).json()["usage"]["completion_tokens"] == 2
+        assert (await metrics(world))["tokens_delivered_total"] == 0
+
+
 async def test_a_prefix_that_is_found_is_counted_once() -> None:
     async with open_world() as world:
         for _ in range(2):

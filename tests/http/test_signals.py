@@ -16,6 +16,9 @@ from tests.support.http_process import RawClient, ServerProcess, events, long_pr
 STATUS = {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 128 + signal.SIGINT}
 signals = pytest.mark.parametrize("number", STATUS)
 DRAIN = 0.3
+# Seconds from the end of the drain until the process is gone: two to four tenths on a machine that is not busy. A
+# server that waits for those it serves takes a minute here.
+SOON = 3.0
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
                 assert json.loads(answer.read())["error"]["code"] == "shutdown"
             assert time.monotonic() - began >= DRAIN, "the drain was theirs"
             status = server.wait()
-        assert time.monotonic() - began < DRAIN + 1.0
+        assert time.monotonic() - began < DRAIN + SOON
         assert status == STATUS[number]
         assert "Traceback" not in server.log
         for request_id in (streaming, whole, waiting):
@@ -62,7 +65,7 @@ def test_an_idle_server_is_gone_at_once(long_model: Path, number: signal.Signals
     with serving(long_model, drain=30.0) as server:
         began = server.signal(number)
         assert server.wait() == STATUS[number]
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < SOON
         assert "Traceback" not in server.log
 
 
@@ -105,7 +108,7 @@ def test_a_second_signal_does_not_wait_for_the_drain(
         server.wait_for_log("Waiting for connections to close")
         began = server.signal(second)
         assert server.wait() == STATUS[first]
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < SOON
         assert server.log.count(f"request {mine} cancelled (shutdown)") == 1
         assert "Traceback" not in server.log
 
@@ -118,7 +121,7 @@ def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path) -
         server.wait_for(mine, completion_tokens=lambda n: n > 300)
         began = server.signal()
         server.wait()
-        assert time.monotonic() - began < DRAIN + 1.0
+        assert time.monotonic() - began < DRAIN + SOON
 
 
 def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:
@@ -128,4 +131,4 @@ def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:
         began = server.signal()
         assert client.answer().status == 503
         server.wait()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < SOON

@@ -167,7 +167,7 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_1_and_says_why(
 ) -> None:
     path = BROKEN[kind](tmp_path / f"{kind}.gguf")
     assert main(["serve", "--model", str(path), "--port", "0"]) == 1
-    (line,) = (record.getMessage() for record in caplog.records if record.name == "pyllmcancel.server")
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "CRITICAL")
     assert line.startswith(f"the model could not be loaded: {path}")
 
 

@@ -150,7 +150,14 @@ async def test_half_of_a_surrogate_pair_is_no_text(path: str, field: str) -> Non
 @pytest.mark.parametrize("body", ["[]", "1", "null", '"x"'])
 async def test_a_body_that_is_no_object(body: str) -> None:
     async with open_world() as world:
-        assert_refused(await world.post(COMPLETIONS, body.encode()), None)
+        assert_refused(await world.post(COMPLETIONS, body.encode()), None, "invalid_request")
+
+
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain"])
+async def test_json_that_is_not_sent_as_json_is_told_how(content_type: str) -> None:
+    async with open_world() as world:
+        exchange = await world.post(COMPLETIONS, {"prompt": "x"}, headers={"content-type": content_type})
+        assert "Content-Type: application/json" in assert_refused(exchange, None, "invalid_request")
 
 
 async def test_fields_without_an_effect_are_accepted() -> None:

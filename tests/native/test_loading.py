@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -103,7 +102,3 @@ def test_other_threads_run_while_a_model_loads(model_files: dict[str, Path], no_
         if ran_meanwhile:
             return
     raise AssertionError("no other thread ever ran during a load")
-
-
-def test_the_interpreter_preempts_again(no_preemption: None) -> None:
-    assert sys.getswitchinterval() > 10.0

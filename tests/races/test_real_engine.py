@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.request import FinishReason, Request
-from tests.support.driver import RecordingSink, Watcher
+from tests.support.driver import RecordingSink, Watcher, in_thread
 from tests.support.step_gate import TEST_LIMIT
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
@@ -204,52 +205,48 @@ def test_closing_twice_is_closing_once(make_real: Callable[..., Real]) -> None:
     real.engine.close()
 
 
+class StormClient:
+    """Submits, reads for a while, cancels most of what it submits, and checks every answer."""
+
+    def __init__(self, real: Real, seed: int, expected: dict[int, list[int]]) -> None:
+        self.real, self.expected = real, expected
+        self.session, self.random = f"s{seed}", random.Random(seed)
+        self.outcomes: Counter[str] = Counter()
+
+    def run(self) -> None:
+        for _ in range(25):
+            start = self.random.choice(list(self.expected))
+            session = self.random.choice([None, self.session])
+            request = self.real.submit(LONG[start : start + 70], session=session, max_tokens=12)
+            if self.random.random() < 0.6:
+                self.read(request, self.random.randrange(4))
+                self.real.engine.cancel(request)
+            self.outcomes[self.check(request, self.expected[start])] += 1
+
+    def read(self, request: Request, count: int) -> None:
+        sink = self.real.sinks[request.id]
+        for _ in range(count):
+            if sink.events.get(timeout=TEST_LIMIT) in sink.endings:
+                return
+
+    def check(self, request: Request, answer: list[int]) -> str:
+        ending, got = request.ended.result(TEST_LIMIT), self.real.tokens(request)
+        assert got == answer[: len(got)]
+        assert got == answer or ending.finish_reason is FinishReason.CANCELLED
+        assert (ending.finish_reason is FinishReason.CANCELLED) == request.cancellation.requested
+        return ending.finish_reason
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_nobody_else(
     make_real: Callable[..., Real], kind: str
 ) -> None:
     real = make_real(kind, max_queue=1000)
-    prompts = [LONG[start : start + 70] for start in range(4)]
-    expected = [alone(make_real, kind, prompt, 12) for prompt in prompts]
-    outcomes: Counter[str] = Counter()
-
-    def client(seed: int) -> None:
-        rng = random.Random(seed)
-        for _ in range(25):
-            number = rng.randrange(4)
-            request = real.submit(prompts[number], session=rng.choice([None, f"s{seed}"]), max_tokens=12)
-            if rng.random() < 0.6:
-                stop_after = rng.randrange(4)
-                events = real.sinks[request.id].events
-                for _ in range(stop_after):
-                    if events.get(timeout=TEST_LIMIT) in real.sinks[request.id].endings:
-                        break
-                real.engine.cancel(request)
-            if rng.random() < 0.7:
-                request.ended.result(TEST_LIMIT)
-            outcomes[check(request, expected[number])] += 1
-
-    def check(request: Request, answer: list[int]) -> str:
-        ending = request.ended.result(TEST_LIMIT)
-        got = real.tokens(request)
-        assert got == answer[: len(got)]
-        assert (got == answer) or ending.finish_reason is FinishReason.CANCELLED
-        assert (ending.finish_reason is FinishReason.CANCELLED) == request.cancellation.requested
-        return ending.finish_reason
-
-    failures: list[BaseException] = []
-    threads = [threading.Thread(target=guarded, args=(client, seed, failures)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    expected = {start: alone(make_real, kind, LONG[start : start + 70], 12) for start in range(4)}
+    clients = [StormClient(real, seed, expected) for seed in range(4)]
+    with ExitStack() as running:
+        for client in clients:
+            running.enter_context(in_thread(client.run))
+    outcomes = sum((client.outcomes for client in clients), Counter())
     assert outcomes.total() == 100
     assert min(outcomes[FinishReason.CANCELLED], outcomes[FinishReason.LENGTH]) > 10
-
-
-def guarded(work: Callable[[int], None], seed: int, failures: list[BaseException]) -> None:
-    try:
-        work(seed)
-    except BaseException as error:
-        failures.append(error)

@@ -70,12 +70,10 @@ class Context:
         self._abortable = abortable
         self._keeps_truth = trust_any_memory or model.memory_kind == "attention"
         self._sequences = [FakeSequence() for _ in range(n_seq_max)]
-        self._n_cells = n_ctx
-        self._free_cells = list(range(n_ctx - 1, -1, -1))
+        self._n_cells, self._free_cells = n_ctx, list(range(n_ctx - 1, -1, -1))
         self._busy = threading.Lock()
         self._first_step = True
-        # For tests.
-        self.gate = StepGate()
+        self.gate = StepGate()  # this and what follows is for tests
         self.before_open: Callable[[Sequence[int]], None] = lambda _: None
         self.faults: dict[tuple[int, ...], StepStatus | LogitFault] = {}  # by the prompt that a sequence begins with
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 LIMIT = 20.0  # seconds; nothing here takes more than milliseconds, so whoever waits longer waits for ever
 
 
+async def until_healthy(app: ASGIApp) -> None:
+    """Wait until the application serves, as its clients do: by asking."""
+    async with asyncio.timeout(LIMIT):
+        while (await Exchange(app, "GET", "/health").end()).status != 200:  # noqa: ASYNC110 - a client has no event
+            await asyncio.sleep(0.005)
+
+
 class Exchange:
     """A request that is under way.
 

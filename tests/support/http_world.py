@@ -19,8 +19,9 @@ from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
+    from pyllmcancel.observer import StepRecord
     from tests.support.step_gate import HeldStep
 
 COMPLETIONS = "/v1/completions"
@@ -33,10 +34,16 @@ class WatchedMetrics(EngineMetrics):
     def __init__(self) -> None:
         super().__init__()
         self.arrivals: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        # Called in the engine's thread, after a step and before its tokens are handed out.
+        self.on_step_done: Callable[[StepRecord], object] = lambda _: None
 
     def request_added(self, request: Request) -> None:
         super().request_added(request)
         self.arrivals[request.id].set()
+
+    def step_done(self, record: StepRecord, n_wasted: int) -> None:
+        super().step_done(record, n_wasted)
+        self.on_step_done(record)
 
 
 class World:

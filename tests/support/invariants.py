@@ -79,11 +79,13 @@ def check_sessions(driver: Driver) -> None:
 
 def check_slots_and_cells(driver: Driver) -> None:
     """Slots are held by requests that have not ended; each cell has an owner, or is free."""
-    held = sorted(
-        choice.seq for tracked in driver.tracked for choice in tracked.request.choices if choice.seq is not None
-    )
-    assert driver.context.open_seqs == held
-    assert len(held) <= driver.config.parallel
+    choices = [choice for tracked in driver.tracked for choice in tracked.request.choices]
+    running = {choice.seq: choice for choice in choices if choice.seq is not None}
+    assert driver.context.open_seqs == sorted(running)
+    assert len(running) <= driver.config.parallel
+    for seq, choice in running.items():
+        assert driver.context.n_committed(seq) == choice.n_committed
+        assert driver.context.tokens(seq) == [*choice.prompt, *choice.generated]
     driver.context.check_cells()
 
 

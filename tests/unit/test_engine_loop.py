@@ -170,6 +170,16 @@ def test_a_fault_of_one_choice_ends_its_siblings_and_nobody_else(make_driver: Ma
     assert complete(neighbour)
 
 
+@pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
+def test_what_a_failed_request_has_computed_is_not_kept(driver: Driver, fault: LogitFault | StepStatus) -> None:
+    culprit = driver.submit("culprit, with a prompt of several steps")
+    culprit.fails = True
+    driver.step()
+    driver.context.faults[tuple(b"culprit")] = fault
+    driver.run_to_the_end()
+    assert driver.context.n_cells_used == 0
+
+
 def test_a_grammar_that_allows_nothing_says_so(driver: Driver) -> None:
     tracked = driver.submit(grammar=NOTHING, stream=True)
     tracked.fails = True

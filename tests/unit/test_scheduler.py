@@ -245,6 +245,14 @@ def test_without_room_the_newest_of_several_gives_way_until_somebody_ends() -> N
     assert bench.scheduler.admit() == [new]
 
 
+def test_a_preempted_choice_comes_before_those_who_arrived_later() -> None:
+    bench = Bench()
+    old, new, later = (bench.add([number], str(number)) for number in range(3))
+    bench.scheduler.preempt_newest()
+    bench.scheduler.release(old)
+    assert bench.scheduler.admit() == [new, later]
+
+
 def test_without_room_idle_prefixes_go_before_anybody_who_runs() -> None:
     bench = Bench()
     gone = bench.add(PROMPT, "gone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -194,24 +194,32 @@ def test_leaving_the_with_block_after_the_end_cancels_nothing(driver: Driver) ->
 class InterruptedQueue:
     """Ctrl-C comes while somebody waits for an event."""
 
+    def __init__(self, ctrl_c: Callable[[], None]) -> None:
+        self.get = ctrl_c
+
     def put(self, event: Event) -> None: ...
 
-    def get(self) -> None:
-        signal.raise_signal(signal.SIGINT)
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """Press Ctrl-C; works in background jobs too, which begin with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_in_a_waiting_reader_cancels_the_request(driver: Driver) -> None:
+def test_ctrl_c_in_a_waiting_reader_cancels_the_request(driver: Driver, ctrl_c: Callable[[], None]) -> None:
     tracked = driver.submit(stream=True)
-    tracked.sink.events = InterruptedQueue()
+    tracked.sink.events = InterruptedQueue(ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         next(tracked.stream)
     assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
 
 
-def test_ctrl_c_inside_the_with_block_leaves_nothing_running(driver: Driver) -> None:
+def test_ctrl_c_inside_the_with_block_leaves_nothing_running(driver: Driver, ctrl_c: Callable[[], None]) -> None:
     driver.gate.open()
     with pytest.raises(KeyboardInterrupt), driver.engine.generate("prompt", temperature=0.0) as stream:
-        signal.raise_signal(signal.SIGINT)
+        ctrl_c()
     assert stream.request.ended.done()
     assert driver.context.open_seqs == []
 
