@@ -16,11 +16,11 @@ bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_toke
     if (size == 0 || most == 0) {
         return false;
     }
-    while (checkpoints_.size() >= most || (n_bytes() + size > room && !checkpoints_.empty())) {
-        forget_oldest();
-    }
     if (size > room) {
         return false;
+    }
+    while (checkpoints_.size() >= most || n_bytes() + size > room) {
+        forget_least_missed();
     }
     Checkpoint checkpoint{n_tokens, std::vector<uint8_t>(size)};
     if (llama_state_seq_get_data_ext(context, checkpoint.state.data(), size, seq, partial) != size) {
@@ -55,12 +55,20 @@ void Checkpoints::forget_after(int32_t n_tokens) {
     checkpoints_.erase(std::remove_if(checkpoints_.begin(), checkpoints_.end(), later), checkpoints_.end());
 }
 
-bool Checkpoints::forget_oldest() {
-    if (checkpoints_.empty()) {
-        return false;
+// The one whose neighbours are closest together, so that the others stay spread over the prompt. The newest is not
+// looked at while there is another: it is what an abort goes back to.
+void Checkpoints::forget_least_missed() {
+    std::size_t least = 0;
+    int32_t least_gap = 0;
+    for (std::size_t i = 0; i + 1 < checkpoints_.size(); ++i) {
+        const int32_t before = i > 0 ? checkpoints_[i - 1].n_tokens : 0;
+        const int32_t gap = checkpoints_[i + 1].n_tokens - before;
+        if (i == 0 || gap < least_gap) {
+            least = i;
+            least_gap = gap;
+        }
     }
-    checkpoints_.erase(checkpoints_.begin());
-    return true;
+    checkpoints_.erase(checkpoints_.begin() + static_cast<std::ptrdiff_t>(least));
 }
 
 std::size_t Checkpoints::n_bytes() const noexcept {

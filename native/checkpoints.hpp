@@ -12,8 +12,8 @@ namespace pyllmcancel {
 // before the change. Each belongs to the first `n_tokens` tokens of its sequence.
 class Checkpoints {
   public:
-    // Copies the state that `seq` has after `n_tokens` tokens; keeps the newest `most` copies. Returns whether it did:
-    // a state that is larger than `room` bytes, after older copies made way, is not kept.
+    // Copies the state that `seq` has after `n_tokens` tokens. Of more than `most` copies, or of more than `room` bytes,
+    // the one goes that is missed least. Returns false, with nothing copied, for a state that is itself too large.
     bool save(llama_context * context, llama_seq_id seq, int32_t n_tokens, std::size_t most, std::size_t room);
 
     // The newest one of at most `n_tokens` tokens; 0 for none.
@@ -24,7 +24,6 @@ class Checkpoints {
     bool restore(llama_context * context, llama_seq_id seq, int32_t n_tokens) const;
 
     void forget_after(int32_t n_tokens);
-    bool forget_oldest();
 
     std::size_t n_bytes() const noexcept;
 
@@ -33,6 +32,8 @@ class Checkpoints {
         int32_t n_tokens;
         std::vector<uint8_t> state;
     };
+
+    void forget_least_missed();
 
     std::vector<Checkpoint> checkpoints_; // shortest first
 };

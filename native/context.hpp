@@ -23,7 +23,7 @@ struct ContextParams {
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
     bool offload_kqv = true;
-    int32_t checkpoint_interval = 256;           // tokens of a prompt between two copies of a state; 0 makes none
+    int32_t checkpoint_interval = 64;            // tokens of a prompt between two copies of a state; 0 makes none
     uint32_t n_checkpoints = 4;                  // most copies of one sequence
     uint64_t checkpoint_bytes = 1ULL << 30U;     // most bytes of all copies together
     bool abortable = true;         // false: never arm the callback (for tests that show what it guards against)

@@ -134,7 +134,7 @@ class Context:
         n_threads: int,
         n_threads_batch: int | None = None,
         offload_kqv: bool = True,
-        checkpoint_interval: int = 256,
+        checkpoint_interval: int = 64,
         n_checkpoints: int = 4,
         checkpoint_bytes: int = 1 << 30,
         abortable: bool = True,

@@ -31,7 +31,8 @@ class EngineConfig:
         Idle prefixes kept beside the running sequences (attention models only).
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
-        every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all.
+        every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
+        prompt loses what it computed since its last copy.
     max_queue
         Most requests that may wait; one more is refused.
     request_timeout
@@ -50,7 +51,7 @@ class EngineConfig:
     threads: int = 0
     threads_batch: int = 0
     cached_sequences: int = 8
-    checkpoint_interval: int = 256
+    checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024
     max_queue: int = 256

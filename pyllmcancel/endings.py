@@ -38,12 +38,12 @@ class Endings:
     ) -> None:
         """End `request`, whose owner the caller is.
 
-        A cancel that came first wins over a proper end in the same step: `last`, the delta that would have made the
+        A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.
         """
         reason = request.cancellation.seal()
-        if reason is not None and finish_reason is not FinishReason.ERROR:
-            finish_reason, last = FinishReason.CANCELLED, None
+        if reason is not None:
+            finish_reason, last, error = FinishReason.CANCELLED, None, None
         phase = request.status
         request.ended_at = time.monotonic()
         request.status = RequestStatus.FINISHED
@@ -52,18 +52,18 @@ class Endings:
             finish_reason=finish_reason,
             usage=request.usage(),
             phase=phase,
-            cancel_reason=reason if finish_reason is FinishReason.CANCELLED else None,
+            cancel_reason=reason,
             error=error,
             cancel_latency=None if requested_at is None else request.ended_at - requested_at,
         )
         self._registry.forget(request, ending)
         self._log(request, ending)
         self._tell_observer(request, ending)
+        # After all that: whoever waits for this finds every table, log and counter up to date.
+        request.ended.set_result(ending)
         if last is not None:
             outbox.add(request.sink, last)
         outbox.add(request.sink, ending)
-        # Last: whoever waits for this finds every table, log and counter up to date.
-        request.ended.set_result(ending)
 
     def _tell_observer(self, request: Request, ending: Ending) -> None:
         try:

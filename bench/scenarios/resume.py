@@ -30,7 +30,7 @@ async def run(bench: Bench) -> Report:
     report.table(("run", "cancelled after", "cached_tokens of the second", "its first token after"), rows)
     cached = [row[2] for row in rows]
     report.check(f"at least {CACHED_AT_LEAST:,} tokens come from the cache", min(cached) >= CACHED_AT_LEAST, cached)
-    # The last tokens of a prompt look back at all the others: were that all the work, they would cost twice their share.
+    # The last tokens of a prompt look back at all others: were that all the work, they would cost twice their share.
     limits = [cold * 2.0 * (1 - row[2] / PROMPT) + TOLERANCE_SECONDS for row in rows]
     times = [float(row[3].split()[0]) for row in rows]
     report.check(

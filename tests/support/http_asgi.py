@@ -47,7 +47,6 @@ class Exchange:
         headers: dict[str, str] | None = None,
         client: tuple[str, int] | None = ("127.0.0.1", 50_000),
     ) -> None:
-        path, _, query = path.partition("?")
         self.status = 0
         self.headers: dict[str, str] = {}
         self.complete = False
@@ -62,20 +61,7 @@ class Exchange:
         self._progress = asyncio.Condition()
         if body is not None:
             self.body_arrives(body)
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()],
-            "client": client,
-            "server": ("127.0.0.1", 8000),
-        }
+        scope = http_scope(method, path, headers or {}, client)
         self.task = asyncio.create_task(self._run(app, scope), name=f"{method} {path}")
 
     # -- the client's side --------------------------------------------------------------------------------------------
@@ -196,3 +182,21 @@ class Exchange:
             self.leave()
             self.read_on()
             await self.end()
+
+
+def http_scope(method: str, path: str, headers: dict[str, str], client: tuple[str, int] | None) -> dict[str, Any]:
+    path, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
+        "client": client,
+        "server": ("127.0.0.1", 8000),
+    }

@@ -1,6 +1,6 @@
 """Train the model; run again with the same folder to go on.
 
-`python -m tools.demo_model.train --folder build/demo-model --tokens 16000000`
+`python -m tools.demo_model.train --folder build/demo-model`
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def parse_options() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="tokenizer and checkpoints; kept between calls")
-    parser.add_argument("--tokens", type=int, default=16_000_000, help="length of the whole training")
-    parser.add_argument("--decay-share", type=float, default=0.4, help="share of it in which the rate falls to 0")
-    parser.add_argument("--context", type=int, default=512, help="tokens a row")
+    parser.add_argument("--tokens", type=int, default=8_600_000, help="length of the whole training")
+    parser.add_argument("--decay-share", type=float, default=0.3, help="share of it in which the rate falls to 0")
+    parser.add_argument("--context", type=int, default=512, help="tokens a row at first, where they cost least")
+    parser.add_argument("--long-share", type=float, default=0.12, help="share at the end with rows of the full context")
     parser.add_argument("--step-tokens", type=int, default=8192, help="tokens an optimiser step")
     parser.add_argument("--micro-tokens", type=int, default=4096, help="tokens a forward pass")
     parser.add_argument("--save-tokens", type=int, default=400_000, help="tokens between checkpoints")
@@ -89,10 +90,9 @@ def prepare(options: argparse.Namespace) -> Run:
     return run
 
 
-def batches(run: Run) -> Iterator[Tensor]:
+def batches(run: Run, length: int) -> Iterator[Tensor]:
     """Rows for one optimiser step each, for ever; moves `run.progress` to the position after the batch."""
-    length = run.options.context
-    rows_a_step = run.options.step_tokens // length
+    rows_a_step = max(1, run.options.step_tokens // length)
     while True:
         tokens = stream.epoch(run.files, run.words, SEED, run.progress.epoch)
         rows = stream.rows(tokens, length, SEED, run.progress.epoch)
@@ -107,7 +107,7 @@ def batches(run: Run) -> Iterator[Tensor]:
 def _update(run: Run, loss_function: Callable[..., Tensor], batch: Tensor, tables: tuple[Tensor, Tensor]) -> float:
     """One optimiser step; returns its loss in nats a token."""
     targets = torch.from_numpy(stream.targets(batch.numpy()))
-    micro_rows = max(1, run.options.micro_tokens // run.options.context)
+    micro_rows = max(1, run.options.micro_tokens // targets.shape[1])
     parts = range(0, len(batch), micro_rows)
     total = 0.0
     for start in parts:
@@ -143,29 +143,44 @@ def _score(run: Run, loss: float) -> None:
     logger.info("%.2fM tokens: %s", run.progress.tokens_seen / 1e6, run.progress.history[-1])
 
 
-def train(run: Run) -> None:
-    """Train until the schedule's end or until `run.stop`."""
-    tables = rope_tables(run.model.config, run.options.context)
+def _keep(run: Run, before: int, loss: float, finished: bool) -> None:
+    """Score and save where the step that began at `before` tokens crossed a multiple of their intervals."""
+    seen = run.progress.tokens_seen
+    if before < run.schedule.decay_start <= seen:
+        run.save("plateau.pt")
+    if before // run.options.score_tokens != seen // run.options.score_tokens:
+        _score(run, loss)
+    if finished or before // run.options.save_tokens != seen // run.options.save_tokens:
+        run.save()
+
+
+def _train_until(run: Run, end: int, context: int) -> None:
+    """Train on rows of one length."""
+    tables = rope_tables(run.model.config, context)
     loss_function = run.model.loss if run.options.no_compile else torch.compile(run.model.loss, dynamic=False)
-    bar = tqdm(total=run.schedule.total, initial=run.progress.tokens_seen, unit="tok", unit_scale=True, mininterval=30)
-    running = 0.0
-    for batch in batches(run):
+    bar = tqdm(total=end, initial=run.progress.tokens_seen, unit="tok", unit_scale=True, mininterval=30)
+    smoothed = 0.0
+    for batch in batches(run, context):
         before = run.progress.tokens_seen
         loss = _update(run, loss_function, batch, tables)
         _average(run)
-        seen = run.progress.tokens_seen
-        running = loss if not running else 0.95 * running + 0.05 * loss
-        bar.set_postfix_str(f"loss {running:.3f} epoch {run.progress.epoch}", refresh=False)
-        bar.update(seen - before)
-        if before < run.schedule.decay_start <= seen:
-            run.save("plateau.pt")
-        if before // run.options.score_tokens != seen // run.options.score_tokens:
-            _score(run, running)
-        finished = run.stop or seen >= run.schedule.total
-        if finished or before // run.options.save_tokens != seen // run.options.save_tokens:
-            run.save()
+        smoothed = 0.95 * smoothed + 0.05 * loss if smoothed else loss
+        bar.set_postfix_str(f"loss {smoothed:.3f} epoch {run.progress.epoch}", refresh=False)
+        bar.update(run.progress.tokens_seen - before)
+        finished = run.stop or run.progress.tokens_seen >= end
+        _keep(run, before, smoothed, finished)
         if finished:
             break
+    bar.close()
+
+
+def train(run: Run) -> None:
+    """Train until the schedule's end or until `run.stop`: short rows first, then those of the full context."""
+    total = run.schedule.total
+    short_end = int(total * (1 - run.options.long_share))
+    for end, context in ((short_end, run.options.context), (total, run.model.config.context)):
+        if not run.stop and run.progress.tokens_seen < end:
+            _train_until(run, end, context)
 
 
 def main() -> None:
