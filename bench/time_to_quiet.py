@@ -41,7 +41,16 @@ def run(url: str, pid: int, arguments: argparse.Namespace) -> dict[str, list[flo
             prompt = [chance.randrange(1000, arguments.vocabulary) for _ in range(arguments.tokens)]
             quiet = leave_mid_prompt(url, pid, prompt, stream=kind == "streaming", after=arguments.after)
             times.append(quiet * 1e3)
+            refuse_other_endings(url)
     return latencies
+
+
+def refuse_other_endings(url: str) -> None:
+    """The measurement means nothing unless the request was cancelled by its client's leaving, in prefill."""
+    newest = httpx.get(f"{url}/v1/requests").json()["data"][0]
+    how = newest["status"], newest["cancel_reason"], newest["phase"]
+    if how != ("cancelled", "disconnect", "prefill"):
+        raise RuntimeError(f"the request ended otherwise: {how}")
 
 
 def main() -> None:

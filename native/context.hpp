@@ -23,6 +23,9 @@ struct ContextParams {
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
     bool offload_kqv = true;
+    int32_t flash_attention = -1;  // llama.cpp's: -1 automatic, 0 off, 1 on
+    int32_t type_k = 1;            // ggml_type of the cells' keys; 1 is F16
+    int32_t type_v = 1;            // and of their values
     int32_t checkpoint_interval = 64;            // tokens of a prompt between two copies of a state; 0 makes none
     uint32_t n_checkpoints = 4;                  // most copies of one sequence
     uint64_t checkpoint_bytes = 1ULL << 30U;     // most bytes of all copies together

@@ -151,6 +151,9 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_threads
         int32_t n_threads_batch
         cbool offload_kqv
+        int32_t flash_attention
+        int32_t type_k
+        int32_t type_v
         int32_t checkpoint_interval
         uint32_t n_checkpoints
         uint64_t checkpoint_bytes

@@ -12,6 +12,11 @@ def default_threads() -> int:
     return max(1, len(os.sched_getaffinity(0)))
 
 
+# Names of llama.cpp's `--cache-type-k/-v`, and ggml's numbers for them.
+CACHE_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2, "iq4_nl": 20}
+FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything an engine needs to know besides the model itself.
@@ -37,6 +42,12 @@ class EngineConfig:
         Most requests that may wait; one more is refused.
     request_timeout
         Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
+    cache_type_k, cache_type_v
+        How the cells keep keys and values: a name of `CACHE_TYPES`. With ``q8_0`` llama.cpp's CPU attention has one
+        kernel only, so a Q4_0 or Q8_0 model's logits are bit-equal in whatever company; with ``f16`` which of three
+        kernels computes a token, and so its last bits, depends on how many others share the step.
+    flash_attn
+        ``auto``, ``on`` or ``off``.
     itl_target
         Longest step, in seconds, that a prompt may cause while others decode.
     max_step_seconds
@@ -58,6 +69,9 @@ class EngineConfig:
     request_timeout: float | None = None
     itl_target: float = 0.15
     max_step_seconds: float = 0.5
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    flash_attn: str = "auto"
     n_gpu_layers: int = 0
     mmap: bool = True
     mlock: bool = False

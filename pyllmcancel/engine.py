@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation, CancelReason
-from pyllmcancel.config import EngineConfig
+from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_loop import EngineLoop
@@ -125,6 +125,9 @@ class Engine:
             n_batch=max(config.batch_size, config.parallel + n_cached),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
+            flash_attention=FLASH_ATTENTION[config.flash_attn],
+            type_k=CACHE_TYPES[config.cache_type_k],
+            type_v=CACHE_TYPES[config.cache_type_v],
             checkpoint_interval=config.checkpoint_interval,
             n_checkpoints=config.ctx_checkpoints,
             checkpoint_bytes=config.checkpoint_mib << 20,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cli.options import add_option, add_switch, natural, port_number, positive_int, seconds
-from pyllmcancel.config import EngineConfig
+from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.errors import Error
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.process import serve
@@ -37,6 +37,10 @@ def add_parser(commands: Commands) -> None:
     add_option(compute, "batch-size", positive_int, DEFAULTS.batch_size, "most tokens in a step")
     add_option(compute, "threads", natural, DEFAULTS.threads, "compute threads; 0: one per core")
     add_option(compute, "threads-batch", natural, DEFAULTS.threads_batch, "the same for prompts; 0: as --threads")
+    for part in ("k", "v"):
+        name, default = f"cache-type-{part}", getattr(DEFAULTS, f"cache_type_{part}")
+        add_option(compute, name, str, default, "how the cells are kept", choices=tuple(CACHE_TYPES))
+    add_option(compute, "flash-attn", str, DEFAULTS.flash_attn, "flash attention", choices=tuple(FLASH_ATTENTION))
     add_option(compute, "itl-target", seconds, DEFAULTS.itl_target, "longest step a prompt may cause beside decodes")
     add_option(compute, "cached-sequences", natural, DEFAULTS.cached_sequences, "idle prefixes kept, beside --parallel")
     checkpoints = parser.add_argument_group("checkpoints", "For models whose memory cannot be rolled back.")

@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.optim import Optimizer
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from . import checkpoints, corpus, stream, tokenizer
 from .model import Llama, ModelConfig, rope_tables
