@@ -7,9 +7,10 @@ from __future__ import annotations
 
 DECAY = 0.9
 EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this share
-GRANULE = 16  # chunks are multiples of this, which the matrix kernels like
+# The rows of a tile in llama.cpp's CPU flash attention. Fewer take its slow path, at half the speed in a long prompt; a
+# chunk cut smaller because steps have become slow would make them slower still.
+TILE = 64
 SMALLEST_CHUNK = 8
-FIRST_CHUNK = 64
 CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
 
 
@@ -48,19 +49,19 @@ class StepCostModel:
 def chunk_size(cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target: float, max_step: float) -> int:
     """Most prompt tokens to put into the next step.
 
-    Alone: the smallest chunk that is efficient, within `max_step` seconds. Beside `n_decodes` decoding sequences: as
-    many as keep the step within `itl_target`, but never so few that prefill loses half its speed.
+    Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. Beside `n_decodes`
+    decoding sequences: as many as keep the step within `itl_target`, in whole tiles if that is a tile or more, but
+    never so few that prefill loses half its speed.
     """
-    room = n_batch - n_decodes
     if not cost.known:
-        return min(room, FIRST_CHUNK)
+        return max(1, min(n_batch - n_decodes, TILE))
     fixed, per_token = cost.fit()
     if n_decodes:
-        within = (itl_target - fixed) / per_token - n_decodes
-        at_least = max(fixed / per_token, SMALLEST_CHUNK)
-        return max(1, min(room, int(max(within, at_least))))
-    efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)
-    within = (max_step - fixed) / per_token
-    wanted = min(max(efficient, FIRST_CHUNK), within)
-    granules = max(1, round(wanted / GRANULE))
-    return min(room, granules * GRANULE)
+        at_least = max(fixed / per_token, SMALLEST_CHUNK) + n_decodes
+        n_tokens = max((itl_target - fixed) / per_token, at_least)
+    else:
+        efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)
+        n_tokens = max(TILE, min(efficient, (max_step - fixed) / per_token))
+    if n_tokens >= TILE:
+        n_tokens -= n_tokens % TILE
+    return max(1, min(n_batch, int(n_tokens)) - n_decodes)
