@@ -16,7 +16,7 @@ def start_pyllmcancel(
     model: Path, port: int, *options: str, log: Path | None = None, pipe: bool = False
 ) -> subprocess.Popen[bytes]:
     """Start a server; its log goes to a file, to the process's `stdout` with `pipe`, or nowhere."""
-    command = [sys.executable, "-m", "pyllmcancel", "serve", "--model", str(model), "--port", str(port), *options]
+    command = [sys.executable, "-P", "-m", "pyllmcancel", "serve", "--model", str(model), "--port", str(port), *options]
     if pipe:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with (log or Path("/dev/null")).open("wb") as output:

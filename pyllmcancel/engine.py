@@ -329,7 +329,7 @@ def compiled_module() -> Any:
     """``pyllmcancel._native``, or an ImportError that says why it is not there."""
     try:
         from pyllmcancel import _native
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         advice = "this is the source tree, not the installed package: run python with -P, or from another folder"
         raise ImportError(f"pyllmcancel's compiled module is missing; {advice}") from error
     return _native

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck, settings
 from tests.support import tiny_models
 from tests.support.driver import Driver
 from tests.support.invariants import check_invariants, check_nothing_left
+
+# Python started by a test, in the checkout's root, must find the installed package and not the checkout's sources.
+os.environ["PYTHONSAFEPATH"] = "1"
 
 # Schedules are compared by what happens, never by how long it takes. The default is the same in every run;
 # `pytest --hypothesis-profile=thorough` tries 10,000 others.
