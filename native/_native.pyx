@@ -296,7 +296,8 @@ cdef class Context:
 
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
                   n_threads_batch=None, cbool offload_kqv=True, int flash_attention=-1, int type_k=1, int type_v=1,
-                  int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30, cbool abortable=True, cbool trust_any_memory=False):
+                  int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
+                  cbool abortable=True, cbool trust_any_memory=False):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.ContextParams params

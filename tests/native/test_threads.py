@@ -22,9 +22,9 @@ def test_another_thread_runs_and_cancels_while_a_step_computes(slow_world: World
         context = slow_world.context(n_batch=512)
         flag = slow_world.open(context, 0, LONG)
         result = step_and_cancel(context, [(0, 400)], [flag])
-        if result.status is StepStatus.ABORTED and result.polls > 1:
+        if result.status is StepStatus.ABORTED:
             return
-    raise AssertionError("the flag was never raised in the middle of a step")
+    raise AssertionError("the flag was never raised while a step computed")
 
 
 class Intruder:
