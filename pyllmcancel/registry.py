@@ -54,7 +54,7 @@ class Registry:
         self._sessions = SessionMap()
         self._requests: dict[str, Request] = {}  # accepted and not ended
         self._history: deque[RequestSummary] = deque(maxlen=history)
-        self._holds: dict[str, float] = {}  # ids to cancel on arrival, and until when
+        self._holds: dict[str, float] = {}  # ids and sessions to cancel on arrival, and until when
         self._closed = False
 
     def accept(self, request: Request) -> Accepted:
@@ -68,11 +68,15 @@ class Registry:
             if previous is not None and previous.cancellation.request(CancelReason.SUPERSEDED):
                 previous.superseded_by = request.id
                 cancelled.append(previous)
-            if self._holds.pop(request.id, 0.0) > time.monotonic():
+            if self._is_held(request):
                 request.cancellation.request(CancelReason.EXPLICIT)
                 cancelled.append(request)
             self._changed.notify_all()
             return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._waiting.withdraw(old)))
+
+    def _is_held(self, request: Request) -> bool:
+        keys = [request.id] if request.session is None else [request.id, _session_key(request.session)]
+        return max(self._holds.pop(key, 0.0) for key in keys) > time.monotonic()
 
     def _check(self, request: Request) -> None:
         if self._closed:
@@ -149,9 +153,15 @@ class Registry:
             raise QueueFullError("too many ids are held for cancellation")
         self._holds[request_id] = now + seconds
 
-    def newest(self, session: str) -> Request | None:
+    def newest(self, session: str, hold: float = 0.0) -> Request | None:
+        """A session's live request. If it has none, and `hold` is positive, its next one within `hold` seconds will be
+        cancelled on its arrival.
+        """
         with self._lock:
-            return self._sessions.newest(session)
+            newest = self._sessions.newest(session)
+            if newest is None and hold > 0.0:
+                self._hold(_session_key(session), hold)
+            return newest
 
     def requests(self) -> list[Request]:
         """All that have not ended, oldest first."""
@@ -169,3 +179,8 @@ class Registry:
             waiting = sum(not request.cancellation.requested for request in self._waiting)
             running = len(self._requests) - cancelling - waiting
             return Counts(waiting, running, cancelling, len(self._sessions))
+
+
+def _session_key(session: str) -> str:
+    # No request id contains a line feed.
+    return f"session\n{session}"

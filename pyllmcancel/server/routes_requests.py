@@ -60,8 +60,10 @@ async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, 
 
 
 @router.post("/sessions/{session_id:path}/cancel", summary="Cancel a session's live request")
-async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True) -> Any:
-    newest = state_of(http).engine.registry.newest(session_id)
+async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
+    newest = state_of(http).engine.registry.newest(session_id, hold)
+    if newest is None and hold > 0:
+        return JSONResponse({"session": session_id, "outcome": "held", "hold_seconds": hold}, 202)
     if newest is None:
         raise ApiError(404, "this session has no live request", code="unknown_session", param="session_id")
     return await cancel_and_report(http, newest, wait=wait) | {"session": session_id}

@@ -73,8 +73,8 @@ def main() -> int:
         lines += table(naive, "With the rules for recurrent and hybrid memories switched off")
     varying = sum(not report.batch_invariant for report in reports)
     lines += [
-        f"In llama.cpp itself {varying} of these {len(reports)} give a sequence logits that differ in their last bits in",
-        "other company, or in a fuller cache: they are judged by an NMSE of at most 1e-6, the others by every bit.",
+        f"In llama.cpp itself {varying} of these {len(reports)} give a sequence logits that differ in their last bits",
+        "in other company, or in a fuller cache: they are judged by an NMSE of at most 1e-6, the others by every bit.",
     ]
     lines += ["", "Refused, with the message that a user sees:", ""]
     lines += [f"- {name}: {why}" for name, why in refused.items()] or ["- none"]
