@@ -361,7 +361,6 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     for (Sequence & sequence : sequences_) {
         sequence.logits = nullptr;
     }
-    ++version_;
     const std::vector<int32_t> batch_rows = fill_batch(items);
     StepResult result;
     save_checkpoints(items);

@@ -112,9 +112,6 @@ class Context {
     // The row of logits that `seq` got in the last step, length n_vocab; null if it got none.
     const float * logits(int32_t seq) const { return at(seq).logits; }
 
-    // The last step's version: changes whenever rows handed out by logits() stop being valid.
-    uint64_t version() const noexcept { return version_; }
-
     int32_t n_ctx() const noexcept;
     int32_t n_seq_max() const noexcept { return static_cast<int32_t>(sequences_.size()); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
@@ -170,7 +167,6 @@ class Context {
     Batch batch_;
     AbortGate gate_;
     uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
-    uint64_t version_ = 0;
     int64_t checkpoint_us_ = 0;
     std::atomic<bool> busy_{false};
 };

@@ -194,7 +194,6 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_committed(int32_t seq) except +translate_exception
         const vector[llama_token] & tokens(int32_t seq) except +translate_exception
         const float * logits(int32_t seq) except +translate_exception
-        uint64_t version()
         int32_t n_ctx()
         int32_t n_seq_max()
         int32_t n_batch()
