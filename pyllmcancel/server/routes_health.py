@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
-from pyllmcancel.server.routes_openai import state_of
+from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["Health"])
 

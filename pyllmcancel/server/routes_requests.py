@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from pyllmcancel.request import FinishReason, Request, RequestStatus, RequestSummary
 from pyllmcancel.server.error_responses import ApiError, usage_json
-from pyllmcancel.server.routes_openai import state_of
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from pyllmcancel.registry import Registry

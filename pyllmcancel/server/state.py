@@ -17,6 +17,8 @@ from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.metrics import EngineMetrics
 
 if TYPE_CHECKING:
+    from fastapi import Request
+
     from pyllmcancel._native import Model
     from pyllmcancel.config import EngineConfig
 
@@ -148,6 +150,11 @@ class ServerState:
             return False, {"status": "stalled", "error": f"the running step began {stalled:.0f} s ago"}
         counts = self._engine.counts()
         return True, {"status": "ok", "waiting": counts.waiting, "running": counts.running}
+
+
+def state_of(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
 
 
 def _special(model: Model, name: str) -> str:

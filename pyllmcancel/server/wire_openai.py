@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.server.submission import MAX_SESSION_ID
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Tokens = list[TokenId]
 MAX_STOPS = 16
-MAX_SESSION_ID = 256
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
 
 
