@@ -48,6 +48,8 @@ class EngineConfig:
         kernels computes a token, and so its last bits, depends on how many others share the step.
     flash_attn
         ``auto``, ``on`` or ``off``.
+    lora
+        LoRA adapters to apply, each a GGUF file and its scale.
     itl_target
         Longest step, in seconds, that a prompt may cause while others decode.
     max_step_seconds
@@ -75,6 +77,7 @@ class EngineConfig:
     n_gpu_layers: int = 0
     mmap: bool = True
     mlock: bool = False
+    lora: tuple[tuple[Path, float], ...] = ()
 
     def context_size(self, n_ctx_train: int) -> int:
         """Cells to ask for, in tokens."""

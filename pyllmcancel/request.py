@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Sampler
     from pyllmcancel.cancellation import Cancellation, CancelReason
+    from pyllmcancel.constraint import Constraint, ConstraintFactory
     from pyllmcancel.detokenizer import Detokenizer
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.token_stream import Sink
@@ -63,7 +64,11 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one step added to one choice. The last of a choice carries its finish reason."""
+    """What one step added to one choice. The last of a choice carries its finish reason.
+
+    `prompt_logprobs` come with the first delta of a choice that asked for them: one for every prompt token but the
+    first, which nothing predicts.
+    """
 
     index: int
     text: str
@@ -71,6 +76,7 @@ class Delta:
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
     stop_text: str | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +114,21 @@ class GenerationParams:
     n
         Choices per prompt.
     max_tokens
-        Most tokens to generate per choice; None goes on until the context is full.
+        Most tokens to generate per choice; None goes on until the context is full, 0 computes the prompt only.
     stop
         Stop strings.
     timeout
         Deadline in seconds from arrival, time in the queue included; None for the engine's default.
+    constraint
+        Makes what decides, token by token, which tokens are allowed; see `pyllmcancel.constraint`.
+    prompt_logprobs
+        Report logprobs of the prompt's tokens too, with as many alternatives as `sampling` says; the whole prompt is
+        computed then, whatever is in the cache.
+    reuse_prefix
+        Start from what the cache holds of the prompt.
+    max_prompt_seconds, max_predict_seconds
+        Most time for the prompt, from admission, and for the answer, from its first token, once it has a line feed.
+        Then the answer ends, with LENGTH: for editors that prefer a short completion to a late one.
     """
 
     sampling: SamplingParams
@@ -120,6 +136,11 @@ class GenerationParams:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     timeout: float | None = None
+    constraint: ConstraintFactory | None = None
+    prompt_logprobs: bool = False
+    reuse_prefix: bool = True
+    max_prompt_seconds: float | None = None
+    max_predict_seconds: float | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -142,6 +163,7 @@ class Choice:
     admitted_before: bool = False
     last_token_at: float | None = None  # monotonic seconds
     finish_reason: FinishReason | None = None
+    constraint: Constraint | None = None
 
     @property
     def n_known(self) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pyllmcancel.errors import InvalidRequestError
 
 MAX_LOGPROBS = 1000
+# llama-server's names and its order.
+SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,22 @@ class SamplingParams:
         Pairs of token and bias; a bias of -inf bans the token.
     grammar
         GBNF whose root rule is ``root``; empty for none.
+    top_n_sigma
+        Keep tokens within so many standard deviations of the best logit; negative: off.
+    dynatemp_range, dynatemp_exponent
+        Entropy-dependent temperature within `temperature` ± range; a range of 0: off.
+    xtc_probability, xtc_threshold
+        Exclude top choices, with that probability, above that threshold.
+    min_keep
+        Truncations leave at least so many tokens.
+    mirostat, mirostat_tau, mirostat_eta
+        0: off; 1 or 2: Mirostat of that version, with target entropy tau and learning rate eta, instead of truncation.
+    dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers
+        "Don't repeat yourself": penalty on going on with a sequence that has occurred; a multiplier of 0: off.
+    samplers
+        Which of `SAMPLERS` apply, in which order.
+    logprobs_after_sampling
+        Report the probabilities that were left after truncation and temperature, not the model's own.
     """
 
     temperature: float = 0.8
@@ -48,6 +66,22 @@ class SamplingParams:
     n_logprobs: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     grammar: str = ""
+    top_n_sigma: float = -1.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    min_keep: int = 0
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    samplers: tuple[str, ...] = SAMPLERS
+    logprobs_after_sampling: bool = False
 
     def __post_init__(self) -> None:
         _between("temperature", self.temperature, 0.0, 100.0)
@@ -60,6 +94,21 @@ class SamplingParams:
         _between("presence_penalty", self.presence_penalty, -100.0, 100.0)
         _between("penalty_last_n", self.penalty_last_n, -1, 1_000_000)
         _between("seed", self.seed, 0, 2**32 - 1)
+        _between("top_n_sigma", self.top_n_sigma, -1.0, 1000.0)
+        _between("dynatemp_range", self.dynatemp_range, 0.0, 100.0)
+        _between("dynatemp_exponent", self.dynatemp_exponent, 0.0, 100.0)
+        _between("xtc_probability", self.xtc_probability, 0.0, 1.0)
+        _between("xtc_threshold", self.xtc_threshold, 0.0, 1.0)
+        _between("min_keep", self.min_keep, 0, 2**31 - 1)
+        _between("mirostat", self.mirostat, 0, 2)
+        _between("mirostat_tau", self.mirostat_tau, 0.0, 1000.0)
+        _between("mirostat_eta", self.mirostat_eta, 0.0, 1000.0)
+        _between("dry_multiplier", self.dry_multiplier, 0.0, 100.0)
+        _between("dry_base", self.dry_base, 0.0, 100.0)
+        _between("dry_allowed_length", self.dry_allowed_length, 0, 1_000_000)
+        _between("dry_penalty_last_n", self.dry_penalty_last_n, -1, 1_000_000)
+        if unknown := set(self.samplers) - set(SAMPLERS):
+            raise InvalidRequestError(f"unknown samplers: {', '.join(sorted(unknown))}", "samplers")
         if self.n_logprobs is not None:
             _between("logprobs", self.n_logprobs, 0, MAX_LOGPROBS)
         for _token, bias in self.logit_bias:
