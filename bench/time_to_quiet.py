@@ -19,7 +19,8 @@ from pathlib import Path
 
 import httpx
 
-from bench.server_process import seconds_until_quiet, serving
+from bench.server_process import serving
+from pyllmcancel.bench.server_truth import seconds_until_quiet
 
 
 def leave_mid_prompt(url: str, pid: int, prompt: list[int], *, stream: bool, after: float) -> float:

@@ -7,9 +7,10 @@ The typed contract is ``pyllmcancel/_native.pyi``. Every call that may take more
 from cpython.buffer cimport PyBUF_WRITABLE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
+from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
@@ -21,6 +22,7 @@ import os
 import numpy as np
 
 from pyllmcancel import errors
+from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow, Pooling
 from pyllmcancel.step import LogitFault, StepResult, StepRow, StepStatus
 
 
@@ -77,7 +79,7 @@ cdef class Model:
 
     @staticmethod
     def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False,
-             cbool require_vocabulary=True, progress=None):
+             cbool require_vocabulary=True, lora=(), progress=None):
         cdef string c_path = os.fsencode(path)
         cdef core.ModelParams params
         params.n_gpu_layers = n_gpu_layers
@@ -85,6 +87,10 @@ cdef class Model:
         params.use_mlock = mlock
         params.check_tensors = check_tensors
         params.require_vocabulary = require_vocabulary
+        cdef string c_adapter
+        for adapter, scale in lora:
+            c_adapter = os.fsencode(adapter)
+            params.lora.push_back(pair[string, float](c_adapter, scale))
         cdef _Loading loading = _Loading()
         loading.progress = progress
         cdef core.Progress c_progress
@@ -203,6 +209,22 @@ cdef core.SamplingParams sampling_params(object sampling) except *:
     params.ignore_eos = sampling.ignore_eos
     params.n_logprobs = -1 if sampling.n_logprobs is None else sampling.n_logprobs
     params.grammar = sampling.grammar.encode()
+    params.logprobs_after_sampling = sampling.logprobs_after_sampling
+    params.top_n_sigma = sampling.top_n_sigma
+    params.dynatemp_range = sampling.dynatemp_range
+    params.dynatemp_exponent = sampling.dynatemp_exponent
+    params.xtc_probability = sampling.xtc_probability
+    params.xtc_threshold = sampling.xtc_threshold
+    params.min_keep = sampling.min_keep
+    params.mirostat = sampling.mirostat
+    params.mirostat_tau = sampling.mirostat_tau
+    params.mirostat_eta = sampling.mirostat_eta
+    params.dry_multiplier = sampling.dry_multiplier
+    params.dry_base = sampling.dry_base
+    params.dry_allowed_length = sampling.dry_allowed_length
+    params.dry_penalty_last_n = sampling.dry_penalty_last_n
+    params.dry_sequence_breakers = [breaker.encode() for breaker in sampling.dry_sequence_breakers]
+    params.samplers = [name.encode() for name in sampling.samplers]
     for token, value in sampling.logit_bias:
         bias.token = token
         bias.bias = value
@@ -224,6 +246,14 @@ cdef class Sampler:
         cdef vector[core.llama_token] c_tokens = tokens
         with nogil:
             self.c_obj.get().accept_prompt(c_tokens)
+
+    def restrict(self, mask):
+        cdef vector[uint32_t] words
+        cdef const uint32_t[::1] view
+        if mask is not None:
+            view = mask
+            words.assign(&view[0], &view[0] + view.shape[0])
+        self.c_obj.get().restrict_to(move(words))
 
 
 def worth_aborting(int n_tokens, int n_surviving_tokens, double done, *, double fixed_cost, double cost_per_token):
@@ -274,13 +304,22 @@ cdef object top_logprobs(core.Sampled & sampled):
     return np.asarray(top)
 
 
+cdef tuple described(core.StepRow & row):
+    cdef size_t i
+    tokens = []
+    for i in range(row.described.size()):
+        tokens.append((row.described[i].token, row.described[i].logprob, top_logprobs(row.described[i])))
+    return tuple(tokens)
+
+
 cdef object step_row(core.StepRow & row, cbool logprobs_wanted):
-    if not row.sampled:
-        return StepRow(row.seq, row.n_tokens)
+    fault = FAULTS[<int> row.next.fault]
     if not logprobs_wanted:
-        return StepRow(row.seq, row.n_tokens, row.next.token, FAULTS[<int> row.next.fault])
+        return StepRow(row.seq, row.n_tokens, row.next.token, fault)
+    if not row.sampled:
+        return StepRow(row.seq, row.n_tokens, -1, fault, None, None, described(row))
     top = top_logprobs(row.next)
-    return StepRow(row.seq, row.n_tokens, row.next.token, FAULTS[<int> row.next.fault], row.next.logprob, top)
+    return StepRow(row.seq, row.n_tokens, row.next.token, fault, row.next.logprob, top, described(row))
 
 
 cdef class Context:
@@ -353,12 +392,16 @@ cdef class Context:
     def memory_kind(self):
         return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
-    def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None):
+    def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
+             int32_t n_described=0):
         cdef vector[core.llama_token] c_tokens = tokens
+        cdef core.OpenOptions options
+        options.reuse = reuse
+        options.n_described = n_described
         cdef int32_t n_kept
         with nogil:
-            n_kept = self.c_obj.get().open(seq, move(c_tokens), sampler.c_obj, flag.c_obj)
-        if sampler.c_obj.get().reports_logprobs():
+            n_kept = self.c_obj.get().open(seq, move(c_tokens), sampler.c_obj, flag.c_obj, options)
+        if n_described > 0 or sampler.c_obj.get().reports_logprobs():
             self.logprob_seqs.add(seq)
         return n_kept
 
@@ -422,3 +465,124 @@ cdef class Context:
         row.itemsize = sizeof(float)
         row.length = self.model.n_vocab
         return np.asarray(row)
+
+
+cdef class _Embedding(_Array):
+    cdef vector[float] values
+
+
+cdef object embedding_array(vector[float] & values):
+    cdef _Embedding embedding = _Embedding()
+    embedding.values = move(values)
+    embedding.data = embedding.values.data()
+    embedding.format = "f"
+    embedding.itemsize = sizeof(float)
+    embedding.length = <Py_ssize_t> embedding.values.size()
+    return np.asarray(embedding)
+
+
+cdef class Embedder:
+    """A llama.cpp context that pools: texts in, one normalised vector out for each.
+
+    The rules are Context's: one thread at a time, and `open`, `step`, `close`. Arrays are the reader's to keep.
+    """
+
+    cdef unique_ptr[core.CppEmbedder] c_obj
+    cdef readonly Model model
+
+    def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
+                  n_threads_batch=None, pooling=None, cbool offload_kqv=True, int flash_attention=-1, int type_k=1,
+                  int type_v=1, cbool abortable=True):
+        if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
+            raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
+        cdef core.EmbedderParams params
+        params.n_ctx = n_ctx
+        params.n_seq_max = n_seq_max
+        params.n_batch = n_batch
+        params.n_threads = n_threads
+        params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
+        params.pooling = -1 if pooling is None else pooling
+        params.offload_kqv = offload_kqv
+        params.flash_attention = flash_attention
+        params.type_k = type_k
+        params.type_v = type_v
+        params.abortable = abortable
+        self.model = model
+        with nogil:
+            self.c_obj = core.make_embedder(model.c_obj, params)
+
+    def __dealloc__(self):
+        # Joins the compute threads: never while holding the GIL.
+        with nogil:
+            self.c_obj.reset()
+
+    @property
+    def n_ctx(self):
+        return self.c_obj.get().n_ctx()
+
+    @property
+    def n_seq_max(self):
+        return self.c_obj.get().n_seq_max()
+
+    @property
+    def n_batch(self):
+        return self.c_obj.get().n_batch()
+
+    @property
+    def n_text_max(self):
+        return self.c_obj.get().n_text_max()
+
+    @property
+    def n_embd(self):
+        return self.c_obj.get().n_embd()
+
+    @property
+    def n_cells_used(self):
+        return self.c_obj.get().n_cells_used()
+
+    @property
+    def pooling(self):
+        return Pooling(self.c_obj.get().pooling())
+
+    @property
+    def splits(self):
+        return self.c_obj.get().splits()
+
+    @property
+    def memory_kind(self):
+        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
+
+    def open(self, int32_t seq, tokens, CancelFlag flag not None):
+        cdef vector[core.llama_token] c_tokens = tokens
+        with nogil:
+            self.c_obj.get().open(seq, move(c_tokens), flag.c_obj)
+
+    def close(self, int32_t seq):
+        with nogil:
+            self.c_obj.get().close(seq)
+
+    def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
+        cdef vector[core.StepItem] c_items
+        cdef core.StepItem c_item
+        for seq, n_tokens in items:
+            c_item.seq = seq
+            c_item.n_tokens = n_tokens
+            c_items.push_back(c_item)
+        cdef core.StepCost cost
+        cost.fixed = fixed_cost
+        cost.per_token = cost_per_token
+        cdef core.CppEmbedResult result
+        with nogil:
+            result = self.c_obj.get().step(c_items, cost)
+        cdef size_t i
+        rows = []
+        for i in range(result.rows.size()):
+            array = None if result.rows[i].embedding.empty() else embedding_array(result.rows[i].embedding)
+            rows.append(EmbedRow(result.rows[i].seq, result.rows[i].n_tokens, array, result.rows[i].faulty))
+        return EmbedResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us)
+
+    def raise_at(self, int poll, CancelFlag flag not None):
+        self.c_obj.get().raise_at(poll, flag.c_obj)
+
+    def n_committed(self, int32_t seq):
+        return self.c_obj.get().n_committed(seq)

@@ -12,7 +12,7 @@ constexpr llama_state_seq_flags partial = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
 
 bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_tokens, std::size_t most,
                        std::size_t room) {
-    const std::size_t size = llama_state_seq_get_size_ext(context, seq, partial);
+    const std::size_t size = size_of(context, seq);
     if (size == 0 || most == 0) {
         return false;
     }
@@ -20,7 +20,7 @@ bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_toke
         return false;
     }
     while (checkpoints_.size() >= most || n_bytes() + size > room) {
-        forget_least_missed();
+        forget_one();
     }
     Checkpoint checkpoint{n_tokens, std::vector<uint8_t>(size)};
     if (llama_state_seq_get_data_ext(context, checkpoint.state.data(), size, seq, partial) != size) {
@@ -57,7 +57,7 @@ void Checkpoints::forget_after(int32_t n_tokens) {
 
 // The one whose neighbours are closest together, so that the others stay spread over the prompt. The newest is not
 // looked at while there is another: it is what an abort goes back to.
-void Checkpoints::forget_least_missed() {
+void Checkpoints::forget_one() {
     std::size_t least = 0;
     int32_t least_gap = 0;
     for (std::size_t i = 0; i + 1 < checkpoints_.size(); ++i) {
@@ -69,6 +69,10 @@ void Checkpoints::forget_least_missed() {
         }
     }
     checkpoints_.erase(checkpoints_.begin() + static_cast<std::ptrdiff_t>(least));
+}
+
+std::size_t Checkpoints::size_of(llama_context * context, llama_seq_id seq) {
+    return llama_state_seq_get_size_ext(context, seq, partial);
 }
 
 std::size_t Checkpoints::n_bytes() const noexcept {

@@ -25,15 +25,20 @@ class Checkpoints {
 
     void forget_after(int32_t n_tokens);
 
+    // The one that is missed least goes; there must be one.
+    void forget_one();
+
+    std::size_t size() const noexcept { return checkpoints_.size(); }
     std::size_t n_bytes() const noexcept;
+
+    // Bytes of one copy of the state that `seq` has now.
+    static std::size_t size_of(llama_context * context, llama_seq_id seq);
 
   private:
     struct Checkpoint {
         int32_t n_tokens;
         std::vector<uint8_t> state;
     };
-
-    void forget_least_missed();
 
     std::vector<Checkpoint> checkpoints_; // shortest first
 };

@@ -1,32 +1,15 @@
 #include "context.hpp"
 
 #include "errors.hpp"
-#include "log.hpp"
-
-#include "ggml-cpu.h"
-
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 
 namespace pyllmcancel {
 namespace {
 
-int64_t now_us() {
-    using namespace std::chrono;
-    return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
-}
-
-StepStatus status_of(int32_t rc) {
-    switch (rc) {
-        case 0: return StepStatus::ok;
-        case 1: return StepStatus::no_room;
-        case 2: return StepStatus::aborted;
-        case -1: return StepStatus::invalid;
-        case -2: return StepStatus::failed_alloc;
-        default: return StepStatus::failed_compute;
-    }
+// Logits are wanted for one token a sequence, and for the described tokens of prompts.
+uint32_t max_outputs(const ContextParams & params) {
+    return std::min(params.n_batch, params.n_seq_max + MOST_DESCRIBED);
 }
 
 llama_context_params native_params(const ContextParams & params) {
@@ -36,8 +19,8 @@ llama_context_params native_params(const ContextParams & params) {
     // One step is one ubatch: what a step that returned ok computed is true, what any other computed is gone.
     native.n_ubatch = params.n_batch;
     native.n_seq_max = params.n_seq_max;
-    // Logits are wanted for one token a sequence; the default reserves n_batch rows of the whole vocabulary.
-    native.n_outputs_max = params.n_seq_max;
+    // The default reserves n_batch rows of the whole vocabulary.
+    native.n_outputs_max = max_outputs(params);
     native.n_threads = params.n_threads;
     native.n_threads_batch = params.n_threads_batch;
     native.offload_kqv = params.offload_kqv;
@@ -52,27 +35,9 @@ llama_context_params native_params(const ContextParams & params) {
 
 } // namespace
 
-void Context::FreePool::operator()(ggml_threadpool * pool) const noexcept { ggml_threadpool_free(pool); }
-
-// Marks the context busy for the length of a call, or refuses.
-class Context::Entry {
-  public:
-    explicit Entry(std::atomic<bool> & busy) : busy_(busy) {
-        if (busy_.exchange(true, std::memory_order_acquire)) {
-            throw ContextBusy();
-        }
-    }
-    ~Entry() { busy_.store(false, std::memory_order_release); }
-    Entry(const Entry &) = delete;
-    Entry & operator=(const Entry &) = delete;
-
-  private:
-    std::atomic<bool> & busy_;
-};
-
 Context::Context(std::shared_ptr<const Model> model, const ContextParams & params)
     : model_(std::move(model)), params_(params), kind_(model_->memory_kind()),
-      n_swa_(llama_model_n_swa(model_->handle())), owner_pid_(getpid()) {
+      n_swa_(llama_model_n_swa(model_->handle())) {
     if (kind_ == MemoryKind::none) {
         throw ContextError("this model does not generate token by token (it is a diffusion or an encoder model)");
     }
@@ -82,38 +47,15 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     if (params.n_batch < params.n_seq_max) {
         throw ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence");
     }
-    clear_log_errors();
-    context_.reset(llama_init_from_model(model_->handle(), native_params(params)));
-    if (!context_) {
-        throw ContextError("llama.cpp could not make a context of " + std::to_string(params.n_ctx) +
-                           " cells: " + log_errors());
-    }
+    const std::string what = "a context of " + std::to_string(params.n_ctx) + " cells";
+    context_.make(model_->handle(), native_params(params), what.c_str());
     if (!llama_get_memory(context_.get())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
     params_.n_batch = std::min(params_.n_batch, llama_n_batch(context_.get()));
     sequences_.resize(params.n_seq_max);
-    attach_threads();
+    model_->apply_adapters(context_.get());
     llama_set_abort_callback(context_.get(), AbortGate::poll, &gate_);
-}
-
-Context::~Context() {
-    if (getpid() != owner_pid_) {
-        // The pool's threads do not exist in a forked child: joining them would wait for ever. Leak instead.
-        (void) context_.release();
-        (void) threads_.release();
-    }
-}
-
-void Context::attach_threads() {
-    ggml_threadpool_params pool = ggml_threadpool_params_default(std::max(params_.n_threads, params_.n_threads_batch));
-    // Between steps the workers sleep. Spinning for work would take the very cores that the event loop needs.
-    pool.poll = 0;
-    threads_.reset(ggml_threadpool_new(&pool));
-    if (!threads_) {
-        throw ContextError("the compute threads could not be started");
-    }
-    llama_attach_threadpool(context_.get(), threads_.get(), nullptr);
 }
 
 const Context::Sequence & Context::at(int32_t seq) const {
@@ -193,7 +135,7 @@ void Context::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
 }
 
 int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
-                      std::shared_ptr<const CancelFlag> flag) {
+                      std::shared_ptr<const CancelFlag> flag, OpenOptions options) {
     const Entry entry(busy_);
     Sequence & sequence = at(seq);
     if (sequence.open) {
@@ -208,7 +150,8 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
             throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
         }
     }
-    rewind(seq, common_prefix(seq, tokens), true);
+    rewind(seq, options.reuse && options.n_described <= 0 ? common_prefix(seq, tokens) : 0, true);
+    sequence.n_described = std::min(options.n_described, static_cast<int32_t>(tokens.size()));
     sequence.tokens = std::move(tokens);
     sequence.sampler = std::move(sampler);
     sequence.flag = std::move(flag);
@@ -271,27 +214,39 @@ void Context::validate(const std::vector<StepItem> & items) const {
         seen[static_cast<std::size_t>(item.seq)] = true;
         n_tokens += item.n_tokens;
     }
-    // llama.cpp would end the process over an oversized batch.
+    // llama.cpp would end the process over an oversized batch, or over too many rows of logits.
+    if (n_outputs(items) > max_outputs(params_)) {
+        throw UsageError("a step describes at most " + std::to_string(MOST_DESCRIBED) + " tokens of prompts");
+    }
     if (n_tokens < 1 || n_tokens > n_batch()) {
         throw UsageError("a step computes 1 to " + std::to_string(n_batch()) + " tokens, not " +
                          std::to_string(n_tokens));
     }
 }
 
-// Returns, for each item, the batch row of its last token when that token is the last one known, else -1.
+// Rows of logits that a step computes at most.
+std::size_t Context::n_outputs(const std::vector<StepItem> & items) const {
+    std::size_t count = items.size();
+    for (const StepItem & item : items) {
+        const Sequence & sequence = at(item.seq);
+        count +=
+            static_cast<std::size_t>(std::clamp(sequence.n_described - sequence.n_committed, 0, item.n_tokens - 1));
+    }
+    return count;
+}
+
+// Returns, for each item, the batch row of its first token.
 std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items) {
     batch_.clear();
     std::vector<int32_t> rows;
     for (const StepItem & item : items) {
         const Sequence & sequence = at(item.seq);
         const int32_t end = sequence.n_committed + item.n_tokens;
-        const bool reaches_end = end == static_cast<int32_t>(sequence.tokens.size());
-        int32_t row = -1;
+        rows.push_back(batch_.size());
         for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
-            const bool output = reaches_end && pos + 1 == end;
-            row = batch_.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
+            const bool output = pos + 1 == sequence.n_known() || pos + 1 < sequence.n_described;
+            batch_.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
         }
-        rows.push_back(reaches_end ? row : -1);
     }
     return rows;
 }
@@ -327,21 +282,70 @@ void Context::save_checkpoints(const std::vector<StepItem> & items) {
             continue;
         }
         const int64_t begin = now_us();
-        const uint64_t others = checkpoint_bytes() - sequence.checkpoints.n_bytes();
-        const uint64_t room = params_.checkpoint_bytes > others ? params_.checkpoint_bytes - others : 0;
+        const uint64_t room = make_checkpoint_room(item.seq);
         sequence.checkpoints.save(context_.get(), item.seq, n_committed, params_.n_checkpoints, room);
         checkpoint_us_ += now_us() - begin;
     }
 }
 
-void Context::commit(const std::vector<StepItem> & items, const std::vector<int32_t> & batch_rows,
+// The logits at a position are about the token at the next one.
+void Context::describe(const Sequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row) {
+    const int32_t end = std::min(sequence.n_committed + n_tokens, sequence.n_described - 1);
+    for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
+        const float * logits = llama_get_logits_ith(context_.get(), first_row + pos - sequence.n_committed);
+        const llama_token next = sequence.tokens[static_cast<std::size_t>(pos) + 1];
+        row.described.push_back(sequence.sampler->describe(logits, next));
+        if (row.described.back().fault != LogitFault::none) {
+            row.next.fault = row.described.back().fault;
+            return;
+        }
+    }
+}
+
+// Bytes that copies of `seq` may take: at least one copy's, if others can give way. A prompt without any would start from
+// nothing after every cancel, and a client whose time-out is shorter than its prompt would retry for ever.
+uint64_t Context::make_checkpoint_room(int32_t seq) {
+    const uint64_t size = Checkpoints::size_of(context_.get(), seq);
+    const auto room = [&] {
+        const uint64_t others = checkpoint_bytes() - at(seq).checkpoints.n_bytes();
+        return params_.checkpoint_bytes > others ? params_.checkpoint_bytes - others : 0;
+    };
+    while (size <= params_.checkpoint_bytes && room() < size && forget_checkpoint_of_another(seq)) {
+    }
+    return room();
+}
+
+// Idle sequences give way before running ones, and those with many copies before those with few; a running one keeps its
+// last. False if nobody has one to spare.
+bool Context::forget_checkpoint_of_another(int32_t seq) {
+    Sequence * giver = nullptr;
+    for (Sequence & other : sequences_) {
+        const std::size_t spare = other.checkpoints.size();
+        if (&other == &at(seq) || spare <= (other.open ? 1U : 0U)) {
+            continue;
+        }
+        if (!giver || (giver->open && !other.open) ||
+            (giver->open == other.open && spare > giver->checkpoints.size())) {
+            giver = &other;
+        }
+    }
+    if (giver) {
+        giver->checkpoints.forget_one();
+    }
+    return giver != nullptr;
+}
+
+void Context::commit(const std::vector<StepItem> & items, const std::vector<int32_t> & first_rows,
                      StepResult & result) {
     for (std::size_t i = 0; i < items.size(); ++i) {
         Sequence & sequence = at(items[i].seq);
+        StepRow row{items[i].seq, items[i].n_tokens, false, {}, {}};
+        if (!sequence.flag->raised()) {
+            describe(sequence, items[i].n_tokens, first_rows[i], row);
+        }
         sequence.n_committed += items[i].n_tokens;
-        StepRow row{items[i].seq, items[i].n_tokens, false, {}};
-        if (batch_rows[i] >= 0) {
-            sequence.logits = llama_get_logits_ith(context_.get(), batch_rows[i]);
+        if (sequence.n_committed == sequence.n_known() && row.next.fault == LogitFault::none) {
+            sequence.logits = llama_get_logits_ith(context_.get(), first_rows[i] + items[i].n_tokens - 1);
             row.sampled = true;
             // A request that is cancelled by now gets nothing computed for it any more.
             if (!sequence.flag->raised()) {
@@ -361,7 +365,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     for (Sequence & sequence : sequences_) {
         sequence.logits = nullptr;
     }
-    const std::vector<int32_t> batch_rows = fill_batch(items);
+    const std::vector<int32_t> first_rows = fill_batch(items);
     StepResult result;
     save_checkpoints(items);
     const int64_t begin = now_us();
@@ -375,7 +379,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     result.spared = gate_.spared() && result.status == StepStatus::ok;
     if (result.status == StepStatus::ok) {
         polls_per_graph_ = result.polls;
-        commit(items, batch_rows, result);
+        commit(items, first_rows, result);
         result.sample_us = now_us() - begin - result.decode_us;
     } else if (result.status != StepStatus::no_room) {
         roll_back(items);

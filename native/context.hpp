@@ -5,16 +5,19 @@
 #include "cancel_flag.hpp"
 #include "checkpoints.hpp"
 #include "model.hpp"
+#include "owned_context.hpp"
 #include "sampler.hpp"
+#include "step_status.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-struct ggml_threadpool;
-
 namespace pyllmcancel {
+
+// Tokens of prompts whose logprobs one step can give: each costs a row of logits as long as the vocabulary.
+constexpr uint32_t MOST_DESCRIBED = 32;
 
 struct ContextParams {
     uint32_t n_ctx = 4096;   // cells, shared by all sequences
@@ -33,20 +36,10 @@ struct ContextParams {
     bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for the same tests)
 };
 
-// What llama_decode said. `step` translates its return code here and nowhere else.
-enum class StepStatus : int32_t {
-    ok = 0,
-    aborted = 1,        // rc 2
-    no_room = 2,        // rc 1: no free cells for this batch; nothing was changed
-    invalid = 3,        // rc -1
-    failed_alloc = 4,   // rc -2
-    failed_compute = 5, // rc -3 and anything unknown
-};
-
-// One sequence's part in a step: how many of its next uncommitted tokens to compute.
-struct StepItem {
-    int32_t seq;
-    int32_t n_tokens;
+// How a request starts on a sequence.
+struct OpenOptions {
+    bool reuse = true;            // keep what the sequence's cells hold of the tokens
+    int32_t n_described = 0;      // leading tokens whose logprobs are wanted, which are then all computed
 };
 
 struct StepRow {
@@ -54,6 +47,7 @@ struct StepRow {
     int32_t n_tokens;
     bool sampled = false; // whether this row reached the end of its known tokens, so that `next` means something
     Sampled next;
+    std::vector<Sampled> described; // known tokens that this step's logits predict, in order
 };
 
 struct StepResult {
@@ -78,7 +72,6 @@ class Context {
   public:
     // Throws ContextError.
     Context(std::shared_ptr<const Model> model, const ContextParams & params);
-    ~Context();
     Context(const Context &) = delete;
     Context & operator=(const Context &) = delete;
 
@@ -86,7 +79,7 @@ class Context {
     // last token, whose logits are wanted; returns how many tokens that is. The sampler is the request's own: a request
     // that is preempted takes its random state along and goes on with it.
     int32_t open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
-                 std::shared_ptr<const CancelFlag> flag);
+                 std::shared_ptr<const CancelFlag> flag, OpenOptions options);
 
     // Take the request off `seq`. With `keep` its committed cells stay as an idle prefix, otherwise they are freed.
     void close(int32_t seq, bool keep);
@@ -128,19 +121,14 @@ class Context {
         std::vector<llama_token> tokens; // all that are known: prompt and generated
         int32_t n_committed = 0;         // tokens whose cells are true
         bool open = false;
+        int32_t n_described = 0;         // leading tokens whose logprobs are wanted
         Checkpoints checkpoints;         // of the first n_committed tokens, where the memory kind wants any
         const float * logits = nullptr;  // into llama.cpp's buffer, of the last step
         std::shared_ptr<Sampler> sampler;
         std::shared_ptr<const CancelFlag> flag;
-    };
 
-    struct FreeContext {
-        void operator()(llama_context * context) const noexcept { llama_free(context); }
+        int32_t n_known() const noexcept { return static_cast<int32_t>(tokens.size()); }
     };
-    struct FreePool {
-        void operator()(ggml_threadpool * pool) const noexcept;
-    };
-    class Entry;
 
     const Sequence & at(int32_t seq) const;
     Sequence & at(int32_t seq);
@@ -149,20 +137,21 @@ class Context {
     int32_t reusable(int32_t seq, int32_t n_tokens) const;
     void rewind(int32_t seq, int32_t n_tokens, bool state_is_true);
     void save_checkpoints(const std::vector<StepItem> & items);
-    void attach_threads();
+    uint64_t make_checkpoint_room(int32_t seq);
+    bool forget_checkpoint_of_another(int32_t seq);
+    std::size_t n_outputs(const std::vector<StepItem> & items) const;
     void validate(const std::vector<StepItem> & items) const;
     std::vector<int32_t> fill_batch(const std::vector<StepItem> & items);
     void arm(const std::vector<StepItem> & items, StepCost cost);
     void roll_back(const std::vector<StepItem> & items);
-    void commit(const std::vector<StepItem> & items, const std::vector<int32_t> & batch_rows, StepResult & result);
+    void describe(const Sequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row);
+    void commit(const std::vector<StepItem> & items, const std::vector<int32_t> & first_rows, StepResult & result);
 
     std::shared_ptr<const Model> model_;
     ContextParams params_;
     MemoryKind kind_;
     int32_t n_swa_;
-    long owner_pid_; // a forked child must not join threads that it does not have
-    std::unique_ptr<ggml_threadpool, FreePool> threads_; // outlives context_, which computes on it
-    std::unique_ptr<llama_context, FreeContext> context_;
+    OwnedContext context_;
     std::vector<Sequence> sequences_;
     Batch batch_;
     AbortGate gate_;

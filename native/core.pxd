@@ -75,6 +75,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         cbool use_mmap
         cbool use_mlock
         cbool check_tensors
+        vector[pair[string, float]] lora
         cbool require_vocabulary
 
     cdef cppclass Progress:
@@ -97,7 +98,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         string piece(llama_token token, cbool special) except +translate_exception
 
 
-cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
+cdef extern from "sampler_chain.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass SamplingParams:
         SamplingParams()
         float temperature
@@ -105,6 +106,21 @@ cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
         float top_p
         float min_p
         float typical_p
+        float top_n_sigma
+        float dynatemp_range
+        float dynatemp_exponent
+        float xtc_probability
+        float xtc_threshold
+        int32_t min_keep
+        int32_t mirostat
+        float mirostat_tau
+        float mirostat_eta
+        float dry_multiplier
+        float dry_base
+        int32_t dry_allowed_length
+        int32_t dry_penalty_last_n
+        vector[string] dry_sequence_breakers
+        vector[string] samplers
         float repeat_penalty
         float frequency_penalty
         float presence_penalty
@@ -114,7 +130,10 @@ cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
         vector[llama_logit_bias] logit_bias
         string grammar
         int32_t n_logprobs
+        cbool logprobs_after_sampling
 
+
+cdef extern from "logits.hpp" namespace "pyllmcancel" nogil:
     cdef enum class LogitFault(int32_t):
         pass
 
@@ -122,6 +141,8 @@ cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
         llama_token token
         float logprob
 
+
+cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass Sampled:
         llama_token token
         LogitFault fault
@@ -131,6 +152,7 @@ cdef extern from "sampler.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass CppSampler "pyllmcancel::Sampler":
         void accept_prompt(const vector[llama_token] & tokens) except +translate_exception
         cbool reports_logprobs()
+        void restrict_to(vector[uint32_t] mask)
 
 
 cdef extern from "abort_gate.hpp" namespace "pyllmcancel" nogil:
@@ -167,11 +189,16 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t seq
         int32_t n_tokens
 
+    cdef struct OpenOptions:
+        cbool reuse
+        int32_t n_described
+
     cdef cppclass StepRow:
         int32_t seq
         int32_t n_tokens
         cbool sampled
         Sampled next
+        vector[Sampled] described
 
     cdef cppclass CppStepResult "pyllmcancel::StepResult":
         StepStatus status
@@ -183,7 +210,8 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
 
     cdef cppclass CppContext "pyllmcancel::Context":
         int32_t open(
-            int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag
+            int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag,
+            OpenOptions options
         ) except +translate_exception
         void close(int32_t seq, cbool keep) except +translate_exception
         void drop_cells(int32_t seq) except +translate_exception
@@ -210,4 +238,56 @@ cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
     ) except +translate_exception
     shared_ptr[CppSampler] make_sampler(
         shared_ptr[CppModel] model, const SamplingParams & params
+    ) except +translate_exception
+
+
+cdef extern from "embedder.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass EmbedderParams:
+        uint32_t n_ctx
+        uint32_t n_seq_max
+        uint32_t n_batch
+        int32_t n_threads
+        int32_t n_threads_batch
+        int32_t pooling
+        cbool offload_kqv
+        int32_t flash_attention
+        int32_t type_k
+        int32_t type_v
+        cbool abortable
+
+    cdef cppclass CppEmbedRow "pyllmcancel::EmbedRow":
+        int32_t seq
+        int32_t n_tokens
+        cbool faulty
+        vector[float] embedding
+
+    cdef cppclass CppEmbedResult "pyllmcancel::EmbedResult":
+        StepStatus status
+        cbool spared
+        uint32_t polls
+        int64_t decode_us
+        vector[CppEmbedRow] rows
+
+    cdef cppclass CppEmbedder "pyllmcancel::Embedder":
+        void open(
+            int32_t seq, vector[llama_token] tokens, shared_ptr[CppCancelFlag] flag
+        ) except +translate_exception
+        void close(int32_t seq) except +translate_exception
+        CppEmbedResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
+        void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
+        int32_t n_committed(int32_t seq) except +translate_exception
+        int32_t n_seq_max()
+        int32_t n_batch()
+        int32_t n_embd()
+        int32_t n_ctx()
+        int32_t n_cells_used()
+        int32_t n_text_max()
+        int32_t pooling()
+        cbool splits()
+        MemoryKind memory_kind()
+
+
+cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
+    unique_ptr[CppEmbedder] make_embedder(
+        shared_ptr[CppModel] model, const EmbedderParams & params
     ) except +translate_exception

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "context.hpp"
+#include "embedder.hpp"
 #include "model.hpp"
 #include "sampler.hpp"
 
@@ -18,6 +19,10 @@ inline std::unique_ptr<Context> make_context(std::shared_ptr<Model> model, const
 
 inline std::shared_ptr<Sampler> make_sampler(std::shared_ptr<Model> model, const SamplingParams & params) {
     return std::make_shared<Sampler>(std::move(model), params);
+}
+
+inline std::unique_ptr<Embedder> make_embedder(std::shared_ptr<Model> model, const EmbedderParams & params) {
+    return std::make_unique<Embedder>(std::move(model), params);
 }
 
 } // namespace pyllmcancel

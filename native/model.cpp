@@ -3,7 +3,12 @@
 #include "errors.hpp"
 #include "log.hpp"
 
+#include "gguf.h"
+
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
 #include <mutex>
 
 namespace pyllmcancel {
@@ -52,6 +57,44 @@ template <typename Read> std::string read_string(Read read) {
     return buffer;
 }
 
+// Hybrids in which a layer is recurrent exactly if its entry of attention.head_count_kv is 0.
+constexpr std::array split_by_heads = {"bailingmoe3", "granitehybrid", "jamba",          "kimi-linear", "lfm2",
+                                       "lfm2moe",     "nemotron_h",    "nemotron_h_moe", "plamo2"};
+
+// llama.cpp ends the process at the first step of such a hybrid if all its layers are of one kind: it fills inputs that no
+// layer uses.
+bool has_layers_of_one_kind_only(const std::string & path, const llama_model * model) {
+    if (!llama_model_is_hybrid(model)) {
+        return false;
+    }
+    const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(
+        gguf_init_from_file(path.c_str(), {/* no_alloc */ true, /* ctx */ nullptr}), gguf_free);
+    const int64_t arch = file ? gguf_find_key(file.get(), "general.architecture") : -1;
+    if (arch < 0 || gguf_get_kv_type(file.get(), arch) != GGUF_TYPE_STRING) {
+        return false;
+    }
+    const std::string name = gguf_get_val_str(file.get(), arch);
+    if (std::find(split_by_heads.begin(), split_by_heads.end(), name) == split_by_heads.end()) {
+        return false;
+    }
+    const int64_t key = gguf_find_key(file.get(), (name + ".attention.head_count_kv").c_str());
+    if (key < 0) {
+        return false;
+    }
+    if (gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY) {
+        return true; // one number for all layers
+    }
+    const gguf_type type = gguf_get_arr_type(file.get(), key);
+    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
+        return false;
+    }
+    const auto * heads = static_cast<const int32_t *>(gguf_get_arr_data(file.get(), key));
+    const auto * end = heads + std::min<std::size_t>(gguf_get_arr_n(file.get(), key),
+                                                     static_cast<std::size_t>(llama_model_n_layer(model)));
+    const auto n_recurrent = std::count(heads, end, 0);
+    return n_recurrent == 0 || n_recurrent == end - heads;
+}
+
 } // namespace
 
 std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams & params, const Progress & progress) {
@@ -76,7 +119,33 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
     if (llama_vocab_n_tokens(model->vocab()) <= 0 || (params.require_vocabulary && !can_read)) {
         throw ModelLoadError(path + ": this model has no vocabulary, so it can neither read text nor write it");
     }
+    if (has_layers_of_one_kind_only(path, model->handle())) {
+        throw ModelLoadError(path +
+                             ": a hybrid model whose layers are all of one kind, which llama.cpp cannot compute");
+    }
+    model->load_adapters(params.lora);
     return model;
+}
+
+void Model::load_adapters(const std::vector<std::pair<std::string, float>> & lora) {
+    for (const auto & [path, scale] : lora) {
+        clear_log_errors();
+        llama_adapter_lora * adapter = llama_adapter_lora_init(handle(), path.c_str());
+        if (!adapter) {
+            throw ModelLoadError(path + ": no LoRA adapter for this model: " + log_errors());
+        }
+        adapters_.push_back(adapter);
+        scales_.push_back(scale);
+    }
+}
+
+void Model::apply_adapters(llama_context * context) const {
+    if (!adapters_.empty()) {
+        // llama.cpp takes the arrays as mutable, and copies them.
+        auto adapters = adapters_;
+        auto scales = scales_;
+        llama_set_adapters_lora(context, adapters.data(), adapters.size(), scales.data());
+    }
 }
 
 MemoryKind Model::memory_kind() const {

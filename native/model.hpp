@@ -20,6 +20,7 @@ struct ModelParams {
     bool use_mmap = true;
     bool use_mlock = false;
     bool check_tensors = false;
+    std::vector<std::pair<std::string, float>> lora; // adapters' files and scales
     bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
 };
 
@@ -34,6 +35,9 @@ class Model {
 
     llama_model * handle() const noexcept { return model_.get(); }
     const llama_vocab * vocab() const noexcept { return llama_model_get_vocab(model_.get()); }
+
+    // Let a context of this model compute with its LoRA adapters.
+    void apply_adapters(llama_context * context) const;
 
     MemoryKind memory_kind() const;
     std::string description() const;
@@ -53,8 +57,11 @@ class Model {
     };
 
     explicit Model(llama_model * model) : model_(model) {}
+    void load_adapters(const std::vector<std::pair<std::string, float>> & lora);
 
-    std::unique_ptr<llama_model, Free> model_;
+    std::unique_ptr<llama_model, Free> model_; // owns the adapters
+    std::vector<llama_adapter_lora *> adapters_;
+    std::vector<float> scales_;
 };
 
 } // namespace pyllmcancel

@@ -5,59 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace pyllmcancel {
-namespace {
-
-struct LogitRange {
-    LogitFault fault;
-    float max;
-};
-
-// -inf is legal (a model may mask tokens), NaN and +inf are not. A row of equal logits is what an aborted or failed
-// computation leaves in a buffer, never what a model says.
-LogitRange check(const float * logits, int32_t n_vocab) {
-    float min = logits[0];
-    float max = logits[0];
-    bool has_nan = false;
-    for (int32_t i = 0; i < n_vocab; ++i) {
-        has_nan |= logits[i] != logits[i];
-        min = std::min(min, logits[i]);
-        max = std::max(max, logits[i]);
-    }
-    if (has_nan || !std::isfinite(max)) {
-        return {LogitFault::not_finite, max};
-    }
-    return {min == max && n_vocab > 1 ? LogitFault::all_equal : LogitFault::none, max};
-}
-
-float log_sum_exp(const float * logits, int32_t n_vocab, float max) {
-    double sum = 0.0;
-    for (int32_t i = 0; i < n_vocab; ++i) {
-        sum += std::exp(logits[i] - max);
-    }
-    return max + static_cast<float>(std::log(sum));
-}
-
-std::vector<TokenLogprob> likeliest(const float * logits, int32_t n_vocab, float log_norm, int32_t count) {
-    std::vector<llama_token> ids(static_cast<std::size_t>(n_vocab));
-    for (int32_t i = 0; i < n_vocab; ++i) {
-        ids[static_cast<std::size_t>(i)] = i;
-    }
-    const auto end = ids.begin() + std::min(count, n_vocab);
-    std::partial_sort(ids.begin(), end, ids.end(), [&](llama_token a, llama_token b) {
-        return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-    });
-    std::vector<TokenLogprob> top;
-    std::transform(ids.begin(), end, std::back_inserter(top),
-                   [&](llama_token id) { return TokenLogprob{id, logits[id] - log_norm}; });
-    return top;
-}
-
-} // namespace
 
 Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & params)
-    : model_(std::move(model)), params_(params), n_vocab_(llama_vocab_n_tokens(model_->vocab())) {
+    : model_(std::move(model)), params_(params), n_vocab_(llama_vocab_n_tokens(model_->vocab())),
+      chain_(*model_, params_) {
     for (const llama_logit_bias & bias : params_.logit_bias) {
         if (bias.token < 0 || bias.token >= n_vocab_) {
             throw UsageError("logit_bias names token " + std::to_string(bias.token) +
@@ -71,63 +25,6 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
             throw UsageError("the grammar could not be parsed: " + log_errors());
         }
     }
-    build_chain();
-}
-
-void Sampler::add(llama_sampler * sampler) { llama_sampler_chain_add(chain_.get(), sampler); }
-
-std::vector<llama_logit_bias> Sampler::biases() const {
-    std::vector<llama_logit_bias> all = params_.logit_bias;
-    if (params_.ignore_eos) {
-        for (llama_token token = 0; token < n_vocab_; ++token) {
-            if (llama_vocab_is_eog(model_->vocab(), token)) {
-                all.push_back({token, -INFINITY});
-            }
-        }
-    }
-    return all;
-}
-
-void Sampler::build_chain() {
-    llama_sampler_chain_params chain_params = llama_sampler_chain_default_params();
-    chain_params.no_perf = true;
-    chain_.reset(llama_sampler_chain_init(chain_params));
-    const std::vector<llama_logit_bias> bias = biases();
-    if (!bias.empty()) {
-        add(llama_sampler_init_logit_bias(n_vocab_, static_cast<int32_t>(bias.size()), bias.data()));
-    }
-    const bool penalised =
-        params_.repeat_penalty != 1.0F || params_.frequency_penalty != 0.0F || params_.presence_penalty != 0.0F;
-    if (penalised && params_.penalty_last_n != 0) {
-        // A negative window means everything; llama.cpp keeps a ring of that length, so give it the context's.
-        const int32_t window =
-            params_.penalty_last_n < 0 ? llama_model_n_ctx_train(model_->handle()) : params_.penalty_last_n;
-        penalties_ = llama_sampler_init_penalties(n_vocab_, window, params_.repeat_penalty, params_.frequency_penalty,
-                                                  params_.presence_penalty);
-        add(penalties_);
-    }
-    if (params_.temperature <= 0.0F) {
-        add(llama_sampler_init_greedy());
-        return;
-    }
-    if (params_.top_k > 0) {
-        add(llama_sampler_init_top_k(params_.top_k));
-    }
-    if (params_.typical_p < 1.0F) {
-        add(llama_sampler_init_typical(params_.typical_p, 1));
-    }
-    if (params_.top_p < 1.0F) {
-        add(llama_sampler_init_top_p(params_.top_p, 1));
-    }
-    if (params_.min_p > 0.0F) {
-        add(llama_sampler_init_min_p(params_.min_p, 1));
-    }
-    add(llama_sampler_init_temp(params_.temperature));
-    add(llama_sampler_init_dist(params_.seed));
-}
-
-bool Sampler::is_plain_greedy() const noexcept {
-    return params_.temperature <= 0.0F && !grammar_ && llama_sampler_chain_n(chain_.get()) == 1;
 }
 
 void Sampler::accept_prompt(const std::vector<llama_token> & tokens) {
@@ -135,60 +32,147 @@ void Sampler::accept_prompt(const std::vector<llama_token> & tokens) {
         if (token < 0 || token >= n_vocab_) {
             throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
         }
-        if (penalties_) {
-            llama_sampler_accept(penalties_, token);
-        }
+        chain_.accept_prompt(token);
     }
 }
 
-llama_token Sampler::choose(const float * logits) {
-    if (is_plain_greedy()) {
-        return static_cast<llama_token>(std::max_element(logits, logits + n_vocab_) - logits);
+bool Sampler::allowed(llama_token token) const {
+    const auto word = static_cast<std::size_t>(token) / 32;
+    return word < mask_.size() && ((mask_[word] >> (static_cast<uint32_t>(token) % 32)) & 1U) != 0;
+}
+
+bool Sampler::grammar_allows(llama_token token) const {
+    llama_token_data candidate{token, 0.0F, 0.0F};
+    llama_token_data_array array{&candidate, 1, -1, false};
+    llama_sampler_apply(grammar_.get(), &array);
+    return candidate.logit != -INFINITY;
+}
+
+// What the chain is to choose from: all that is allowed, or no more than a chain that begins with top-k can use.
+void Sampler::fill(const Logits & logits) {
+    const int32_t count = mask_.empty() ? chain_.keeps_likeliest() : 0;
+    if (count == 0) {
+        fill_all(logits);
+        return;
     }
+    candidates_.clear();
+    for (const llama_token token : logits.likeliest(count)) {
+        candidates_.push_back({token, logits[token], 0.0F});
+    }
+}
+
+void Sampler::fill_all(const Logits & logits) {
     candidates_.resize(static_cast<std::size_t>(n_vocab_));
-    for (int32_t i = 0; i < n_vocab_; ++i) {
-        candidates_[static_cast<std::size_t>(i)] = {i, logits[i], 0.0F};
+    for (llama_token token = 0; token < n_vocab_; ++token) {
+        candidates_[static_cast<std::size_t>(token)] = {token, logits[token], 0.0F};
     }
+    if (!mask_.empty()) {
+        const auto barred = [this](const llama_token_data & candidate) { return !allowed(candidate.id); };
+        candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(), barred), candidates_.end());
+    }
+}
+
+// Returns -1 if nothing is left to choose: greedy and dist choose something even if biases have banned all that was
+// left.
+llama_token Sampler::run_chain(Sampled & sampled) {
     llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
-    if (grammar_) {
-        llama_sampler_apply(grammar_.get(), &array);
-        const auto allowed = [](const llama_token_data & candidate) { return std::isfinite(candidate.logit); };
-        if (std::none_of(candidates_.begin(), candidates_.end(), allowed)) {
-            return -1;
-        }
-    }
-    llama_sampler_apply(chain_.get(), &array);
-    // Greedy and dist choose something even if biases have banned all that was left; a grammar that is then given a
-    // token which it does not allow throws.
+    chain_.apply(array);
     if (array.selected < 0 || array.data[array.selected].logit == -INFINITY) {
         return -1;
     }
-    const llama_token token = array.data[array.selected].id;
-    if (grammar_) {
-        llama_sampler_accept(grammar_.get(), token);
+    sampled.token = array.data[array.selected].id;
+    if (params_.logprobs_after_sampling && reports_logprobs()) {
+        report_what_was_left(sampled, array);
     }
-    llama_sampler_accept(chain_.get(), token);
+    return sampled.token;
+}
+
+llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
+    if (chain_.is_plain_greedy() && !grammar_ && mask_.empty() && !params_.logprobs_after_sampling) {
+        return logits.likeliest();
+    }
+    fill(logits);
+    if (candidates_.empty()) {
+        return -1;
+    }
+    llama_token token = run_chain(sampled);
+    if (grammar_ && (token < 0 || !grammar_allows(token))) {
+        // A grammar is slow to ask about a whole vocabulary, and mostly agrees with what was chosen without it.
+        fill_all(logits);
+        llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
+        llama_sampler_apply(grammar_.get(), &array);
+        const auto barred = [](const llama_token_data & candidate) { return candidate.logit == -INFINITY; };
+        candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(), barred), candidates_.end());
+        token = candidates_.empty() ? -1 : run_chain(sampled);
+    }
+    if (token >= 0) {
+        if (grammar_) {
+            llama_sampler_accept(grammar_.get(), token);
+        }
+        chain_.accept(token);
+    }
     return token;
 }
 
-Sampled Sampler::sample(const float * logits) {
+void Sampler::report(Sampled & sampled, const Logits & logits) const {
+    const float log_norm = logits.log_norm();
+    sampled.logprob = logits[sampled.token] - log_norm;
+    sampled.top = logits.top(std::max(params_.n_logprobs, 0), log_norm);
+}
+
+// With the likeliest token taken whatever the others' logits are, it alone is left, for certain.
+void Sampler::report_what_was_left(Sampled & sampled, const llama_token_data_array & left) const {
+    sampled.top.clear();
+    if (params_.temperature <= 0.0F) {
+        sampled.logprob = 0.0F;
+        sampled.top.resize(std::min(params_.n_logprobs, 1), {sampled.token, 0.0F});
+        return;
+    }
+    double sum = 0.0;
+    const float max = std::max_element(left.data, left.data + left.size, [](const auto & a, const auto & b) {
+                          return a.logit < b.logit;
+                      })->logit;
+    for (std::size_t i = 0; i < left.size; ++i) {
+        sum += std::exp(left.data[i].logit - max);
+    }
+    const float log_norm = max + static_cast<float>(std::log(sum));
+    sampled.logprob = left.data[left.selected].logit - log_norm;
+    for (std::size_t i = 0; i < left.size; ++i) {
+        if (left.data[i].logit != -INFINITY) {
+            sampled.top.push_back({left.data[i].id, left.data[i].logit - log_norm});
+        }
+    }
+    std::sort(sampled.top.begin(), sampled.top.end(),
+              [](const TokenLogprob & a, const TokenLogprob & b) { return a.logprob > b.logprob; });
+    sampled.top.resize(std::min(sampled.top.size(), static_cast<std::size_t>(params_.n_logprobs)));
+}
+
+Sampled Sampler::sample(const float * row) {
+    const Logits logits(row, n_vocab_);
     Sampled sampled;
-    const LogitRange range = check(logits, n_vocab_);
-    sampled.fault = range.fault;
-    if (range.fault != LogitFault::none) {
+    sampled.fault = logits.fault();
+    if (sampled.fault != LogitFault::none) {
         return sampled;
     }
-    sampled.token = choose(logits);
+    sampled.token = choose(logits, sampled);
+    mask_.clear();
     if (sampled.token < 0) {
         sampled.fault = LogitFault::grammar;
-        return sampled;
-    }
-    if (params_.n_logprobs >= 0) {
-        const float log_norm = log_sum_exp(logits, n_vocab_, range.max);
-        sampled.logprob = logits[sampled.token] - log_norm;
-        sampled.top = likeliest(logits, n_vocab_, log_norm, params_.n_logprobs);
+    } else if (reports_logprobs() && !params_.logprobs_after_sampling) {
+        report(sampled, logits);
     }
     return sampled;
+}
+
+Sampled Sampler::describe(const float * row, llama_token token) const {
+    const Logits logits(row, n_vocab_);
+    Sampled described;
+    described.fault = logits.fault();
+    described.token = token;
+    if (described.fault == LogitFault::none) {
+        report(described, logits);
+    }
+    return described;
 }
 
 } // namespace pyllmcancel

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pyllmcancel.embeddings.pooling import EmbedResult, Pooling
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepResult
 
@@ -31,6 +32,7 @@ class Model:
         mlock: bool = False,
         check_tensors: bool = False,
         require_vocabulary: bool = True,
+        lora: Iterable[tuple[str | PathLike[str], float]] = (),
         progress: Callable[[float], bool | None] | None = None,
     ) -> Model:
         """Load a GGUF file, with the GIL released.
@@ -39,6 +41,8 @@ class Model:
         ----------
         require_vocabulary
             False loads models that can neither read text nor write it: tokens in, tokens out.
+        lora
+            LoRA adapters' files and scales, for every context of this model.
         progress
             Called from this thread with a fraction in [0, 1]; returning False cancels the load.
 
@@ -99,6 +103,12 @@ class Sampler:
     def __init__(self, model: Model, sampling: SamplingParams) -> None: ...
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         """Let penalties see a prompt; UsageError for a token that is not in the vocabulary."""
+
+    def restrict(self, mask: NDArray[np.uint32] | None) -> None:
+        """Allow, in the next choice only, the tokens whose bits are set, lowest bit first; None allows all.
+
+        A mask that allows nothing is a fault of the row: `LogitFault.GRAMMAR`.
+        """
 
 def worth_aborting(
     n_tokens: int, n_surviving_tokens: int, done: float, *, fixed_cost: float, cost_per_token: float
@@ -163,8 +173,25 @@ class Context:
 
     @property
     def memory_kind(self) -> MemoryKind: ...
-    def open(self, seq: int, tokens: Sequence[int], sampler: Sampler, flag: CancelFlag) -> int:
-        """Start a request on idle `seq`; returns how many leading tokens were still in its cells."""
+    def open(
+        self,
+        seq: int,
+        tokens: Sequence[int],
+        sampler: Sampler,
+        flag: CancelFlag,
+        *,
+        reuse: bool = True,
+        n_described: int = 0,
+    ) -> int:
+        """Start a request on idle `seq`; returns how many leading tokens were still in its cells.
+
+        Parameters
+        ----------
+        reuse
+            False starts from nothing, whatever the cells hold.
+        n_described
+            Leading tokens whose logprobs are wanted, in `StepRow.described`; they are all computed then.
+        """
 
     def close(self, seq: int, *, keep: bool) -> None:
         """Take the request off `seq`; with `keep` its computed cells stay as an idle prefix. Idempotent."""
@@ -200,3 +227,83 @@ class Context:
     def tokens(self, seq: int) -> list[int]: ...
     def logits(self, seq: int) -> NDArray[np.float32] | None:
         """Logits that `seq` got in the last step, shape (n_vocab,), read-only, uncopied; None if it got none."""
+
+class Embedder:
+    """A llama.cpp context that pools: texts in, one normalised vector out for each.
+
+    The rules are Context's: one thread at a time; `open` an idle seq_id, `step` it, `close` it, which keeps nothing.
+
+    Parameters
+    ----------
+    n_ctx
+        Cells, shared by all sequences; of no meaning to a model without memory.
+    n_batch
+        Most tokens in one step.
+    pooling
+        None is what the model says.
+
+    Raises
+    ------
+    ContextError
+        The model does not pool, or ranks, or there is no room for its buffers.
+    """
+
+    model: Model
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        n_seq_max: int,
+        n_batch: int,
+        n_threads: int,
+        n_threads_batch: int | None = None,
+        pooling: Pooling | None = None,
+        offload_kqv: bool = True,
+        flash_attention: int = -1,
+        type_k: int = 1,
+        type_v: int = 1,
+        abortable: bool = True,
+    ) -> None: ...
+    @property
+    def n_ctx(self) -> int:
+        """Cells; 0 for a model without memory."""
+
+    @property
+    def n_seq_max(self) -> int: ...
+    @property
+    def n_batch(self) -> int: ...
+    @property
+    def n_text_max(self) -> int:
+        """Most tokens of one text."""
+
+    @property
+    def n_embd(self) -> int:
+        """Length of an embedding."""
+
+    @property
+    def n_cells_used(self) -> int: ...
+    @property
+    def pooling(self) -> Pooling: ...
+    @property
+    def splits(self) -> bool:
+        """Whether a text may be computed in several steps; else it goes whole into one."""
+
+    @property
+    def memory_kind(self) -> MemoryKind: ...
+    def open(self, seq: int, tokens: Sequence[int], flag: CancelFlag) -> None:
+        """Start a text on idle `seq`; UsageError for one that is empty, too long or not of the vocabulary."""
+
+    def close(self, seq: int) -> None:
+        """Forget the text of `seq` and its cells. Idempotent."""
+
+    def step(
+        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+    ) -> EmbedResult:
+        """Compute the next `n_tokens` tokens of each (seq, n_tokens), and pool; as `Context.step`."""
+
+    def raise_at(self, poll: int, flag: CancelFlag) -> None:
+        """For tests: raise `flag` at the given graph node, counted from 1, of the next step."""
+
+    def n_committed(self, seq: int) -> int: ...

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pyllmcancel.errors import InvalidRequestError
@@ -17,6 +18,11 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+# What callers may not replace: a template sees each once.
+OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+NEEDLE = "needle"
 
 
 class ChatTemplate:
@@ -29,6 +35,13 @@ class ChatTemplate:
     bos, eos
         Texts of the model's special tokens, which templates may insert.
 
+    Attributes
+    ----------
+    variables
+        Names that the template uses and does not set itself.
+    object_arguments
+        Whether it wants the arguments of a past tool call as an object, and not as the text that OpenAI's clients send.
+
     Raises
     ------
     InvalidRequestError
@@ -37,7 +50,8 @@ class ChatTemplate:
 
     def __init__(self, source: str | None, bos: str = "", eos: str = "") -> None:
         self.source = source or CHATML
-        self._variables = {"bos_token": bos, "eos_token": eos}
+        # Templates are written for a renderer that sets these two always.
+        self._variables: dict[str, Any] = {"bos_token": bos, "eos_token": eos, "tools": None, "documents": None}
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
@@ -46,8 +60,44 @@ class ChatTemplate:
         environment.globals["strftime_now"] = time.strftime
         try:
             self._template = environment.from_string(self.source)
+            self.variables = frozenset(meta.find_undeclared_variables(environment.parse(self.source)))
         except TemplateError as error:
             raise InvalidRequestError(f"the chat template cannot be compiled: {error}", "chat_template") from error
+        self.object_arguments = self.knows_tools and self._wants_objects()
+
+    @property
+    def knows_tools(self) -> bool:
+        return "tools" in self.variables
+
+    def knows_role(self, role: str) -> bool:
+        """Whether the template speaks of a role. One that writes out whatever it gets knows none but the usual."""
+        return f'"{role}"' in self.source or f"'{role}'" in self.source
+
+    def accepts(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether it renders messages like these."""
+        try:
+            self.render(messages)
+        except InvalidRequestError:
+            return False
+        return True
+
+    def _wants_objects(self) -> bool:
+        """Found by trying: a template that expects the other kind fails, quotes twice, or writes it as Python does."""
+        for arguments in ({NEEDLE: "x"}, json.dumps({NEEDLE: "x"})):
+            function = {"name": "f", "arguments": arguments}
+            call = {"id": "123456789", "type": "function", "function": function}
+            messages: list[dict[str, Any]] = [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "content": "x", "tool_call_id": "123456789", "name": "f"},
+            ]
+            try:
+                text = self.render(messages)
+            except InvalidRequestError:
+                continue
+            if re.search(rf'[^\\]"{NEEDLE}"', text):
+                return isinstance(arguments, dict)
+        return True
 
     def render(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """The prompt text of a conversation.
@@ -65,9 +115,15 @@ class ChatTemplate:
             raise InvalidRequestError(f"the chat template refuses these messages: {error}", "messages") from error
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     # Jinja2's own filter escapes for HTML, which would reach the model.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -25,15 +25,19 @@ class EngineConfig:
     ----------
     model
         A GGUF file; None serves the small model in the package.
+    alias
+        The model's names for its clients, separated by commas; without one it is called as its file is.
     parallel
         Most sequences that compute at once.
     ctx_size
         Cells of the context, in tokens, shared by all sequences; 0 chooses: the model's own context for each of
         `parallel` sequences, 16,384 at most.
-    batch_size
-        Most tokens in one step.
+    batch_size, ubatch_size
+        llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
+        redone, is always one physical batch: the smaller of the two is the most tokens of a step.
     cached_sequences
-        Idle prefixes kept beside the running sequences (attention models only).
+        Idle prefixes kept beside the running sequences (attention models only). llama.cpp walks over their cells in
+        every attention, masked as they are, so that each costs whoever runs a little.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
@@ -46,6 +50,13 @@ class EngineConfig:
         How the cells keep keys and values: a name of `CACHE_TYPES`. With ``q8_0`` llama.cpp's CPU attention has one
         kernel only, so a Q4_0 or Q8_0 model's logits are bit-equal in whatever company; with ``f16`` which of three
         kernels computes a token, and so its last bits, depends on how many others share the step.
+    pooling
+        What makes one vector of a text's tokens: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
+        has a model generate that would pool, ``auto`` does what the model says.
+    embeddings
+        Refuse to load a model that would generate.
+    matryoshka
+        The model was trained so that its embeddings can be cut short: serve those of fewer `dimensions`.
     flash_attn
         ``auto``, ``on`` or ``off``.
     lora
@@ -60,16 +71,17 @@ class EngineConfig:
     alias: str | None = None
     parallel: int = 4
     ctx_size: int = 0
-    batch_size: int = 512
+    batch_size: int = 2048
+    ubatch_size: int = 512
     threads: int = 0
     threads_batch: int = 0
-    cached_sequences: int = 8
+    cached_sequences: int = 4
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024
     max_queue: int = 256
     request_timeout: float | None = None
-    itl_target: float = 0.15
+    itl_target: float = 0.5
     max_step_seconds: float = 0.5
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
@@ -78,6 +90,18 @@ class EngineConfig:
     mmap: bool = True
     mlock: bool = False
     lora: tuple[tuple[Path, float], ...] = ()
+    pooling: str = "auto"
+    embeddings: bool = False
+    matryoshka: bool = False
+
+    def aliases(self) -> tuple[str, ...]:
+        """The model's names, sorted: as in llama-server, the first of them is the one in answers."""
+        names = (name.strip() for name in (self.alias or "").split(","))
+        return tuple(sorted({name for name in names if name}))
+
+    def step_tokens(self) -> int:
+        """Most tokens of one step."""
+        return min(self.batch_size, self.ubatch_size)
 
     def context_size(self, n_ctx_train: int) -> int:
         """Cells to ask for, in tokens."""

@@ -19,20 +19,32 @@ class Detokenizer:
         The bytes of a token.
     stop
         Stop strings, none of them empty. Text from the first match on is dropped.
+    min_indent
+        A line that is indented by fewer blanks is dropped, with all that follows; but the first, which began before.
+
+    Attributes
+    ----------
+    stopped_by
+        The stop string that is complete.
+    outdented
+        Whether such a line has come.
     """
 
-    __slots__ = ("_decoder", "_held", "_piece", "_stop", "stopped_by")
+    __slots__ = ("_decoder", "_held", "_indent", "_min_indent", "_piece", "_stop", "outdented", "stopped_by")
 
-    def __init__(self, piece: Callable[[int], bytes], stop: Sequence[str] = ()) -> None:
+    def __init__(self, piece: Callable[[int], bytes], stop: Sequence[str] = (), min_indent: int = 0) -> None:
         self._piece = piece
         self._stop = tuple(stop)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
+        self._min_indent = min_indent
+        self._indent: int | None = None  # blanks at the beginning of the present line, while it has nothing else
         self.stopped_by: str | None = None
+        self.outdented = False
 
     def feed(self, token: int) -> str:
         """Text that is certain after this token; sets `stopped_by` when a stop string is complete."""
-        return self._release(self._decoder.decode(self._piece(token)))
+        return self._cut(self._release(self._decoder.decode(self._piece(token))))
 
     def flush(self) -> str:
         """What was held back, at the end of the answer; an unfinished character becomes U+FFFD."""
@@ -40,6 +52,22 @@ class Detokenizer:
         if self.stopped_by is None:
             text += self._held
         self._held = ""
+        return self._cut(text)
+
+    def _cut(self, text: str) -> str:
+        """Nothing from the first outdented line on."""
+        if self.outdented:
+            return ""
+        if not self._min_indent:
+            return text
+        for position, character in enumerate(text):
+            if self._indent is not None and character in " \t":
+                self._indent += 1
+            elif self._indent is not None and self._indent < self._min_indent:
+                self.outdented = True
+                return text[:position]
+            else:
+                self._indent = 0 if character == "\n" else None
         return text
 
     def _release(self, text: str) -> str:

@@ -12,11 +12,13 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation, CancelReason
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.detokenizer import Detokenizer
+from pyllmcancel.embeddings.pooling import Pooling, pooling_of
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_loop import EngineLoop
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pyllmcancel._native import Context, Model, Sampler
+    from pyllmcancel._native import Context, Embedder, Model, Sampler
+    from pyllmcancel.embeddings.loop import EmbeddingLoop
     from pyllmcancel.observer import Observer
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -65,7 +68,7 @@ class Engine:
 
     def __init__(
         self,
-        context: Context,
+        context: Context | Embedder,
         config: EngineConfig | None = None,
         *,
         observer: Observer | None = None,
@@ -79,10 +82,7 @@ class Engine:
         self._context = context
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
-        self._scheduler = Scheduler(context, self.config)
-        self._loop = EngineLoop(
-            context, self.registry, self._scheduler, self._endings, observer=self._observer, trace=self.trace
-        )
+        self._loop = self._make_loop(context)
         self._reaper = Reaper(self.cancel)
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-engine", daemon=True)
@@ -114,15 +114,21 @@ class Engine:
             n_gpu_layers=config.n_gpu_layers,
             mmap=config.mmap,
             mlock=config.mlock,
+            lora=config.lora,
             progress=progress,
         )
+        pooling = pooling_of(model, config.pooling, required=config.embeddings)
+        if pooling is not Pooling.NONE:
+            from pyllmcancel.embeddings.engine import EmbeddingEngine  # which is an Engine, and so imports this module
+
+            return EmbeddingEngine.on(model, pooling, config, native=native, observer=observer)
         # Idle prefixes beside the running sequences: free for attention, a whole state each for the other memories.
         n_cached = config.cached_sequences if model.memory_kind == "attention" else 0
         context = native.Context(
             model,
             n_ctx=config.context_size(model.n_ctx_train),
             n_seq_max=config.parallel + n_cached,
-            n_batch=max(config.batch_size, config.parallel + n_cached),
+            n_batch=max(config.step_tokens(), config.parallel + n_cached),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
             flash_attention=FLASH_ATTENTION[config.flash_attn],
@@ -133,6 +139,12 @@ class Engine:
             checkpoint_bytes=config.checkpoint_mib << 20,
         )
         return cls(context, config, observer=observer)
+
+    def _make_loop(self, context: Any) -> EngineLoop | EmbeddingLoop:
+        self._scheduler = Scheduler(context, self.config)
+        return EngineLoop(
+            context, self.registry, self._scheduler, self._endings, observer=self._observer, trace=self.trace
+        )
 
     @property
     def n_ctx(self) -> int:
@@ -183,6 +195,21 @@ class Engine:
         cancellation = Cancellation(self._native.CancelFlag())
         request = Request(request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session)
         request.choices = self._choices(request, prompts)
+        return self._accept(request)
+
+    def submit_texts(
+        self,
+        texts: Sequence[Sequence[int]],
+        sink: Sink,
+        *,
+        timeout: float | None = None,
+        request_id: str | None = None,
+        session: str | None = None,
+    ) -> Request:
+        """As `submit`, for an embedding of each text; see `pyllmcancel.embeddings.engine`."""
+        raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
+
+    def _accept(self, request: Request) -> Request:
         accepted = self.registry.accept(request)
         self._log_added(request)
         self._observer.request_added(request)
@@ -191,7 +218,7 @@ class Engine:
                 logger.info("request %s superseded by %s", previous.id, request.id)
         for cancelled in accepted.withdrawn:
             self._conclude_waiting(cancelled)
-        timeout = params.timeout if params.timeout is not None else self.config.request_timeout
+        timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
         if timeout is not None:
             self._reaper.at_deadline(request, request.arrived_at + timeout)
         return request
@@ -219,8 +246,8 @@ class Engine:
         params = request.params
         if params.n < 1 or len(prompts) * params.n > MAX_CHOICES:
             raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
-        if params.max_tokens is not None and params.max_tokens < 1:
-            raise InvalidRequestError("max_tokens must be at least 1", "max_tokens")
+        if params.max_tokens is not None and params.max_tokens < 0:
+            raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
         if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
         choices: list[Choice] = []
@@ -229,17 +256,23 @@ class Engine:
             for number in range(params.n):
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
                 sampler = self._sampler(params.sampling, prompt, number)
-                detokenizer = Detokenizer(self.model.piece, params.stop)
-                choices.append(Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer))
+                detokenizer = Detokenizer(self._pieces(params.visible_tokens), params.stop, params.min_indent)
+                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
+                choice.constraint = params.constraint.new() if params.constraint is not None else None
+                choices.append(choice)
         return choices
+
+    def _pieces(self, visible: frozenset[int]) -> Callable[[int], bytes]:
+        """The bytes of a token in an answer, where some control tokens are to be seen."""
+        piece = self.model.piece
+        return (lambda token: piece(token, special=token in visible)) if visible else piece
 
     def _room_after(self, prompt: Sequence[int]) -> int:
         if not prompt:
             raise InvalidRequestError("the prompt is empty", "prompt")
         room = self.n_ctx - len(prompt)
         if room < 1:
-            message = f"the prompt has {len(prompt):,} tokens, but the context has room for {self.n_ctx - 1:,}"
-            raise ContextLengthError(message, "prompt")
+            raise ContextLengthError(len(prompt), self.n_ctx)
         return room
 
     def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Sampler:
@@ -337,5 +370,6 @@ def compiled_module() -> Any:
 
 def generation_params(**options: Any) -> GenerationParams:
     """GenerationParams from flat options, those of SamplingParams among them."""
-    own = {name: options.pop(name) for name in ("n", "max_tokens", "stop", "timeout") if name in options}
+    names = [field.name for field in fields(GenerationParams) if field.name != "sampling"]
+    own = {name: options.pop(name) for name in names if name in options}
     return GenerationParams(sampling=SamplingParams(**options), **own)

@@ -10,6 +10,8 @@
      ├─ UsageError            a call that makes no sense; nothing was changed (also a ValueError)
      ├─ InvalidRequestError   a request that can never be served as it stands (also a ValueError)
      │   └─ ContextLengthError   … because its prompt does not fit into the context
+     │       └─ TextLengthError    … or a text into what is embedded at once
+     ├─ ConstraintError       the constraint of one answer failed in the middle of it
      ├─ QueueFullError        too many requests are waiting; try again later
      ├─ EngineClosedError     the engine is shutting down, or is closed
      ├─ RequestFailed         the computation of this request failed; its neighbours go on
@@ -67,6 +69,27 @@ class InvalidRequestError(Error, ValueError):
 
 class ContextLengthError(InvalidRequestError):
     """The prompt leaves no room for a single generated token."""
+
+    def __init__(self, n_prompt_tokens: int, n_ctx: int) -> None:
+        super().__init__(
+            f"the prompt has {n_prompt_tokens:,} tokens, but the context has room for {n_ctx - 1:,}", "prompt"
+        )
+        self.n_prompt_tokens = n_prompt_tokens
+        self.n_ctx = n_ctx
+
+
+class TextLengthError(ContextLengthError):
+    """A text is longer than what the model embeds at once."""
+
+    def __init__(self, index: int, n_tokens: int, n_text_max: int) -> None:
+        message = f"text {index} has {n_tokens:,} tokens, but this model embeds {n_text_max:,} at most"
+        InvalidRequestError.__init__(self, message, "input")
+        self.n_prompt_tokens = n_tokens
+        self.n_ctx = n_text_max
+
+
+class ConstraintError(Error):
+    """What decides over an answer's next token has failed; the request fails, its neighbours go on."""
 
 
 class QueueFullError(Error):

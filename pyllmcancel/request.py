@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Sampler
     from pyllmcancel.cancellation import Cancellation, CancelReason
-    from pyllmcancel.constraint import Constraint, ConstraintFactory
+    from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
     from pyllmcancel.detokenizer import Detokenizer
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.token_stream import Sink
@@ -67,7 +67,8 @@ class Delta:
     """What one step added to one choice. The last of a choice carries its finish reason.
 
     `prompt_logprobs` come with the first delta of a choice that asked for them: one for every prompt token but the
-    first, which nothing predicts.
+    first, which nothing predicts. `prompt_done` tokens of the prompt are computed, for a request that asked for
+    progress.
     """
 
     index: int
@@ -77,6 +78,7 @@ class Delta:
     finish_reason: FinishReason | None = None
     stop_text: str | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_done: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class GenerationParams:
     timeout
         Deadline in seconds from arrival, time in the queue included; None for the engine's default.
     constraint
-        Makes what decides, token by token, which tokens are allowed; see `pyllmcancel.constraint`.
+        Makes what decides, token by token, which tokens are allowed; see `pyllmcancel.constraints.protocol`.
     prompt_logprobs
         Report logprobs of the prompt's tokens too, with as many alternatives as `sampling` says; the whole prompt is
         computed then, whatever is in the cache.
@@ -129,6 +131,12 @@ class GenerationParams:
     max_prompt_seconds, max_predict_seconds
         Most time for the prompt, from admission, and for the answer, from its first token, once it has a line feed.
         Then the answer ends, with LENGTH: for editors that prefer a short completion to a late one.
+    min_indent
+        A line of the answer that is indented by fewer blanks ends it, with LENGTH; not the line that it begins in.
+    prompt_progress
+        Send a delta after each step of the prompt, and one before the first.
+    visible_tokens
+        Control tokens that are part of the text, spelled out; others have none.
     """
 
     sampling: SamplingParams
@@ -141,6 +149,9 @@ class GenerationParams:
     reuse_prefix: bool = True
     max_prompt_seconds: float | None = None
     max_predict_seconds: float | None = None
+    min_indent: int = 0
+    prompt_progress: bool = False
+    visible_tokens: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
@@ -161,9 +172,14 @@ class Choice:
     n_committed: int = 0  # tokens whose cells are true, or were when it gave its slot back
     n_cached: int = 0  # tokens that its first admission found in the cache
     admitted_before: bool = False
-    last_token_at: float | None = None  # monotonic seconds
+    slot: int | None = None  # the `seq` that it has, or had last
+    admitted_at: float | None = None  # these three: monotonic seconds
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    has_line_feed: bool = False
     finish_reason: FinishReason | None = None
     constraint: Constraint | None = None
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # until the first delta takes them along
 
     @property
     def n_known(self) -> int:
@@ -173,6 +189,12 @@ class Choice:
     def n_pending(self) -> int:
         """Tokens that are known and not computed: the rest of the prompt, or the one sampled last."""
         return self.n_known - self.n_committed
+
+    @property
+    def n_described(self) -> int:
+        """Leading tokens whose logprobs are still wanted: all of a leader's prompt, or none."""
+        wanted = self.request.params.prompt_logprobs and self.leads and not self.generated
+        return len(self.prompt) if wanted else 0
 
     @property
     def leads(self) -> bool:

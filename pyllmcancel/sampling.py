@@ -10,6 +10,8 @@ from pyllmcancel.errors import InvalidRequestError
 MAX_LOGPROBS = 1000
 # llama-server's names and its order.
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+# For filling gaps: it prefers to end where the best candidates disagree. Only on request, after the truncations.
+SAMPLERS_ON_REQUEST = ("infill",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class SamplingParams:
     grammar
         GBNF whose root rule is ``root``; empty for none.
     top_n_sigma
-        Keep tokens within so many standard deviations of the best logit; negative: off.
+        Keep tokens within so many standard deviations of the best logit; 0 or less: off.
     dynatemp_range, dynatemp_exponent
         Entropy-dependent temperature within `temperature` ± range; a range of 0: off.
     xtc_probability, xtc_threshold
@@ -47,7 +49,7 @@ class SamplingParams:
     dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers
         "Don't repeat yourself": penalty on going on with a sequence that has occurred; a multiplier of 0: off.
     samplers
-        Which of `SAMPLERS` apply, in which order.
+        Which of `SAMPLERS` and `SAMPLERS_ON_REQUEST` apply, in which order.
     logprobs_after_sampling
         Report the probabilities that were left after truncation and temperature, not the model's own.
     """
@@ -107,7 +109,7 @@ class SamplingParams:
         _between("dry_base", self.dry_base, 0.0, 100.0)
         _between("dry_allowed_length", self.dry_allowed_length, 0, 1_000_000)
         _between("dry_penalty_last_n", self.dry_penalty_last_n, -1, 1_000_000)
-        if unknown := set(self.samplers) - set(SAMPLERS):
+        if unknown := set(self.samplers) - {*SAMPLERS, *SAMPLERS_ON_REQUEST}:
             raise InvalidRequestError(f"unknown samplers: {', '.join(sorted(unknown))}", "samplers")
         if self.n_logprobs is not None:
             _between("logprobs", self.n_logprobs, 0, MAX_LOGPROBS)

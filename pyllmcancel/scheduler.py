@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.step import StepItem
-from pyllmcancel.step_cost import StepCostModel, chunk_size
+from pyllmcancel.step_cost import StepCostModel, chunk_size, with_tail
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Context
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.request import Choice, Request
 
+# Tokens of prompts whose logprobs one step can give; `native/context.hpp` has the same number.
+MOST_DESCRIBED = 32
 HEADROOM = 16  # cells a newcomer leaves free for each running choice, so that it is not preempted at once
 
 
@@ -76,8 +78,14 @@ class Scheduler:
     def choice(self, seq: int) -> Choice:
         return self._active[seq]
 
+    def holds(self, seq: int) -> bool:
+        """Whether a choice computes in `seq`."""
+        return seq in self._active
+
     def prompt_computed(self, leader: Choice) -> None:
         """A leader got its first token: its siblings can share its prompt's cells. They are next in line."""
+        for sibling in leader.siblings:
+            sibling.prompt_logprobs = list(leader.prompt_logprobs)
         self._pending.extendleft(reversed(leader.siblings))
 
     def has_room_for(self, n_tokens: int) -> bool:
@@ -145,12 +153,19 @@ class Scheduler:
 
     def _open(self, choice: Choice) -> None:
         tokens = [*choice.prompt, *choice.generated]
-        place = self._cache.find(tokens, self._active)
+        n_described = choice.n_described
+        # A prompt that is to be computed whole is so once: by its leader, when it is first admitted.
+        afresh = not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
+        place = self._cache.find([] if afresh or n_described else tokens, self._active)
         self._cache.take(place.seq)
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared)
         flag = cast("CancelFlag", choice.request.cancellation.flag)
-        choice.n_committed = self._context.open(place.seq, tokens, choice.sampler, flag)
+        if n_described:
+            choice.prompt_logprobs.clear()  # a preempted prompt is described once more from its beginning
+        choice.n_committed = self._context.open(
+            place.seq, tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
+        )
         if not choice.admitted_before:
             choice.n_cached = choice.n_committed
         choice.admitted_before = True
@@ -161,29 +176,34 @@ class Scheduler:
         while self._suspects:
             seq = self._suspects.popleft()
             if seq in self._active:
-                return [StepItem(seq, min(self._active[seq].n_pending, self._chunk(0)))]
+                return [self._part(seq, self._chunk(0))]
         decodes = [StepItem(seq, 1) for seq, choice in self._active.items() if choice.n_pending == 1]
-        prefills = [(seq, choice) for seq, choice in self._active.items() if choice.n_pending > 1]
+        prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
         if not prefills:
             return decodes
         if self._context.memory_kind != "attention":
             return self._alternate(decodes, prefills)
-        budget = self._chunk(len(decodes))
-        for seq, choice in prefills:
-            if budget <= 0:
-                break
-            n_tokens = min(budget, choice.n_pending)
-            decodes.append(StepItem(seq, n_tokens))
-            budget -= n_tokens
-        return decodes
+        budget, n_described, items = self._chunk(len(decodes)), MOST_DESCRIBED, decodes
+        for seq in prefills:
+            part = self._part(seq, budget, n_described=n_described, n_others=sum(item.n_tokens for item in items))
+            if part.n_tokens > 0:
+                items.append(part)
+                budget -= part.n_tokens
+                n_described -= part.n_tokens if self._active[seq].n_described else 0
+        return items
 
-    def _alternate(self, decodes: list[StepItem], prefills: list[tuple[int, Choice]]) -> list[StepItem]:
+    def _part(self, seq: int, budget: int, *, n_described: int = MOST_DESCRIBED, n_others: int = 0) -> StepItem:
+        choice = self._active[seq]
+        if choice.n_described:
+            return StepItem(seq, min(budget, choice.n_pending, n_described))
+        return StepItem(seq, with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch))
+
+    def _alternate(self, decodes: list[StepItem], prefills: list[int]) -> list[StepItem]:
         """Recurrent and hybrid memories: an abort harms everyone in the batch, so a prompt computes alone."""
         self._prefill_turn = not self._prefill_turn
         if decodes and not self._prefill_turn:
             return decodes
-        seq, choice = prefills[0]
-        return [StepItem(seq, min(self._chunk(len(decodes)), choice.n_pending))]
+        return [self._part(prefills[0], self._chunk(len(decodes)))]
 
     def _chunk(self, n_decodes: int) -> int:
         return chunk_size(

@@ -44,7 +44,8 @@ class StepRow(NamedTuple):
 
     `token` is the sampled token, or -1 when the sequence's known tokens were not all computed, the logits were at
     fault, or the request had been cancelled by then. `logprob` (natural logarithm) and `top_logprobs` (records of
-    token and logprob, likeliest first) are there if the request asked for logprobs.
+    token and logprob, likeliest first) are there if the request asked for logprobs. `described` are token, logprob and
+    alternatives of the prompt's tokens that this step's logits predict, if the request asked for those.
     """
 
     seq: int
@@ -53,6 +54,7 @@ class StepRow(NamedTuple):
     fault: LogitFault = LogitFault.NONE
     logprob: float | None = None
     top_logprobs: NDArray[Any] | None = None
+    described: tuple[tuple[int, float, NDArray[Any]], ...] = ()
 
 
 class StepResult(NamedTuple):

@@ -50,8 +50,8 @@ def chunk_size(cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target:
     """Most prompt tokens to put into the next step.
 
     Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. Beside `n_decodes`
-    decoding sequences: as many as keep the step within `itl_target`, in whole tiles if that is a tile or more, but
-    never so few that prefill loses half its speed.
+    decoding sequences: as many as keep the step within `itl_target`, in whole tiles if that is half a tile or more,
+    but never so few that prefill loses half its speed.
     """
     if not cost.known:
         return max(1, min(n_batch - n_decodes, TILE))
@@ -62,6 +62,17 @@ def chunk_size(cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target:
     else:
         efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)
         n_tokens = max(TILE, min(efficient, (max_step - fixed) / per_token))
-    if n_tokens >= TILE:
-        n_tokens -= n_tokens % TILE
+    if n_tokens >= TILE / 2:
+        n_tokens = max(TILE, n_tokens - n_tokens % TILE)
     return max(1, min(n_batch, int(n_tokens)) - n_decodes)
+
+
+def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:
+    """How many of a prompt's `n_pending` tokens to compute, where `chunk` may be, in a step with `n_others` tokens.
+
+    A rest that is shorter than a tile goes along with the chunk before it: alone it would be slow, and one more step.
+    """
+    in_tiles = chunk > 0 and n_others + chunk >= TILE
+    if in_tiles and n_pending < chunk + TILE and n_others + n_pending <= n_batch:
+        return n_pending
+    return max(0, min(chunk, n_pending))

@@ -9,15 +9,15 @@ takes seconds, most of them for reading the vocabulary. The same shape, type and
 Weights keep what a layer adds at a root mean square of about 1, hence logits finite and spread (a standard deviation
 of about `LOGIT_STD`), and attention sharp enough for the prompt to matter. Rows of special and unused tokens are a
 tenth as large as the others, so that a greedy benchmark is never cut short by an end-of-text token. Every matrix gets
-the type asked for, the embeddings included (what llama.cpp calls "pure"); norms are F32.
+the type asked for, the embeddings included (what llama.cpp calls "pure"); norms and a hybrid's small tensors are F32.
 """
 
 from __future__ import annotations
 
 import argparse
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,61 +26,14 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueTy
 from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-FloatArray = NDArray[np.float32]
+from bench.models.shapes import EMBEDDING_STD, GAINS, SHAPES, FloatArray, Shape, constants, matrices, model_metadata
 
 VOCABULARIES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models"
 BLOCK = 32
-EMBEDDING_STD = 0.02
-LOGIT_STD = 2.5
-SHARPNESS = 2.0
-GAINS = {"attn_q": SHARPNESS, "attn_k": SHARPNESS, "attn_output": 2.0, "ffn_down": 2.0}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-QWEN3_ADDED = {
-    151659: "<|fim_prefix|>",
-    151660: "<|fim_middle|>",
-    151661: "<|fim_suffix|>",
-    151662: "<|fim_pad|>",
-    151663: "<|repo_name|>",
-    151664: "<|file_sep|>",
-}
-
-
-@dataclass(slots=True, frozen=True)
-class Shape:
-    """A published model's sizes; embeddings are tied in all of them, as in the originals.
-
-    `vocabulary` is one of llama.cpp's, padded with unused tokens to `n_vocab` as the original is; `added` are tokens
-    that the original defines and the vocabulary has as padding.
-    """
-
-    arch: str
-    n_layer: int
-    n_embd: int
-    n_head: int
-    n_head_kv: int
-    head_size: int
-    n_ff: int
-    n_vocab: int
-    n_ctx_train: int
-    rope_base: float
-    rms_epsilon: float
-    vocabulary: str
-    eos_id: int
-    added: Mapping[int, str] = field(default_factory=dict)
-
-
-# Of Qwen3, Llama 3.2 (here without its RoPE factors), SmolLM2 (here with StarCoder's vocabulary) and stories15M,
-# in the order of the fields: arch, layers, embedding, heads, KV heads, head size, feed-forward, vocabulary, context, …
-SHAPES = {
-    "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
-    "qwen3-1.7b": Shape("qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
-    "llama-1b": Shape("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, 1e-5, "llama-bpe", 128009),
-    "135m": Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, 1e-5, "starcoder", 0),
-    "15m": Shape("llama", 6, 288, 6, 6, 48, 768, 32000, 256, 1e4, 1e-5, "llama-spm", 2),
-}
 
 
 def _f32(rng: np.random.Generator, shape: tuple[int, int], std: FloatArray) -> NDArray[Any]:
@@ -130,31 +83,6 @@ FORMATS = {
 }
 
 
-def matrices(shape: Shape) -> Iterator[tuple[str, int, int]]:
-    """Yield name, rows and columns of every matrix; columns are what the layer's input has."""
-    n_embd, n_q, n_kv = shape.n_embd, shape.n_head * shape.head_size, shape.n_head_kv * shape.head_size
-    yield "token_embd", shape.n_vocab, n_embd
-    for i in range(shape.n_layer):
-        yield f"blk.{i}.attn_q", n_q, n_embd
-        yield f"blk.{i}.attn_k", n_kv, n_embd
-        yield f"blk.{i}.attn_v", n_kv, n_embd
-        yield f"blk.{i}.attn_output", n_embd, n_q
-        yield f"blk.{i}.ffn_gate", shape.n_ff, n_embd
-        yield f"blk.{i}.ffn_up", shape.n_ff, n_embd
-        yield f"blk.{i}.ffn_down", n_embd, shape.n_ff
-
-
-def norms(shape: Shape) -> Iterator[tuple[str, int, float]]:
-    """Yield name, size and value of every norm; the output's makes up for the small embeddings in the logits."""
-    yield "output_norm", shape.n_embd, LOGIT_STD / (EMBEDDING_STD * shape.n_embd**0.5)
-    for i in range(shape.n_layer):
-        yield f"blk.{i}.attn_norm", shape.n_embd, 1.0
-        yield f"blk.{i}.ffn_norm", shape.n_embd, 1.0
-        if shape.arch == "qwen3":
-            yield f"blk.{i}.attn_q_norm", shape.head_size, SHARPNESS
-            yield f"blk.{i}.attn_k_norm", shape.head_size, SHARPNESS
-
-
 def tokenizer_metadata(shape: Shape) -> dict[str, Any]:
     """Read the vocabulary's keys, name the added tokens, and mark what is left of the padding as unused."""
     path = VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf"
@@ -171,24 +99,6 @@ def tokenizer_metadata(shape: Shape) -> dict[str, Any]:
         elif token == f"[PAD{i}]":
             types[i] = TokenType.UNUSED
     return keys | {"tokenizer.ggml.eos_token_id": shape.eos_id, "tokenizer.chat_template": CHAT_TEMPLATE}
-
-
-def model_metadata(shape: Shape) -> dict[str, Any]:
-    keys = {
-        "context_length": shape.n_ctx_train,
-        "embedding_length": shape.n_embd,
-        "block_count": shape.n_layer,
-        "feed_forward_length": shape.n_ff,
-        "attention.head_count": shape.n_head,
-        "attention.head_count_kv": shape.n_head_kv,
-        "attention.key_length": shape.head_size,
-        "attention.value_length": shape.head_size,
-        "attention.layer_norm_rms_epsilon": shape.rms_epsilon,
-        "rope.dimension_count": shape.head_size,
-        "rope.freq_base": shape.rope_base,
-        "vocab_size": shape.n_vocab,
-    }
-    return {f"{shape.arch}.{key}": value for key, value in keys.items()}
 
 
 def write_random_model(path: Path, shape: Shape, number_format: NumberFormat, seed: int = 0) -> None:
@@ -220,8 +130,8 @@ def write_header(writer: GGUFWriter, shape: Shape, number_format: NumberFormat, 
     writer.add_quantization_version(2)
     writer.add_file_type(number_format.file_type)
     f32, kind = np.dtype(np.float32), number_format.kind
-    for name, size, _ in norms(shape):
-        writer.add_tensor_info(f"{name}.weight", (size,), f32, 4 * size)
+    for name, values in constants(shape):
+        writer.add_tensor_info(name, values.shape, f32, values.nbytes)
     for name, rows, columns in matrices(shape):
         block_size, block_bytes = GGML_QUANT_SIZES[kind]
         n_bytes = rows * columns // block_size * block_bytes
@@ -229,8 +139,8 @@ def write_header(writer: GGUFWriter, shape: Shape, number_format: NumberFormat, 
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for _, size, value in norms(shape):
-        writer.write_tensor_data(np.full(size, value, dtype=np.float32))
+    for _, values in constants(shape):
+        writer.write_tensor_data(values)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.scenarios.harness import Bench, Server, completion, tracing
 from bench.scenarios.report import Report
-from bench.server_process import seconds_until_quiet
+from pyllmcancel.bench.server_truth import seconds_until_quiet
 
 RUNS = 5
 LENGTHS = (40, 80, 160)

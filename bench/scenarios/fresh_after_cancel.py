@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import statistics
 
 from bench.scenarios.harness import Bench, Server, completion
 from bench.scenarios.report import Report
@@ -32,10 +31,10 @@ async def run(bench: Bench) -> Report:
     report.figure("cancelled prompt", f"{size:,} tokens, about {size / pace.prefill:.1f} s")
     report.times(f"first token of {FRESH_TOKENS} tokens, idle", idle)
     report.times("the same at once after a cancel", after)
-    usual = statistics.median(idle)
-    later = sorted(seconds - usual for seconds in after)
-    report.times("later than an idle server's median", later)
-    report.check(f"each within {LATER_BY * 1e3:.0f} ms of an idle server's", later[-1] <= LATER_BY, later[-3:])
+    # Rank by rank: the machine is not equally fast at all times, and an idle server's slowest is as slow.
+    later = [busy - free for busy, free in zip(sorted(after), sorted(idle), strict=True)]
+    report.times("later than an idle server's of the same rank", later)
+    report.check(f"each within {LATER_BY * 1e3:.0f} ms of an idle server's", max(later) <= LATER_BY, later)
     report.check("no warning in the log", not server.log.complaints(), server.log.complaints()[:3])
     return report
 

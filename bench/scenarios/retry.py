@@ -8,11 +8,12 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from bench.scenarios.harness import Bench, Server, completion
+from bench.scenarios.harness import LONGEST_PROMPT, Bench, Server, completion
 from bench.scenarios.report import Report
 
 PROMPT_SECONDS = 20.0
 TRIES = 5
+TOLERANCE, CALIBRATIONS = 0.1, 2
 
 
 async def run(bench: Bench) -> Report:
@@ -20,9 +21,7 @@ async def run(bench: Bench) -> Report:
     report = Report("retry")
     chance = random.Random(bench.seed)
     async with bench.server() as server:
-        pace = await server.pace(chance)
-        size = server.prompt_lasting(PROMPT_SECONDS, pace)
-        whole = await time_of(server, chance, size)
+        size, whole = await prompt_taking(server, chance, PROMPT_SECONDS)
         prompt = server.prompt(chance, size)
         rows: list[tuple[Any, ...]] = []
         for number in range(1, TRIES + 1):
@@ -37,6 +36,22 @@ async def run(bench: Bench) -> Report:
     report.check("every try gets further than the one before", all(a < b for a, b in pairwise(done)))
     report.check("no warning in the log", not server.log.complaints(), server.log.complaints()[:3])
     return report
+
+
+async def prompt_taking(server: Server, chance: random.Random, seconds: float) -> tuple[int, float]:
+    """Tokens of a prompt that takes about `seconds`, and the time that it takes."""
+    size = server.prompt_lasting(seconds, await server.pace(chance))
+    whole = await time_of(server, chance, size)
+    for _ in range(CALIBRATIONS):
+        if abs(whole - seconds) <= TOLERANCE * seconds:
+            break
+        # A long prompt's tokens cost more than a short one's, so the size goes with a root of the time.
+        wanted = int(size * (seconds / whole) ** 0.75)
+        size, before = min(wanted, server.n_ctx - 64, LONGEST_PROMPT), size
+        if size == before:
+            break  # the model is too fast, or its context too small: whatever it takes
+        whole = await time_of(server, chance, size)
+    return size, whole
 
 
 async def time_of(server: Server, chance: random.Random, size: int) -> float:

@@ -18,7 +18,7 @@ from bench.scenarios.report import Report
 RUNS = 10
 ANSWER = 48
 VICTIM_TOKENS = 1600
-ROUNDING = 0.25  # logprobs that differ by more than this are not the same computation
+ROUNDING = 2.0  # times what a batch without any cancel changes: more than that is not rounding
 
 
 @dataclass(slots=True)
@@ -117,4 +117,5 @@ def judge(report: Report, findings: Findings, size: int) -> None:
     if findings.gap_in_company == 0.0:
         report.check("all survivors have the tokens they have alone", all(findings.equal), findings.equal)
     else:
-        report.check("no survivor differs by more than rounding does", findings.gap <= ROUNDING, findings.gap)
+        limit = ROUNDING * findings.gap_in_company
+        report.check("no survivor differs by more than rounding does", findings.gap <= limit, findings.gap)

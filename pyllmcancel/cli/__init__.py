@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from pyllmcancel import __version__
-from pyllmcancel.cli import serve
+from pyllmcancel.cli import bench, serve
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -15,6 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"pyllmcancel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     serve.add_parser(commands)
+    bench.add_parser(commands)
     arguments = parser.parse_args(argv)
     status: int = arguments.run(arguments)
     return status

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 ON = ("1", "true", "yes", "on")
@@ -18,31 +19,95 @@ def add_option(
     default: Any,
     text: str,
     *,
+    also: tuple[str, ...] = (),
     metavar: str | None = None,
     choices: tuple[str, ...] | None = None,
+    bare: str | None = None,
+    scope: str = "",
 ) -> None:
-    """Add ``--name``, whose default may come from ``PYLLMCANCEL_NAME``; a bad value there is an error as well."""
-    variable = "PYLLMCANCEL_" + name.upper().replace("-", "_")
-    shown = "" if default is None else f" [{default}]"
+    """Add ``--name``, whose default may come from ``PYLLMCANCEL_NAME``; a bad value there is an error as well.
+
+    Parameters
+    ----------
+    also
+        Other spellings, short ones among them.
+    bare
+        What the option means without a value; None: it needs one.
+    scope
+        What stands before the name in the environment, where two commands have an option of one name.
+    """
     # A string default goes through `type` like a given value does.
     group.add_argument(
         f"--{name}",
+        *also,
         type=convert if choices is None else one_of(choices),
-        default=os.environ.get(variable, default),
-        metavar=metavar,
+        default=os.environ.get(variable_of(scope + name), default),
+        metavar=metavar or ("|".join(choices) if choices else name.upper() if convert is str else "N"),
         choices=choices,
-        help=f"{text}{shown} (env: {variable})",
+        nargs=None if bare is None else "?",
+        const=bare,
+        help=explained(scope + name, text, default),
     )
 
 
-def add_switch(group: argparse._ArgumentGroup, name: str, default: bool, text: str) -> None:
+def add_switch(
+    group: argparse._ArgumentGroup,
+    name: str,
+    default: bool,
+    text: str,
+    *,
+    also: tuple[str, ...] = (),
+    scope: str = "",
+) -> None:
     """Add ``--name`` and ``--no-name``; in the environment 1, true, yes and on, or 0, false, no and off."""
-    variable = "PYLLMCANCEL_" + name.upper().replace("-", "_")
+    variable = variable_of(scope + name)
     if variable in os.environ:
         default = _switched_on(variable, os.environ[variable].strip().lower())
     group.add_argument(
-        f"--{name}", action=argparse.BooleanOptionalAction, default=default, help=f"{text} (env: {variable})"
+        f"--{name}",
+        *also,
+        action=argparse.BooleanOptionalAction,
+        default=default,
+        help=explained(scope + name, text, None),
     )
+
+
+def add_list(
+    group: argparse._ArgumentGroup, name: str, convert: Callable[[str], Any], text: str, *, metavar: str
+) -> None:
+    """Add ``--name``, to be given any number of times, or once with commas; the environment counts if it is not."""
+    group.add_argument(
+        f"--{name}",
+        type=lambda given: tuple(convert(part.strip()) for part in given.split(",") if part.strip()),
+        default=os.environ.get(variable_of(name), ""),
+        action=Several,
+        metavar=metavar,
+        help=explained(name, text, None),
+    )
+
+
+class Several(argparse.Action):
+    """Joins the tuples that each occurrence of an option stands for."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        # Still the text of the default? Then this is the first occurrence, and it replaces the default.
+        setattr(namespace, self.dest, (*(before if isinstance(before, tuple) else ()), *(values or ())))
+
+
+def variable_of(name: str) -> str:
+    return "PYLLMCANCEL_" + name.upper().replace("-", "_")
+
+
+def explained(name: str, text: str, default: Any) -> str:
+    shown = "" if default is None or default == "" else f" [{default}]"
+    return f"{text}{shown} (env: {variable_of(name)})".replace("%", "%%")
 
 
 def _switched_on(variable: str, text: str) -> bool:
@@ -76,6 +141,16 @@ def natural(text: str) -> int:
     return value
 
 
+def natural_or_none(text: str) -> int | None:
+    """A number that -1 leaves open, as llama-server has it."""
+    return None if text.strip() == "-1" else natural(text)
+
+
+def layers(text: str) -> int:
+    """A number of layers; ``all`` is what llama.cpp calls -1."""
+    return -1 if text == "all" else natural(text)
+
+
 def port_number(text: str) -> int:
     value = natural(text)
     if value > 65_535:
@@ -88,3 +163,20 @@ def seconds(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text}")
     return value
+
+
+def seconds_or_off(text: str) -> float:
+    """Seconds; 0 for never, and so is -1, as llama-server has it."""
+    return 0.0 if text.strip() == "-1" else seconds(text)
+
+
+def scaled_file(text: str) -> tuple[Path, float]:
+    """``FILE:SCALE``."""
+    path, separator, scale = text.rpartition(":")
+    if not separator or not path:
+        raise argparse.ArgumentTypeError(f"must be FILE:SCALE, not {text!r}")
+    return Path(path), float(scale)
+
+
+def unscaled_file(text: str) -> tuple[Path, float]:
+    return Path(text), 1.0

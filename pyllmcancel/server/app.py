@@ -1,32 +1,47 @@
-"""The ASGI application: routes, error shapes, loading and closing."""
+"""The ASGI application: routes, middleware, loading and closing."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
-from pyllmcancel.errors import Error
-from pyllmcancel.server import routes_health, routes_openai, routes_requests
-from pyllmcancel.server.error_responses import ApiError, api_error
-from pyllmcancel.server.request_context import RequestContext, mark_client_gone, request_id_of
+from pyllmcancel import __version__
+from pyllmcancel.server import routes_health, routes_models, routes_requests
+from pyllmcancel.server.api_keys import ApiKeys
+from pyllmcancel.server.body_limit import BodyLimit
+from pyllmcancel.server.embeddings import routes as embeddings_routes
+from pyllmcancel.server.error_handlers import add_error_handlers
+from pyllmcancel.server.llama import routes as llama_routes
+from pyllmcancel.server.llama import routes_state as llama_routes_state
+from pyllmcancel.server.openai import routes as openai_routes
+from pyllmcancel.server.openapi import routes as openapi_routes
+from pyllmcancel.server.openapi.description import describe
+from pyllmcancel.server.request_context import RequestContext
 from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
-    from fastapi.responses import JSONResponse
-
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.metrics import EngineMetrics
     from pyllmcancel.server.state import ServerConfig
 
-logger = logging.getLogger("pyllmcancel.server")
+ROUTERS = (
+    openai_routes.router,
+    embeddings_routes.router,
+    llama_routes.router,
+    llama_routes_state.router,
+    routes_models.router,
+    routes_requests.router,
+    routes_health.router,
+    openapi_routes.router,
+)
+# What ``--cors-origins localhost`` stands for.
+LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "x-should-retry")
 
 
 def create_app(config: ServerConfig, engine: Engine | None = None, metrics: EngineMetrics | None = None) -> FastAPI:
@@ -55,49 +70,33 @@ def create_app(config: ServerConfig, engine: Engine | None = None, metrics: Engi
                 await loading
                 await state.close(drain=0.0)
 
-    app = FastAPI(title="pyllmcancel", version="0.1.0", lifespan=lifespan)
+    app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state
-    for routes in (routes_openai, routes_requests, routes_health):
-        app.include_router(routes.router)
-    app.add_exception_handler(ApiError, on_error)
-    app.add_exception_handler(Error, on_error)
-    app.add_exception_handler(RequestValidationError, on_validation_error)
-    app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(Exception, on_error)
-    app.add_middleware(RequestContext, api_keys=config.api_keys)
+    for router in ROUTERS:
+        app.include_router(router)
+    if config.metrics:
+        app.include_router(routes_health.metrics_router)
+    if config.ui:
+        app.include_router(routes_health.page_router)
+    add_error_handlers(app)
+    add_middleware(app, config)
+    describe(app, config)
     return app
 
 
-async def on_error(request: Request, error: Exception) -> JSONResponse:
-    shown = api_error(error)
-    if shown.status == 500:
-        logger.error("request %s failed", request_id_of(request.scope), exc_info=error)
-    return shown.response(request_id_of(request.scope))
-
-
-async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
-    """Pydantic's findings as one OpenAI error: the first field at fault, in words."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path", "header")]
-    if first["type"] == "json_invalid":
-        shown = ApiError(400, f"the body is not valid JSON: {first['ctx']['error']}", code="invalid_json")
-    elif first["type"] == "model_attributes_type" and not where:
-        message = "the body must be a JSON object, sent with Content-Type: application/json"
-        shown = ApiError(400, message, code="invalid_request")
-    elif first["type"] == "extra_forbidden":
-        shown = ApiError(400, f"unsupported field: {'.'.join(where)}", param=where[0], code="unsupported_field")
-    else:
-        param = where[0] if where else None
-        shown = ApiError(400, f"{'.'.join(where) or 'body'}: {first['msg']}", param=param, code="invalid_request")
-    return shown.response(request_id_of(request.scope))
-
-
-async def on_http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    if isinstance(error.__cause__, ClientDisconnect):
-        mark_client_gone(request.scope)
-    shown = ApiError(error.status_code, str(error.detail), code="http_error")
-    response = shown.response(request_id_of(request.scope))
-    response.headers.update(error.headers or {})
-    return response
+def add_middleware(app: FastAPI, config: ServerConfig) -> None:
+    """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
+    app.add_middleware(BodyLimit, max_body=config.max_body)
+    if config.api_keys:
+        app.add_middleware(ApiKeys, api_keys=config.api_keys)
+    if config.cors_origins:
+        # Outside of the keys: a browser's preflight carries none, and it shows a page no error without these headers.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[origin for origin in config.cors_origins if origin != "localhost"],
+            allow_origin_regex=LOCAL_ORIGINS if "localhost" in config.cors_origins else None,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+        )
+    app.add_middleware(RequestContext)

@@ -6,13 +6,14 @@ by themselves: a superseded request that is retried would supersede its successo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import (
+    ContextLengthError,
     EngineClosedError,
     InvalidRequestError,
     QueueFullError,
@@ -37,7 +38,7 @@ _CANCEL_STATUS = {
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An error as the client sees it."""
+    """An error as the client sees it; `more` are fields of the error that OpenAI's do not have."""
 
     status: int
     message: str
@@ -45,6 +46,8 @@ class ApiError(Exception):
     param: str | None = None
     code: str | None = None
     usage: Usage | None = None
+    more: dict[str, int] = field(default_factory=dict)
+    extra_headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def retryable(self) -> bool:
@@ -58,11 +61,12 @@ class ApiError(Exception):
             "param": self.param,
             "code": self.code,
             "request_id": request_id,
-        }
+        } | self.more
         return {"error": error} if self.usage is None else {"error": error, "usage": usage_json(self.usage)}
 
     def headers(self) -> dict[str, str]:
-        return {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
+        advice = {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
+        return advice | self.extra_headers
 
     def response(self, request_id: str) -> JSONResponse:
         # The id here as well: Starlette answers a defect of ours from outside of the middleware that sets it.
@@ -87,6 +91,9 @@ def api_error(error: Exception) -> ApiError:
             shown = ApiError(_CANCEL_STATUS[reason], str(error), "request_cancelled", None, reason, usage)
         case RequestFailed(usage=usage):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
+        case ContextLengthError(param=param, n_prompt_tokens=n_prompt_tokens, n_ctx=n_ctx):
+            sizes = {"n_prompt_tokens": n_prompt_tokens, "n_ctx": n_ctx}  # as llama-server has them
+            shown = ApiError(400, str(error), param=param, code="context_length_exceeded", more=sizes)
         case InvalidRequestError(param=param):
             shown = ApiError(400, str(error), param=param, code="invalid_request")
         case QueueFullError():

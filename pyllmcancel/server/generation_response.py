@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,14 +24,18 @@ from pyllmcancel.server.request_context import mark_client_gone, request_id_of
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.request import Delta, Usage
+    from pyllmcancel.request import Delta, Request, Usage
     from pyllmcancel.token_stream import AsyncStream
 
+# A comment, which every reader of server-sent events skips.
+PING = b": ping\n\n"
 SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class Dialect(Protocol):
-    """How one endpoint words an answer."""
+    """How one endpoint words an answer; `says_done` if a complete stream ends with OpenAI's ``[DONE]``."""
+
+    says_done: bool
 
     def opening(self) -> Iterable[dict[str, Any]]:
         """Events before the first delta."""
@@ -41,17 +46,21 @@ class Dialect(Protocol):
     def closing(self, usage: Usage) -> Iterable[dict[str, Any]]:
         """Events after the last delta of a complete answer."""
 
-    def whole(self, deltas: list[Delta], usage: Usage) -> dict[str, Any]:
+    def whole(self, deltas: list[Delta], usage: Usage) -> dict[str, Any] | list[dict[str, Any]]:
         """A complete answer in one piece."""
 
 
-class GenerationResponse(Response):
-    """Base of both; subclasses say how the stream is sent."""
+class WatchedResponse(Response):
+    """Base of all answers that are computed; subclasses say how the stream is sent."""
 
-    def __init__(self, stream: AsyncStream, dialect: Dialect) -> None:
+    def __init__(self, stream: AsyncStream) -> None:
         super().__init__()
         self._stream = stream
-        self._dialect = dialect
+
+    @property
+    def generation(self) -> Request:
+        """To look at, not to touch."""
+        return self._stream.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watcher = asyncio.create_task(self._watch(receive), name=f"watch {self._stream.request.id}")
@@ -68,6 +77,14 @@ class GenerationResponse(Response):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError
+
+
+class GenerationResponse(WatchedResponse):
+    """Base of those that a dialect words."""
+
+    def __init__(self, stream: AsyncStream, dialect: Dialect) -> None:
+        super().__init__(stream)
+        self._dialect = dialect
 
 
 class WholeResponse(GenerationResponse):
@@ -90,30 +107,72 @@ class WholeResponse(GenerationResponse):
 
 
 class EventStreamResponse(GenerationResponse):
-    """Server-sent events. The headers go out at once: they carry the id by which the request can be cancelled."""
+    """Server-sent events. The headers go out at once: they carry the id by which the request can be cancelled.
+
+    Parameters
+    ----------
+    ping_interval
+        Seconds of silence after which a comment is sent, so that proxies do not take the connection for dead; 0: never.
+    """
+
+    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float = 0.0) -> None:
+        super().__init__(stream, dialect)
+        self._ping_interval = ping_interval
+        self._sent_at = 0.0
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.lower().encode(), value.encode()) for name, value in SSE_HEADERS.items()]
         headers.append((b"content-type", b"text/event-stream; charset=utf-8"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if self._ping_interval <= 0:
+            complete = await self._send_answer(scope, send)
+        else:
+            pinger = asyncio.create_task(self._ping(send), name=f"ping {self._stream.request.id}")
+            try:
+                complete = await self._send_answer(scope, send)
+            finally:
+                # Before the end of the body: nothing may follow that.
+                pinger.cancel()
+        if complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_answer(self, scope: Scope, send: Send) -> bool:
+        """Send the events; False if there is nobody left to send them to."""
         try:
-            await _send_events(send, self._dialect.opening())
+            await self._send_events(send, self._dialect.opening())
             async for batch in self._stream.batches():
-                await _send_events(send, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
+                await self._send_events(send, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
         except (RequestCancelled, RequestFailed) as error:
             if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
                 mark_client_gone(scope)
-                return
+                return False
             # No [DONE] after an error: a cut answer must not look whole.
-            await _send_events(send, [api_error(error).body(request_id_of(scope))])
+            await self._send_events(send, [api_error(error).body(request_id_of(scope))])
         else:
             assert self._stream.ending is not None
-            await _send_events(send, self._dialect.closing(self._stream.ending.usage))
-            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send_events(send, self._dialect.closing(self._stream.ending.usage))
+            if self._dialect.says_done:
+                await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
+        return True
 
+    async def _send_events(self, send: Send, events: Iterable[dict[str, Any]]) -> None:
+        body = b"".join(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n" for event in events)
+        if body:
+            self._sent_at = time.monotonic()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
 
-async def _send_events(send: Send, events: Iterable[dict[str, Any]]) -> None:
-    body = b"".join(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n" for event in events)
-    if body:
-        await send({"type": "http.response.body", "body": body, "more_body": True})
+    async def _ping(self, send: Send) -> None:
+        """Break the silence. A client that does not read blocks this task, as it blocks the other, and no one else."""
+        self._sent_at = time.monotonic()
+        while True:
+            silence = time.monotonic() - self._sent_at
+            if silence < self._ping_interval:
+                await asyncio.sleep(self._ping_interval - silence)
+                continue
+            self._sent_at = time.monotonic()
+            try:
+                await send({"type": "http.response.body", "body": PING, "more_body": True})
+            except OSError:
+                # How some servers say that the client is gone.
+                self._stream.cancel(CancelReason.DISCONNECT)
+                return

@@ -1,8 +1,12 @@
-"""uvicorn's HTTP protocol, with one change: a client that pipelines is watched like any other."""
+"""uvicorn's HTTP protocol, with two changes: a client that pipelines is watched like any other, and errors are ours."""
 
 from __future__ import annotations
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.request_context import new_request_id
 
 # Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
 READ_AHEAD = 1 << 20
@@ -22,3 +26,19 @@ class WatchfulProtocol(H11Protocol):
         pipelined = self.flow.read_paused and self.cycle is not None and not self.cycle.more_body
         if pipelined and len(self.conn.trailing_data[0]) < READ_AHEAD:
             self.flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets the same body as any other error, and an id."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # In the middle of an answer, or after one that was the last: there is no place for another.
+            self.transport.close()
+            return
+        response = ApiError(400, msg, code="invalid_http").response(new_request_id())
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
 # that does not read.
 GRACE_SECONDS = 0.5
+
+
+class Certificate(NamedTuple):
+    """PEM files for HTTPS."""
+
+    key: Path
+    certificate: Path
 
 
 class Server(uvicorn.Server):
@@ -58,7 +66,7 @@ class Server(uvicorn.Server):
         await closing
 
 
-def serve(config: ServerConfig, host: str, port: int) -> int:
+def serve(config: ServerConfig, host: str, port: int, certificate: Certificate | None = None) -> int:
     """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded."""
     app = create_app(config)
     settings = uvicorn.Config(
@@ -72,6 +80,9 @@ def serve(config: ServerConfig, host: str, port: int) -> int:
         # A client library that keeps connections longer than the server does loses requests on them.
         timeout_keep_alive=75,
         http=WatchfulProtocol,
+        ws="none",
+        ssl_keyfile=None if certificate is None else certificate.key,
+        ssl_certfile=None if certificate is None else certificate.certificate,
     )
     server = Server(settings, app, config.drain)
     try:

@@ -8,13 +8,22 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from pyllmcancel.server.answers import Healthy, Unhealthy
 from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
+from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["Health"])
+# Apart, because each can be switched off.
+metrics_router = APIRouter(tags=["Health"])
+page_router = APIRouter(tags=["Health"])
 
 
-@router.get("/health", summary="200 when requests can be served, 503 while loading or when something is wrong")
+@router.get(
+    "/health",
+    summary="200 when requests can be served, 503 while loading or when something is wrong",
+    responses=answers(Healthy) | {503: {"model": Unhealthy, "description": "Not now, and why"}},
+)
 @router.get("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
     healthy, body = state_of(request).health()
@@ -22,11 +31,16 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse(body, 200 if healthy else 503, headers)
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+@metrics_router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}},
+)
 async def metrics(request: Request) -> Response:
     return Response(state_of(request).metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/", summary="The live page: requests, steps, and a button to cancel", response_class=HTMLResponse)
+@page_router.get("/", summary="The live page: requests, steps, and a button to cancel", response_class=HTMLResponse)
 async def live_page() -> HTMLResponse:
     return HTMLResponse((files(__package__) / "live.html").read_text("utf-8"))

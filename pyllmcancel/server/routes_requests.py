@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 
 from pyllmcancel.request import FinishReason, Request, RequestStatus, RequestSummary
+from pyllmcancel.server.answers import (
+    CancelAnswer,
+    HeldAnswer,
+    HeldSessionAnswer,
+    OutsideStatus,
+    RequestEntry,
+    RequestList,
+    SessionCancelAnswer,
+    StepList,
+)
 from pyllmcancel.server.error_responses import ApiError, usage_json
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from pyllmcancel.registry import Registry
     from pyllmcancel.request import Ending
 
-router = APIRouter(prefix="/v1", tags=["Requests"])
+router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 503))
 
 MAX_HOLD_SECONDS = 60.0
 ANSWER_PREFIXES = ("chatcmpl-", "cmpl-")
-Status = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
 Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that may still come.")]
 
 
-@router.get("/requests", summary="Live requests, then the last that have ended")
-async def list_requests(http: HttpRequest, status: Status | None = None) -> dict[str, Any]:
+@router.get("/requests", summary="Live requests, then the last that have ended", responses=answers(RequestList))
+async def list_requests(http: HttpRequest, status: OutsideStatus | None = None) -> dict[str, Any]:
     registry = state_of(http).engine.registry
     live, ended = registry.requests(), registry.history()
     # One that ended in between is in both.
@@ -38,7 +48,7 @@ async def list_requests(http: HttpRequest, status: Status | None = None) -> dict
 
 
 # Ids and sessions are paths to the router: the clients choose them, and both may contain slashes.
-@router.get("/requests/{request_id:path}", summary="One request")
+@router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
 async def get_request(http: HttpRequest, request_id: str) -> dict[str, Any]:
     found = find_request(state_of(http).engine.registry, request_id)
     if found is None:
@@ -46,7 +56,11 @@ async def get_request(http: HttpRequest, request_id: str) -> dict[str, Any]:
     return summary_json(found.summary() if isinstance(found, Request) else found)
 
 
-@router.post("/requests/{request_id:path}/cancel", summary="Cancel a request, and learn how it ended")
+@router.post(
+    "/requests/{request_id:path}/cancel",
+    summary="Cancel a request, and learn how it ended",
+    responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
+)
 async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
     engine = state_of(http).engine
     found = find_request(engine.registry, request_id, hold)
@@ -59,7 +73,13 @@ async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, 
     raise unknown_id()
 
 
-@router.post("/sessions/{session_id:path}/cancel", summary="Cancel a session's live request")
+@router.post(
+    "/sessions/{session_id:path}/cancel",
+    summary="Cancel a session's live request",
+    responses=answers(SessionCancelAnswer)
+    | errors(404)
+    | {202: {"model": HeldSessionAnswer, "description": "It may still come"}},
+)
 async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
     newest = state_of(http).engine.registry.newest(session_id, hold)
     if newest is None and hold > 0:
@@ -69,7 +89,7 @@ async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True, 
     return await cancel_and_report(http, newest, wait=wait) | {"session": session_id}
 
 
-@router.get("/steps", summary="The last steps, newest first")
+@router.get("/steps", summary="The last steps, newest first", responses=answers(StepList))
 async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024)] = 100) -> dict[str, Any]:
     trace = state_of(http).engine.trace
     newest = trace.snapshot()[: -last - 1 : -1]
@@ -133,7 +153,7 @@ def summary_json(summary: RequestSummary) -> dict[str, Any]:
     }
 
 
-def outside_status(summary: RequestSummary) -> Status:
+def outside_status(summary: RequestSummary) -> OutsideStatus:
     """The status as it is shown: "cancelling" is derived, an ending says which."""
     match summary.ending:
         case None if summary.cancel_reason is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import Error, InvalidRequestError
 from pyllmcancel.sampling import SamplingParams
@@ -26,6 +29,7 @@ logger = logging.getLogger("pyllmcancel.server")
 
 STALLED_AFTER_SECONDS = 60.0
 PROGRESS_EVERY_SECONDS = 1.0
+PACKAGED_MODEL_NAME = "stdlib-coder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +41,57 @@ class ServerConfig:
     session_by
         Where a session comes from when the request names none: ``explicit`` (nowhere), ``user`` (the body's `user`,
         `safety_identifier` or `prompt_cache_key`) or ``client-ip``.
+    api_keys
+        Any of them opens; empty: no key is asked for.
+    strict_model
+        A request for a model that is not served here is refused; otherwise any name is served.
+    tags
+        Words about the model for its clients, without any effect.
     drain
         Seconds that live requests may go on after SIGTERM.
+    sampling
+        What a request gets where it leaves a parameter open; its seed is not looked at.
+    seed
+        Seed of requests that name none; None draws one for each.
+    n_predict
+        Most tokens of an answer, whatever its request asks for; None sets no limit.
+    chat_template
+        Jinja2 to use instead of the model's own.
+    sse_ping_interval
+        Seconds of silence after which a stream gets a comment; 0: never.
+    max_body
+        Longest request body, in bytes.
+    cors_origins
+        Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's.
+    slots, metrics, ui
+        Whether ``/slots`` (which shows prompts), ``/metrics`` and the live page are there.
     """
 
     engine: EngineConfig
     session_by: str = "explicit"
     api_keys: tuple[str, ...] = ()
+    strict_model: bool = False
+    tags: tuple[str, ...] = ()
     drain: float = 5.0
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    seed: int | None = None
+    n_predict: int | None = None
+    chat_template: str | None = None
+    sse_ping_interval: float = 15.0
+    max_body: int = 32 << 20
+    cors_origins: tuple[str, ...] = ()
+    slots: bool = True
+    metrics: bool = True
+    ui: bool = True
+
+    def request_defaults(self) -> SamplingParams:
+        """What the next request gets where it leaves a parameter open."""
+        return self.sampling.with_seed(secrets.randbits(32) if self.seed is None else self.seed)
+
+    def limited(self, max_tokens: int | None) -> int | None:
+        """The most tokens that an answer may have for which its request allows `max_tokens`."""
+        limits = [limit for limit in (max_tokens, self.n_predict) if limit is not None]
+        return min(limits, default=None)
 
 
 class ServerState:
@@ -61,6 +107,7 @@ class ServerState:
         self._chat_template = ChatTemplate(None)
         self._chat_template_error: str | None = None
         self.model_name = ""
+        self.aliases: tuple[str, ...] = ()
         self._engine: Engine | None = None
         self._load_error: str | None = None
         self._closing = False
@@ -75,6 +122,17 @@ class ServerState:
             raise ApiError(503, message, "server_error", code="loading" if self._load_error is None else "load_failed")
         return self._engine
 
+    @cached_property
+    def guidance(self) -> Guidance:
+        """Compiles schemas and grammars for the model."""
+        return Guidance(self.engine.model)
+
+    @cached_property
+    def eog_tokens(self) -> tuple[int, ...]:
+        """The model's tokens that end an answer."""
+        model = self.engine.model
+        return tuple(token for token in range(model.n_vocab) if model.is_eog(token))
+
     @property
     def chat_template(self) -> ChatTemplate:
         """The model's; InvalidRequestError if it cannot be compiled: that is no reason not to complete texts."""
@@ -82,16 +140,24 @@ class ServerState:
             raise InvalidRequestError(self._chat_template_error, "chat_template")
         return self._chat_template
 
+    def check_model(self, name: str | None) -> None:
+        """ApiError 404 for a name that is not served, where only the model's own names are."""
+        if self.config.strict_model and name and name not in (self.model_name, *self.aliases):
+            message = f"the model {name!r} is not served here, but {self.model_name!r} is"
+            raise ApiError(404, message, param="model", code="model_not_found")
+
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""
         model = engine.model
+        template = self.config.chat_template or model.chat_template
         try:
-            self._chat_template = ChatTemplate(model.chat_template, _special(model, "bos"), _special(model, "eos"))
+            self._chat_template = ChatTemplate(template, _special(model, "bos"), _special(model, "eos"))
         except InvalidRequestError as error:
             logger.error("%s; chats will be refused", error)
             self._chat_template_error = str(error)
         path = engine.config.model
-        self.model_name = engine.config.alias or (path.stem if path is not None else "stdlib-coder")
+        self.aliases = engine.config.aliases()
+        self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine)
         self._engine = engine
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request
 
-from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError
+from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generation_response import Dialect, EventStreamResponse, GenerationResponse, WholeResponse
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
@@ -26,6 +29,7 @@ MAX_SESSION_ID = 256
 class Submission(Protocol):
     """What any body says about its place among the others, and about the form of the answer."""
 
+    model: str | None
     stream: bool
     session_id: str | None
     user: str | None
@@ -39,15 +43,44 @@ def submit(
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
     dialect: Dialect,
+    *,
+    ping_interval: float | None = None,
 ) -> GenerationResponse:
-    """Submit, and answer in the form that was asked for. The engine's errors pass through to the handlers."""
-    engine = state_of(request).engine
+    """Submit, and answer in the form that was asked for. The engine's errors pass through to the handlers.
+
+    A `ping_interval` in seconds takes the place of the server's own.
+    """
+    state = state_of(request)
+    state.check_model(body.model)
+    engine = state.engine
+    params = replace(params, max_tokens=state.config.limited(params.max_tokens))
     sink = LoopSink(asyncio.get_running_loop())
-    accepted = engine.submit(
-        prompts, params, sink, request_id=request_id_of(request.scope), session=session_of(request, body)
-    )
+    try:
+        with failure_told(engine):
+            accepted = engine.submit(
+                prompts, params, sink, request_id=request_id_of(request.scope), session=session_of(request, body)
+            )
+    except InvalidRequestError as error:
+        # The engine knows of prompts; what this client has sent may be called otherwise.
+        if error.param == "prompt" and hasattr(body, "messages"):
+            error.param = "messages"
+        raise
     stream = AsyncStream(accepted, engine, sink)
-    return (EventStreamResponse if body.stream else WholeResponse)(stream, dialect)
+    if body.stream:
+        interval = state.config.sse_ping_interval if ping_interval is None else ping_interval
+        return EventStreamResponse(stream, dialect, interval)
+    return WholeResponse(stream, dialect)
+
+
+@contextmanager
+def failure_told(engine: Engine) -> Iterator[None]:
+    """An engine that has failed is closed too; but there is nothing to wait for, unlike at a shutdown."""
+    try:
+        yield
+    except EngineClosedError:
+        if engine.failure is None:
+            raise
+        raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
 
 
 def session_of(request: Request, body: Submission) -> str | None:

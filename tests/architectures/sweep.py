@@ -8,9 +8,9 @@ is cancelled: bit for bit, or to an NMSE of 1e-6 where llama.cpp itself gives a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,13 @@ NEIGHBOUR, BYSTANDER, VICTIM = 0, 1, 2
 TOLERANCE = 1e-6
 CHUNK = 24
 GREEDY = SamplingParams(temperature=0.0)
-# Aborting always pays, so that every node is an abort point for as long as the memory kind allows one.
-EAGER = {"fixed_cost": 0.0, "cost_per_token": 1.0}
+# Every step, of however many tokens, costs -1: the policy then aborts at every node, the last one included, and for any
+# survivors, wherever the memory kind lets it choose. Honest costs would spare the end of each step.
+ALWAYS_ABORT = {"fixed_cost": -1.0, "cost_per_token": 0.0}
 
 Logits = NDArray[np.float32]
+# Where the victim is cancelled: in a chunk of its prompt, in a token beside the neighbour's, in a token of its own.
+Phase = Literal["prefill", "decode", "decode alone"]
 
 
 def nmse(found: Logits, expected: Logits) -> float:
@@ -54,6 +57,7 @@ class Party:
 class Report:
     """What became of one model.
 
+    `window` is the length of its sliding attention window, 0 for none; `experts` says whether it is a mixture of them.
     `points` counts cancels, `aborted` those that stopped a step in the middle, `exact` those after which all three were
     bit-equal. `wrong` are those after which one was not, or, if llama.cpp computes this model differently in other
     company even when nothing is cancelled (not `batch_invariant`), was off by more than the tolerance.
@@ -61,6 +65,8 @@ class Report:
 
     model: str
     memory_kind: str
+    window: int
+    experts: bool
     batch_invariant: bool = True
     points: int = 0
     aborted: int = 0
@@ -85,27 +91,30 @@ class Played:
 
 
 class Stage:
-    """One context, set up anew for every cancel.
+    """One context, set up anew for every cancel; prompts are computed in chunks of `chunk` tokens.
 
     With `protected` off, recurrent and hybrid memories are treated like attention, and a prompt shares its step with
     the neighbour: what a server does that does not know the difference.
     """
 
-    def __init__(self, model: Model, *, protected: bool = True) -> None:
+    def __init__(self, model: Model, *, protected: bool = True, chunk: int = CHUNK) -> None:
         self._model = model
+        self._chunk = chunk
         self._context = Context(
             model,
             n_ctx=512,
             n_seq_max=4,
             n_batch=64,
             n_threads=1,
-            checkpoint_interval=CHUNK if protected else 0,
+            checkpoint_interval=chunk if protected else 0,
             trust_any_memory=not protected,
         )
         self._alone = protected and self._context.memory_kind != "attention"
         chance = np.random.default_rng(7)
-        tokens = [int(token) for token in chance.integers(1, min(model.n_vocab, 100), 200)]
-        self._prompts = {NEIGHBOUR: tokens[:20], BYSTANDER: tokens[20:50], VICTIM: tokens[50:130]}
+        # Of about one, one and a bit, and three and a bit chunks.
+        sizes = {NEIGHBOUR: chunk - 4, BYSTANDER: chunk + 6, VICTIM: 3 * chunk + 8}
+        vocabulary = min(model.n_vocab, 100)
+        self._prompts = {seq: chance.integers(1, vocabulary, size).tolist() for seq, size in sizes.items()}
 
     def _open(self, seq: int, tokens: list[int]) -> CancelFlag:
         flag = CancelFlag()
@@ -114,8 +123,8 @@ class Stage:
 
     def _compute(self, seq: int, n_tokens: int) -> None:
         while self._context.n_committed(seq) < n_tokens:
-            n_known = min(n_tokens, len(self._context.tokens(seq)))
-            result = self._context.step([(seq, min(CHUNK, n_known - self._context.n_committed(seq)))], **EAGER)
+            n_left = min(n_tokens, len(self._context.tokens(seq))) - self._context.n_committed(seq)
+            result = self._context.step([(seq, min(self._chunk, n_left))], **ALWAYS_ABORT)
             if result.status is not StepStatus.OK:
                 raise FailedStepError(result.status.name.lower())
 
@@ -149,18 +158,18 @@ class Stage:
     def _neighbour_in_company(self) -> list[Logits]:
         logits = []
         for company in (False, True):
-            self._set_up(2 * CHUNK)
-            items = [(NEIGHBOUR, 1), (VICTIM, CHUNK)] if company and not self._alone else [(NEIGHBOUR, 1)]
-            self._context.step(items, **EAGER)
+            self._set_up(2 * self._chunk)
+            items = [(NEIGHBOUR, 1), (VICTIM, self._chunk)] if company and not self._alone else [(NEIGHBOUR, 1)]
+            self._context.step(items, **ALWAYS_ABORT)
             company_too = [(VICTIM, 1)] if company else []
-            self._context.step([(NEIGHBOUR, 1), *company_too], **EAGER)
+            self._context.step([(NEIGHBOUR, 1), *company_too], **ALWAYS_ABORT)
             logits.append(self._last_logits(NEIGHBOUR))
         return logits
 
     def _victim_in_a_full_cache(self) -> list[Logits]:
         logits = []
         for full in (False, True):
-            self._set_up(2 * CHUNK)
+            self._set_up(2 * self._chunk)
             if not full:
                 for seq in (NEIGHBOUR, BYSTANDER, VICTIM):
                     self._context.close(seq, keep=False)
@@ -169,17 +178,21 @@ class Stage:
             logits.append(self._last_logits(VICTIM))
         return logits
 
-    def play(self, *, prefill: bool, cancel_at: int) -> Played:
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Where a cancel is to be tried: where steps are shared, a token alone is computed like one in company."""
+        return ("prefill", "decode", "decode alone") if self._alone else ("prefill", "decode")
+
+    def play(self, phase: Phase, *, cancel_at: int) -> Played:
         """Set up, cancel the victim at the given node (0: never) of a step, let everybody go on."""
-        n_prompt = len(self._prompts[VICTIM])
-        flag = self._set_up(2 * CHUNK if prefill else n_prompt)
+        flag = self._set_up(2 * self._chunk if phase == "prefill" else len(self._prompts[VICTIM]))
         # Its prompt, in decode also the one token that it has: a request that begins like that and goes on otherwise.
         continued = [*self._context.tokens(VICTIM), 5, 6]
-        victims = [(VICTIM, CHUNK if prefill else 1)]
-        items = victims if self._alone and prefill else [(NEIGHBOUR, 1), *victims]
+        victims = [(VICTIM, self._chunk if phase == "prefill" else 1)]
+        items = [(NEIGHBOUR, 1), *victims] if phase == "decode" or not self._alone else victims
         if cancel_at:
             self._context.raise_at(cancel_at, flag)
-        result = self._context.step(items, **EAGER)
+        result = self._context.step(items, **ALWAYS_ABORT)
         n_kept = self._context.common_prefixes(continued)[VICTIM]
         return Played(self._everybody_goes_on(continued), result.status, result.polls, continued, n_kept)
 
@@ -202,8 +215,8 @@ class Stage:
         return self._everybody_goes_on(continued).victim
 
 
-def sweep(path: Path, *, protected: bool = True, stride: int = 1, log: Callable[[str], None] | None = None) -> Report:
-    """Cancel at every `stride`-th node of a prefill step and of a decode step.
+def sweep(path: Path, *, protected: bool = True, stride: int = 1, chunk: int = CHUNK) -> Report:
+    """Cancel at every `stride`-th node of a prefill step and of decode steps.
 
     Parameters
     ----------
@@ -211,29 +224,30 @@ def sweep(path: Path, *, protected: bool = True, stride: int = 1, log: Callable[
         A small GGUF model with F32 weights.
     protected
         Whether the rules for recurrent and hybrid memories are kept.
+    chunk
+        Tokens of a prompt in one step.
     """
     model = Model.load(path, require_vocabulary=False)
-    stage = Stage(model, protected=protected)
-    report = Report(path.stem, model.memory_kind, stage.batch_invariant())
-    for prefill in (True, False):
-        undisturbed = stage.play(prefill=prefill, cancel_at=0)
+    stage = Stage(model, protected=protected, chunk=chunk)
+    experts = any(key.endswith(".expert_count") and value != "0" for key, value in model.metadata.items())
+    report = Report(path.stem, model.memory_kind, model.n_swa, experts, stage.batch_invariant())
+    for phase in stage.phases:
+        undisturbed = stage.play(phase, cancel_at=0)
         # By how much of its prompt is kept; after a step that was not stopped, that much came of the same steps.
         afresh = {undisturbed.n_kept: undisturbed.logits.victim}
         for node in range(1, undisturbed.n_nodes + 1, stride):
-            judge(report, stage, undisturbed.logits, afresh, prefill=prefill, node=node)
-    if log is not None:
-        log(f"{report.model}: {report.points} points, {report.wrong} wrong, worst {report.worst:.1e}")
+            judge(report, stage, undisturbed.logits, afresh, phase=phase, node=node)
     return report
 
 
 def judge(
-    report: Report, stage: Stage, undisturbed: Party, afresh: dict[int, Logits], *, prefill: bool, node: int
+    report: Report, stage: Stage, undisturbed: Party, afresh: dict[int, Logits], *, phase: Phase, node: int
 ) -> None:
     """Cancel at one node, and add to the report what came of it; `afresh` remembers the victim's expected logits."""
     report.points += 1
-    where = f"{'prefill' if prefill else 'decode'} node {node}"
+    where = f"{phase} node {node}"
     try:
-        played = stage.play(prefill=prefill, cancel_at=node)
+        played = stage.play(phase, cancel_at=node)
         if played.n_kept not in afresh:
             afresh[played.n_kept] = stage.afresh(played.continued, played.n_kept)
     except FailedStepError as failure:

@@ -17,6 +17,15 @@ async def test_each_of_the_keys_opens(key: str, scheme: str) -> None:
         assert exchange.status == 200
 
 
+@pytest.mark.parametrize("key", ["first", "second", "schlüssel"])
+async def test_x_api_key_opens_as_well(key: str) -> None:
+    async with open_world(api_keys=("first", "second", "schlüssel")) as world:
+        # Headers are bytes; a client sends what was typed as UTF-8.
+        header = key.encode().decode("latin-1")
+        assert (await world.get("/v1/models", headers={"x-api-key": header})).status == 200
+        assert (await world.get("/v1/models", headers={"x-api-key": header + "x"})).status == 401
+
+
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic first", "first"])
 async def test_anything_else_is_401(authorization: str | None) -> None:
     async with open_world(api_keys=("first",)) as world:
@@ -25,6 +34,7 @@ async def test_anything_else_is_401(authorization: str | None) -> None:
         assert exchange.status == 401
         assert exchange.headers["x-should-retry"] == "false"
         assert exchange.headers["x-request-id"] == "mine"
+        assert exchange.headers["www-authenticate"] == "Bearer"
         error = exchange.json()["error"]
         assert (error["code"], error["type"]) == ("invalid_api_key", "authentication_error")
         assert error["request_id"] == "mine"

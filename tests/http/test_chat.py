@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.server.openai.dialect import FINGERPRINT
 from tests.support import fake_model, fake_native
 from tests.support.http_world import World, open_world
 
@@ -26,6 +27,7 @@ async def test_a_whole_answer() -> None:
             "id": "chatcmpl-mine",
             "object": "chat.completion",
             "model": "fake-model",
+            "system_fingerprint": FINGERPRINT,
             "choices": [
                 {
                     "index": 0,
@@ -55,6 +57,7 @@ async def test_a_stream_opens_with_the_role_before_anything_is_computed() -> Non
                 "id": "chatcmpl-mine",
                 "object": "chat.completion.chunk",
                 "model": "fake-model",
+                "system_fingerprint": FINGERPRINT,
                 "choices": [
                     {
                         "index": index,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.server.openai.dialect import FINGERPRINT
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 
@@ -48,6 +49,7 @@ async def test_a_whole_answer() -> None:
             "id": "cmpl-mine",
             "object": "text_completion",
             "model": "fake-model",
+            "system_fingerprint": FINGERPRINT,
             "choices": [{"index": 0, "text": " world", "logprobs": None, "finish_reason": "stop"}],
             "usage": {
                 "prompt_tokens": 5,
@@ -74,6 +76,7 @@ async def test_a_stream() -> None:
                 "id": "cmpl-mine",
                 "object": "text_completion",
                 "model": "fake-model",
+                "system_fingerprint": FINGERPRINT,
                 "choices": [{"index": 0, "text": expected, "logprobs": None, "finish_reason": None}],
             }
         await world.step()

@@ -116,6 +116,9 @@ async def test_503_failed_when_the_engine_died_and_nobody_hangs(caplog: pytest.L
     await asyncio.to_thread(world.engine._thread.join)
     exchange = await world.get("/health")
     assert (exchange.status, exchange.json()["status"]) == (503, "failed")
-    assert (await world.complete().end()).status == 503
+    late = await world.complete().end()
+    assert (late.status, late.json()["error"]["code"]) == (500, "engine_failed")
+    assert late.headers["x-should-retry"] == "false"
+    assert (await world.get("/v1/requests/waits")).status == 200
     await world.close()
     assert "the engine thread died" in caplog.text

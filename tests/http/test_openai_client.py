@@ -1,4 +1,7 @@
-"""The official ``openai`` client, sync and async: what it gets, what it leaves, and what it must not retry."""
+"""The official ``openai`` client, sync and async: what it leaves is cancelled, and what it must not retry it does not.
+
+What it gets for each of its parameters is in `test_openai_parameters`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.http_process import ServerProcess, fresh_id
+from tests.support.http_process import ServerProcess, fresh_id, long_prompt
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 LONG = {"max_tokens": 30_000, "temperature": 0.0}
@@ -31,42 +34,6 @@ async def async_client(server: ServerProcess) -> AsyncIterator[openai.AsyncOpenA
 def named(request_id: str, session: str | None = None) -> dict[str, Any]:
     """Options of a call that is looked for afterwards."""
     return {"extra_headers": {"X-Request-Id": request_id}, "extra_body": {"session_id": session} if session else None}
-
-
-def test_completion(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="any", prompt="hello", max_tokens=5, logprobs=2, seed=1, stop=["\x00"])
-    assert answer.object == "text_completion"
-    assert answer.choices[0].finish_reason == "length"
-    assert answer.choices[0].text
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 5
-    assert answer.choices[0].logprobs is not None
-    assert len(answer.choices[0].logprobs.tokens or []) == 5
-
-
-def test_chat(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model="any", messages=HELLO, max_completion_tokens=5, n=2)
-    assert [choice.index for choice in answer.choices] == [0, 1]
-    assert all(choice.message.content for choice in answer.choices)
-    assert answer.id == f"chatcmpl-{answer._request_id}"
-
-
-def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["long"]
-
-
-def test_streams(client: openai.OpenAI) -> None:
-    options: Any = {"include_usage": True}
-    *chunks, last = client.completions.create(
-        model="any", prompt="hello", max_tokens=5, stream=True, stream_options=options
-    )
-    assert "".join(chunk.choices[0].text for chunk in chunks)
-    assert last.usage is not None
-    assert last.usage.completion_tokens == 5
-    chat = list(client.chat.completions.create(model="any", messages=HELLO, max_tokens=5, stream=True))
-    assert chat[0].choices[0].delta.role == "assistant"
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chat)
-    assert chat[-1].choices[0].finish_reason == "length"
 
 
 def test_a_closed_stream_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
@@ -115,6 +82,24 @@ def test_a_superseded_request_is_told_and_not_retried(server: ServerProcess, cli
     assert [(entry["id"], entry["status"]) for entry in of_session] == [(new, "finished"), (old, "cancelled")]
 
 
+def test_a_time_out_in_the_middle_of_a_stream_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
+    """The client's time-out is for each read: a step that takes longer, here a prompt, is one."""
+    mine = fresh_id()
+    impatient = client.with_options(timeout=0.05, max_retries=0)
+    stream = impatient.completions.create(model="any", prompt=long_prompt(), stream=True, **LONG, **named(mine))
+    with pytest.raises(openai.APITimeoutError):
+        list(stream)
+    stream.close()
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_stream_helper_that_is_left_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
+    mine = fresh_id()
+    with client.chat.completions.stream(model="any", messages=HELLO, **LONG, **named(mine)) as stream:
+        next(iter(stream))
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
 def test_a_deadline_is_not_retried(server: ServerProcess, client: openai.OpenAI) -> None:
     session = fresh_id()
     body = {"timeout": 0.05, "session_id": session}
@@ -135,18 +120,9 @@ def test_a_superseded_stream_raises_in_the_middle(server: ServerProcess, client:
 
 def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model="any", prompt="hello", echo=True)
-    assert (caught.value.param, caught.value.code) == ("echo", "unsupported_field")
+        client.chat.completions.create(model="any", messages=HELLO, web_search_options={})
+    assert (caught.value.param, caught.value.code) == ("web_search_options", "unsupported_field")
     assert caught.value.request_id is not None
-
-
-@pytest.mark.anyio
-async def test_async_answers_and_streams(async_client: openai.AsyncOpenAI) -> None:
-    whole = await async_client.chat.completions.create(model="any", messages=HELLO, max_tokens=5)
-    assert whole.choices[0].message.content
-    stream = await async_client.completions.create(model="any", prompt="hello", max_tokens=5, stream=True)
-    texts = [chunk.choices[0].text async for chunk in stream]
-    assert "".join(texts)
 
 
 @pytest.mark.anyio
@@ -202,3 +178,18 @@ async def test_of_sixteen_clients_half_of_which_leave_the_others_get_what_they_g
     together = await asyncio.gather(*tasks[::2])
     assert together == alone
     await asyncio.gather(*tasks[1::2], return_exceptions=True)
+
+
+@pytest.mark.anyio
+async def test_a_seed_gives_the_same_text_whoever_shares_the_batch(
+    server: ServerProcess, async_client: openai.AsyncOpenAI
+) -> None:
+    async def ask(seed: int) -> str:
+        answer = await async_client.completions.create(
+            model="any", prompt="hello", max_tokens=30, temperature=1, seed=seed
+        )
+        return answer.choices[0].text
+
+    alone = [await ask(seed) for seed in range(6)]
+    assert len(set(alone)) == 6
+    assert await asyncio.gather(*map(ask, range(6))) == alone

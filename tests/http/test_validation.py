@@ -17,11 +17,12 @@ USER = {"role": "user", "content": "x"}
 
 
 def assert_refused(exchange: Exchange, param: str | None, code: str | None = None) -> str:
-    assert exchange.status == 400, exchange.body
+    assert exchange.status == (415 if code == "unsupported_media_type" else 400), exchange.body
     assert exchange.headers["x-should-retry"] == "false"
     assert exchange.headers["content-type"] == "application/json"
     error = exchange.json()["error"]
-    assert set(error) == {"message", "type", "param", "code", "request_id"}
+    sizes = {"n_prompt_tokens", "n_ctx"} if error["code"] == "context_length_exceeded" else set()
+    assert set(error) == {"message", "type", "param", "code", "request_id"} | sizes
     assert (error["type"], error["param"]) == ("invalid_request_error", param), error
     assert error["request_id"] == exchange.headers["x-request-id"]
     if code is not None:
@@ -45,7 +46,7 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
         ({"prompt": {"a": 1}}, "prompt"),
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": "x" * 1024}, "prompt"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": "many"}, "max_tokens"),
         ({"n": 0}, "n"),
         ({"n": 129}, "n"),
@@ -87,13 +88,14 @@ async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, stream: 
 @pytest.mark.parametrize(
     ("path", "field"),
     [
-        (COMPLETIONS, {"echo": True}),
-        (COMPLETIONS, {"best_of": 2}),
-        (COMPLETIONS, {"suffix": "x"}),
         (COMPLETIONS, {"max_token": 3}),
-        (CHAT, {"tools": []}),
-        (CHAT, {"response_format": {"type": "json_object"}}),
+        (COMPLETIONS, {"tools": []}),
         (CHAT, {"prompt": "x"}),
+        (CHAT, {"functions": []}),
+        (CHAT, {"function_call": "auto"}),
+        (CHAT, {"web_search_options": {}}),
+        (CHAT, {"audio": {}}),
+        (CHAT, {"moderation": {}}),
     ],
 )
 async def test_an_unsupported_field_is_named_rather_than_ignored(path: str, field: dict[str, Any]) -> None:
@@ -122,7 +124,7 @@ async def test_an_unsupported_field_inside_another_is_named_with_its_way() -> No
         ({"messages": [USER], "max_completion_tokens": 0}, "max_completion_tokens"),
         ({"messages": [USER], "top_logprobs": 21}, "top_logprobs"),
         ({"messages": [USER], "logprobs": 3}, "logprobs"),
-        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "prompt"),
+        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages"),
     ],
 )
 async def test_a_bad_chat_is_named(fields: dict[str, Any], param: str) -> None:
@@ -157,7 +159,7 @@ async def test_a_body_that_is_no_object(body: str) -> None:
 async def test_json_that_is_not_sent_as_json_is_told_how(content_type: str) -> None:
     async with open_world() as world:
         exchange = await world.post(COMPLETIONS, {"prompt": "x"}, headers={"content-type": content_type})
-        assert "Content-Type: application/json" in assert_refused(exchange, None, "invalid_request")
+        assert "Content-Type: application/json" in assert_refused(exchange, None, "unsupported_media_type")
 
 
 async def test_fields_without_an_effect_are_accepted() -> None:
@@ -177,9 +179,12 @@ async def test_null_is_the_same_as_nothing() -> None:
 async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> None:
     async with open_world(n_ctx=64) as world:
         assert (await world.complete("x" * 63).end()).json()["choices"][0]["finish_reason"] == "length"
-        message = assert_refused(await world.complete("x" * 64).end(), "prompt")
+        refused = await world.complete("x" * 64).end()
+        message = assert_refused(refused, "prompt", "context_length_exceeded")
         assert "64" in message
         assert "63" in message
+        error = refused.json()["error"]
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (64, 64)
 
 
 async def test_one_requests_bad_logits_fail_it_alone() -> None:

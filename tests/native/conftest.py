@@ -40,10 +40,11 @@ class World:
     def sampler(self, **sampling: Any) -> Any:
         return self.native.Sampler(self.model, SamplingParams(**{"temperature": 0.0} | sampling))
 
-    def open(self, context: Any, seq: int, tokens: Sequence[int], **sampling: Any) -> Any:
-        """Open `seq`; returns its flag."""
+    def open(self, context: Any, seq: int, tokens: Sequence[int], **options: Any) -> Any:
+        """Open `seq`; returns its flag. Options are the context's, or sampling parameters."""
         flag = self.native.CancelFlag()
-        context.open(seq, list(tokens), self.sampler(**sampling), flag)
+        how = {name: options.pop(name) for name in ("reuse", "n_described") if name in options}
+        context.open(seq, list(tokens), self.sampler(**options), flag, **how)
         return flag
 
     def run(self, context: Any, seq: int, count: int) -> list[int]:

@@ -114,3 +114,16 @@ def test_an_attention_memory_needs_none(model_files: dict[str, Path]) -> None:
     abort_after(attention, 160)
     assert attention.checkpoint_bytes == 0
     assert attention.common_prefixes(PROMPT)[0] == 160
+
+
+def test_idle_sequences_give_way_to_a_prompt_that_has_no_checkpoint(model: Model) -> None:
+    one = context(model, n_checkpoints=1)
+    start(one, PROMPT)
+    prefill(one, 64)
+    full = context(model, checkpoint_bytes=4 * one.checkpoint_bytes)
+    abort_after(full, 160)  # idle now, and holds all that there is room for
+    flag, _ = start(full, PROMPT[::-1], seq=1)
+    prefill(full, 96, seq=1)
+    flag.set()
+    assert full.step([(1, CHUNK)]).status is StepStatus.ABORTED
+    assert full.n_committed(1) == 96

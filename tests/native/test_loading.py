@@ -19,6 +19,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "cut tensors": (broken_models.write_cut_tensors, "bounds|corrupted|incomplete|data"),
     "no vocabulary": (partial(broken_models.write_without_vocabulary, declared=True), "no vocabulary"),
     "an undeclared vocabulary": (partial(broken_models.write_without_vocabulary, declared=False), "tokenizer|vocab"),
+    "a hybrid of one kind": (broken_models.write_hybrid_of_one_kind, "all of one kind"),
     "an unknown architecture": (broken_models.write_unknown_architecture, "unheard-of"),
 }
 

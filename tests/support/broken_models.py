@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .tiny_models import TinyShape, attention_metadata, llama_weights, write_model, write_tiny_llama
+from .tiny_models import (
+    TinyShape,
+    Weights,
+    attention_metadata,
+    llama_weights,
+    mamba_metadata,
+    write_model,
+    write_tiny_llama,
+)
 
 
 def write_not_gguf(path: Path) -> Path:
@@ -41,3 +49,15 @@ def write_unknown_architecture(path: Path) -> Path:
     """Write a well-formed file of an architecture that llama.cpp does not know."""
     weights = llama_weights(TinyShape())
     return write_model(path, "unheard-of", weights, attention_metadata(weights.shape))
+
+
+def write_hybrid_of_one_kind(path: Path) -> Path:
+    """Write a jamba all of whose layers are attention: llama.cpp loads it, and ends the process at its first step."""
+    shape = TinyShape()
+    weights = Weights(shape)
+    for block in weights.blocks():
+        weights.attention(block)
+        weights.feed_forward(block)
+    weights.untied_ends()
+    heads = {"attention.head_count_kv": [shape.n_head_kv] * shape.n_layer}
+    return write_model(path, "jamba", weights, attention_metadata(shape) | mamba_metadata(shape) | heads)

@@ -137,25 +137,35 @@ class Sampler:
         if sampling.grammar and not sampling.grammar.startswith("root ::="):
             raise UsageError("the grammar could not be parsed: grammar does not contain a 'root' symbol")
         self._sampling = sampling
+        self._mask: np.ndarray | None = None
         self._random = random.Random(sampling.seed)
 
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             check_token(token)
 
+    def restrict(self, mask: np.ndarray | None) -> None:
+        self._mask = None if mask is None else np.unpackbits(mask.view(np.uint8), bitorder="little")[:N_VOCAB]
+
     def row(self, item: StepItem, logits: np.ndarray, fault: LogitFault) -> StepRow:
-        if self._sampling.grammar == NOTHING:
+        mask, self._mask = self._mask, None
+        if self._sampling.grammar == NOTHING or (mask is not None and not mask.any()):
             fault = LogitFault.GRAMMAR
         if fault is not LogitFault.NONE:
             return StepRow(*item, fault=fault)
-        token = self._choose(logits.astype(np.float64))
+        allowed = np.full(N_VOCAB, True) if mask is None else mask.astype(bool)
+        token = self._choose(np.where(allowed, logits, -np.inf).astype(np.float64))
         if self._sampling.n_logprobs is None:
             return StepRow(*item, token)
+        _, logprob, top = self.describe(logits, token)
+        return StepRow(*item, token, logprob=logprob, top_logprobs=top)
+
+    def describe(self, logits: np.ndarray, token: int) -> tuple[int, float, np.ndarray]:
         logprobs = logits - np.logaddexp.reduce(logits)
-        best = np.argsort(-logprobs, kind="stable")[: self._sampling.n_logprobs]
-        top = np.fromiter(((token, logprobs[token]) for token in best), TOP, len(best))
+        best = np.argsort(-logprobs, kind="stable")[: self._sampling.n_logprobs or 0]
+        top = np.fromiter(((other, logprobs[other]) for other in best), TOP, len(best))
         top.flags.writeable = False
-        return StepRow(*item, token, logprob=float(logprobs[token]), top_logprobs=top)
+        return token, float(logprobs[token]), top
 
     def _choose(self, logits: np.ndarray) -> int:
         for token, bias in self._sampling.logit_bias:

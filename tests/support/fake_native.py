@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
+from pyllmcancel.scheduler import MOST_DESCRIBED
 from pyllmcancel.step import LogitFault, StepItem, StepResult, StepRow, StepStatus
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
@@ -33,6 +34,7 @@ class FakeSequence:
     tokens: list[int] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
     open: bool = False
+    n_described: int = 0
     sampler: Sampler | None = None
     flag: CancelFlag | None = None
     logits: np.ndarray | None = None
@@ -113,7 +115,16 @@ class Context:
             raise UsageError(f"there is no sequence {seq}")
         return self._sequences[seq]
 
-    def open(self, seq: int, tokens: Sequence[int], sampler: Sampler, flag: CancelFlag) -> int:
+    def open(
+        self,
+        seq: int,
+        tokens: Sequence[int],
+        sampler: Sampler,
+        flag: CancelFlag,
+        *,
+        reuse: bool = True,
+        n_described: int = 0,
+    ) -> int:
         self.before_open(tokens)
         with self._entered():
             sequence = self._at(seq)
@@ -121,7 +132,8 @@ class Context:
                 raise UsageError(f"sequence {seq} is open already, or gets no tokens")
             for token in tokens:
                 check_token(token)
-            self._truncate(sequence, self._common_prefix(sequence, tokens))
+            self._truncate(sequence, self._common_prefix(sequence, tokens) if reuse and not n_described else 0)
+            sequence.n_described = n_described
             sequence.tokens, sequence.sampler, sequence.flag = list(tokens), sampler, flag
             sequence.logits, sequence.open = None, True
             return len(sequence.cells)
@@ -218,6 +230,9 @@ class Context:
                 raise UsageError(f"sequence {seq} has {n_pending} tokens to compute, not {n_tokens}")
         if len({part.seq for part in parts}) < len(parts):
             raise UsageError("a sequence stands twice in one step")
+        described = sum(max(0, min(self._at(s).n_described - len(self._at(s).cells), n) - 1) for s, n in parts)
+        if described > MOST_DESCRIBED:
+            raise UsageError(f"a step describes at most {MOST_DESCRIBED} tokens of prompts")
         if not 1 <= sum(part.n_tokens for part in parts) <= self.n_batch:
             raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
 
@@ -234,9 +249,10 @@ class Context:
 
     def _commit(self, part: StepItem) -> StepRow:
         sequence = self._at(part.seq)
+        described = self._described(sequence, part.n_tokens)
         sequence.cells += [self._free_cells.pop() for _ in range(part.n_tokens)]
         if len(sequence.cells) < len(sequence.tokens):
-            return StepRow(*part)
+            return StepRow(*part, described=described)
         sequence.logits = self.model.logits(sequence.tokens)
         assert sequence.sampler is not None
         assert sequence.flag is not None
@@ -246,4 +262,16 @@ class Context:
         row = sequence.sampler.row(part, sequence.logits, fault)
         if row.token >= 0:
             sequence.tokens.append(row.token)
-        return row
+        return row._replace(described=described)
+
+    def _described(self, sequence: FakeSequence, n_tokens: int) -> tuple[tuple[int, float, np.ndarray], ...]:
+        first, sampler, flag = len(sequence.cells), sequence.sampler, sequence.flag
+        assert sampler is not None
+        assert flag is not None
+        if flag.is_set():
+            return ()
+        tokens = sequence.tokens
+        return tuple(
+            sampler.describe(self.model.logits(tokens[: pos + 1]), tokens[pos + 1])
+            for pos in range(first, min(first + n_tokens, sequence.n_described - 1))
+        )

@@ -89,6 +89,11 @@ class Exchange:
         await self._until(lambda: self.status != 0)
         return self
 
+    async def until_body(self, piece: bytes) -> Self:
+        """Wait until the answer's body holds this."""
+        await self._until(lambda: piece in self.body)
+        return self
+
     async def next_event(self) -> str | None:
         """The data of the next server-sent event; None after the last."""
         await self._until(lambda: self.complete or len(self.events) > self._n_read)
@@ -115,10 +120,14 @@ class Exchange:
 
     @property
     def events(self) -> list[str]:
-        """The data of all complete server-sent events so far."""
-        blocks = self.body.decode().split("\n\n")[:-1]
+        """The data of all complete server-sent events so far; comments are skipped, as clients do."""
+        blocks = [block for block in self.body.decode().split("\n\n")[:-1] if not block.startswith(":")]
         assert all(block.startswith("data: ") for block in blocks), blocks
         return [block.removeprefix("data: ") for block in blocks]
+
+    def json_events(self) -> list[Any]:
+        """All complete events but the last ``[DONE]``."""
+        return [json.loads(event) for event in self.events if event != "[DONE]"]
 
     def json(self) -> Any:
         assert self.complete, "the answer is not complete"

@@ -47,7 +47,7 @@ class WatchedMetrics(EngineMetrics):
 
 
 class World:
-    """A server and its clients. Steps run freely until :meth:`hold`.
+    """A server and its clients. Steps run freely until :meth:`hold`. Options are ServerConfig's and EngineConfig's.
 
     Attributes
     ----------
@@ -60,21 +60,20 @@ class World:
         *,
         model: fake_native.Model | None = None,
         n_ctx: int = 1024,
-        session_by: str = "explicit",
-        api_keys: tuple[str, ...] = (),
-        **engine_options: Any,
+        **options: Any,
     ) -> None:
+        server_options = {name: options.pop(name) for name in ServerConfig.__slots__ if name in options}
         self.model = model or fake_native.Model()
         # Chunks as large as the batch: what a held step costs is no measure of anything.
         defaults = {"parallel": 2, "alias": "fake-model", "itl_target": 1e9, "max_step_seconds": 1e9}
-        config = EngineConfig(**(defaults | engine_options))
+        config = EngineConfig(**(defaults | options))
         self.context = fake_native.Context(
             self.model, n_ctx=n_ctx, n_seq_max=config.parallel + 2, n_batch=256, n_threads=1
         )
         self.context.step_cost = (0.0, 1.0)
         self.metrics = WatchedMetrics()
         self.engine = Engine(self.context, config, observer=self.metrics, native=fake_native)
-        server_config = ServerConfig(engine=config, session_by=session_by, api_keys=api_keys)
+        server_config = ServerConfig(engine=config, **server_options)
         self.app = create_app(server_config, self.engine, self.metrics)
         self.gate = self.context.gate
         self.exchanges: list[Exchange] = []

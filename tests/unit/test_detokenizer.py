@@ -122,3 +122,35 @@ def test_the_text_ends_where_the_first_stop_string_to_be_complete_begins(text: s
         begin = min(first - len(word) for word in stop if text[:first].endswith(word))
         assert out == text[:begin]
         assert detokenizer.stopped_by is not None
+
+
+def indented(text: bytes, min_indent: int) -> tuple[str, bool]:
+    detokenizer = Detokenizer(lambda token: bytes([token]), (), min_indent)
+    return "".join(detokenizer.feed(byte) for byte in text) + detokenizer.flush(), detokenizer.outdented
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "outdented"),
+    [
+        (b"x\n    y\n    z", "x\n    y\n    z", False),
+        (b"x\n\t\t\t\ty", "x\n\t\t\t\ty", False),
+        (b"x\n        y", "x\n        y", False),
+        (b"x\n    y\n  z\n    u", "x\n    y\n  ", True),
+        (b"x\ny", "x\n", True),
+        (b"x\n\n    y", "x\n", True),
+        (b"  x", "  x", False),
+        (b"x\n   ", "x\n   ", False),
+    ],
+)
+def test_a_line_that_is_indented_too_little_ends_the_text(text: bytes, expected: str, outdented: bool) -> None:
+    assert indented(text, 4) == (expected, outdented)
+
+
+def test_without_a_least_indentation_any_line_may_come() -> None:
+    assert indented(b"    x\ny", 0) == ("    x\ny", False)
+
+
+def test_an_outdented_line_does_not_come_back_at_the_end() -> None:
+    detokenizer = Detokenizer(lambda token: [b"a\nb", b"c ST"][token], ["STOP"], 4)
+    assert detokenizer.feed(0) + detokenizer.feed(1) + detokenizer.flush() == "a\n"
+    assert detokenizer.outdented

@@ -20,7 +20,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an unknown token": ([1, 10_000], {}, "prompt"),
     "no choices": ([1], {"n": 0}, "n"),
     "too many choices": ([1], {"n": MAX_CHOICES + 1}, "n"),
-    "no tokens": ([1], {"max_tokens": 0}, "max_tokens"),
+    "no tokens": ([1], {"max_tokens": -1}, "max_tokens"),
     "a negative timeout": ([1], {"timeout": -1.0}, "timeout"),
     "a timeout that is no number": ([1], {"timeout": float("nan")}, "timeout"),
     "a grammar without a root": ([1], {"grammar": 'foo ::= "a"'}, "grammar"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.step_cost import SMALLEST_CHUNK, TILE, StepCostModel, chunk_size
+from pyllmcancel.step_cost import SMALLEST_CHUNK, TILE, StepCostModel, chunk_size, with_tail
 
 
 def learnt(fixed: float, per_token: float) -> StepCostModel:
@@ -80,8 +80,31 @@ def test_beside_decodes_a_chunk_keeps_their_itl() -> None:
 
 
 def test_a_chunk_is_never_so_small_that_prefill_loses_half_its_speed() -> None:
-    assert chunk(learnt(0.5, 0.01), n_decodes=3, itl=0.1) == 50
+    assert chunk(learnt(0.2, 0.01), n_decodes=3, itl=0.1) == 20
     assert chunk(learnt(0.0, 10.0), n_decodes=3, itl=0.1) == SMALLEST_CHUNK
+
+
+def test_a_chunk_of_half_a_tile_is_made_a_whole_one() -> None:
+    assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.4) + 3 == TILE
+    assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.305) + 3 == 30
+
+
+@pytest.mark.parametrize(
+    ("n_pending", "n_others", "n_tokens"),
+    [(200, 0, TILE), (2 * TILE, 0, TILE), (2 * TILE - 1, 0, 2 * TILE - 1), (2 * TILE - 1, 7, TILE), (10, 0, 10)],
+)
+def test_a_short_rest_goes_along_if_the_batch_has_room(n_pending: int, n_others: int, n_tokens: int) -> None:
+    assert with_tail(TILE, n_pending, n_others=n_others, n_batch=2 * TILE + 5) == n_tokens
+
+
+def test_a_chunk_that_is_no_tile_has_no_tail() -> None:
+    assert with_tail(10, 12, n_others=4, n_batch=512) == 10
+    assert with_tail(10, 12, n_others=TILE, n_batch=512) == 12
+
+
+@pytest.mark.parametrize("chunk", [0, -5])
+def test_where_there_is_no_room_there_is_no_tail(chunk: int) -> None:
+    assert with_tail(chunk, 12, n_others=2 * TILE, n_batch=512) == 0
 
 
 def test_a_chunk_fits_into_the_batch() -> None:

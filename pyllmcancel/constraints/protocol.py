@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Constraint(Protocol):
-    """The state of one answer."""
+    """The state of one answer. Both methods raise ConstraintError, and nothing else, for what fails the request."""
 
     def mask(self) -> NDArray[np.uint32] | None:
         """One bit a token, lowest bit first, shape (ceil(n_vocab / 32),); None while everything is allowed.

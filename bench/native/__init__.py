@@ -1,0 +1,8 @@
+"""Microbenchmarks of the native core: cancel latency, callback, boundary to Python, sampling, tokens per second.
+
+    pip install … -Ccmake.define.PYLLMCANCEL_PROBE=ON -e .      # builds the probe as well, see CONTRIBUTING.md
+    python -m bench.native --help                               # measures, prints, writes build/bench/micro-*.json
+    python -m pytest bench/native                               # every benchmark runs, on the packaged model
+
+`probe.cpp` is the core through pybind11, and llama.cpp without the core; each other module is one benchmark.
+"""

@@ -1,0 +1,66 @@
+"""``python -m bench.native``: run the microbenchmarks on one or several models."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.native import abort_latency, callback_cost, sampling, step_boundary, throughput
+from bench.native.probe_module import ROOT, load_probe
+from bench.native.tables import Table, as_text, write_json
+from pyllmcancel import _native
+
+PACKAGED = ROOT / "pyllmcancel" / "models" / "stdlib-coder.gguf"
+BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "throughput")
+
+
+def run(name: str, probe: Any, path: Path, arguments: argparse.Namespace) -> Table:
+    """One benchmark on one model."""
+    threads, samples, model = arguments.threads, arguments.samples, probe.Model.load(str(path))
+    match name:
+        case "abort-latency":
+            plan = abort_latency.Plan(threads=threads, ubatches=arguments.ubatches, samples=samples)
+            return abort_latency.measure(probe, model, path.stem, plan)
+        case "callback-cost":
+            return callback_cost.measure(probe, model, path.stem, callback_cost.Plan(threads=threads, pairs=samples))
+        case "step-boundary":
+            return step_boundary.measure(_native, probe, str(path), path.stem, step_boundary.Plan())
+        case "sampling":
+            return sampling.measure(probe, model, path.stem, sampling.Plan(count=2 * samples))
+        case "throughput":
+            rounds = throughput.Plan(threads=max(threads), rounds=arguments.rounds)
+            return throughput.measure(_native, path, path.stem, rounds)
+        case _:
+            raise ValueError(f"there is no benchmark {name}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for, print each table, and write one JSON file for each benchmark and model."""
+    parser = argparse.ArgumentParser(prog="python -m bench.native", description="Measure the native core.")
+    parser.add_argument("benchmarks", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument(
+        "--model", type=Path, action="append", help="a GGUF file, repeatable; default: the packaged one"
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="compute threads; default: 1 2")
+    parser.add_argument("--ubatches", type=int, nargs="+", default=abort_latency.UBATCHES, help="of abort-latency")
+    parser.add_argument("--samples", type=int, default=25, help="of each row; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="of throughput; default: %(default)s")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="default: build/bench")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.benchmarks) - set(BENCHMARKS):
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    probe = load_probe()
+    for name in options.benchmarks or BENCHMARKS:
+        for path in options.model or [PACKAGED]:
+            table = run(name, probe, path, options)
+            conditions = {"model_file": path.name, "model_mib": round(path.stat().st_size / 2**20, 1)}
+            write_json(table, options.out / f"micro-{name}-{path.stem}.json", conditions)
+            sys.stdout.write(f"{path.stem}: {as_text(table)}\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

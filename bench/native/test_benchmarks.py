@@ -1,0 +1,115 @@
+"""Every microbenchmark runs, on the packaged model and with few samples: ``python -m pytest bench/native``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.native import abort_latency, callback_cost, sampling, step_boundary, throughput
+from bench.native.__main__ import PACKAGED, main
+from bench.native.llama_tools import ToolMissing, require_tools
+from bench.native.probe_module import ProbeMissing, load_probe
+from bench.native.tables import Table, as_text, percentile
+from pyllmcancel import _native
+
+NAME = "packaged"
+
+
+@pytest.fixture(scope="module")
+def probe() -> Any:
+    try:
+        return load_probe()
+    except ProbeMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def model(probe: Any) -> Any:
+    return probe.Model.load(str(PACKAGED))
+
+
+def assert_rows_alike(table: Table) -> None:
+    assert table.rows
+    assert all(row.keys() == table.rows[0].keys() for row in table.rows)
+    assert as_text(table)
+
+
+def test_an_interrupted_step_returns_before_it_would_have_ended(probe: Any, model: Any) -> None:
+    plan = abort_latency.Plan(threads=(1,), ubatches=(128,), samples=5)
+    table = abort_latency.measure(probe, model, NAME, plan)
+    assert_rows_alike(table)
+    prefill, decode = table.rows
+    assert (prefill["phase"], decode["phase"]) == ("prefill", "decode")
+    assert 0 < prefill["median"] < prefill["step_ms"]
+
+
+def test_a_flag_raised_at_a_node_ends_the_computation_at_that_node(probe: Any, model: Any) -> None:
+    raw = probe.RawDecoder(model, n_ctx=256)
+    timing = raw.abort_at([(0, 16)], 5)
+    assert (timing.aborted, timing.polls) == (True, 5)
+
+
+def test_an_abort_leaves_a_sequence_where_it_was(probe: Any, model: Any) -> None:
+    raw = probe.RawDecoder(model, n_ctx=64)
+    for _ in range(8):
+        raw.abort_at([(0, 60)], 3)
+    assert raw.decode([(0, 60)]) > 0  # llama.cpp would have found no cells for it otherwise
+
+
+def test_the_callback_is_asked_once_a_node_and_its_cost_is_a_small_share(probe: Any, model: Any) -> None:
+    table = callback_cost.measure(probe, model, NAME, callback_cost.Plan(threads=(1,), pairs=3, n_polls=10_000))
+    assert_rows_alike(table)
+    assert all(row["nodes"] > 0 and 0 < row["calculated_share"] < 1 for row in table.rows)
+
+
+def test_both_ways_into_a_step_and_their_holds_of_the_gil_are_timed(probe: Any) -> None:
+    plan = step_boundary.Plan(calls=50, rounds=2)
+    table = step_boundary.measure(_native, probe, str(PACKAGED), NAME, plan)
+    assert_rows_alike(table)
+    seen = {(row["what"], row["way"]) for row in table.rows}
+    ways = {("no work", "bare C++"), ("no work", "Cython"), ("no work", "pybind11")}
+    assert seen == ways | {("GIL held", "Cython"), ("GIL held", "pybind11")}
+
+
+def test_cython_and_pybind11_choose_the_same_tokens(probe: Any) -> None:
+    steps = step_boundary.Steps(_native, probe, str(PACKAGED), n_prompt=8)
+    items = [(0, 8)]
+    chosen = []
+    for _ in range(4):
+        tokens = steps.cython.step(items).rows[0].token, steps.pybind.step(items).rows[0].token
+        chosen.append(tokens)
+        items = [(0, 1)]
+    steps.close()
+    assert all(cython == pybind for cython, pybind in chosen)
+
+
+def test_sampling_is_timed_beside_llama_cpps_own_chain(probe: Any, model: Any) -> None:
+    table = sampling.measure(probe, model, NAME, sampling.Plan(count=3))
+    assert_rows_alike(table)
+    assert len(table.rows) == 2 * len(sampling.CASES)
+
+
+def test_throughput_is_compared_with_llama_cpps_benchmarks() -> None:
+    try:
+        require_tools()
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    plan = throughput.Plan(threads=1, prompts=(16,), n_generate=4, batches=(1, 2), n_prompt=8, rounds=1)
+    table = throughput.measure(_native, PACKAGED, NAME, plan)
+    assert_rows_alike(table)
+    assert [row["what"] for row in table.rows] == ["pp16", "tg4", "tg4x1", "tg4x2", "tg4x1", "tg4x2"]
+
+
+def test_the_command_writes_what_it_prints(probe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sampling", "--samples", "2", "--out", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "micro-sampling-stdlib-coder.json").read_text(encoding="utf-8"))
+    assert (written["name"], written["unit"], len(written["rows"])) == ("sampling", "µs", 8)
+    assert "llama.cpp's chain" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(0, 1.0), (50, 2.0), (75, 3.0), (99, 4.0), (100, 4.0)])
+def test_a_percentile_is_a_value_of_the_sample(percent: float, expected: float) -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], percent) == expected

@@ -1,0 +1,129 @@
+"""Tokens per second of the core, its steps called from Python, beside llama.cpp's own benchmarks.
+
+One run measures all of them in turn, as often as `rounds` says; ratios are of medians. The core also chooses each
+token, greedily; the others take random ones. llama-batched-bench is run twice: with one set of cells for all sequences,
+as the core has it, and with its default, a stream of cells of its own for each sequence.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.native.llama_tools import batched_bench, llama_bench, require_tools
+from bench.native.tables import Row, Table
+from pyllmcancel.sampling import SamplingParams
+
+Speeds = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Prompt lengths, tokens to generate (after `n_prompt` of each sequence, in batches), and how often."""
+
+    threads: int = 2
+    prompts: Sequence[int] = (64, 128, 256, 512)
+    n_generate: int = 32
+    batches: Sequence[int] = (1, 4, 8)
+    n_prompt: int = 64
+    rounds: int = 3
+    seed: int = 1
+
+
+class Core:
+    """The core's context, big enough for the plan; its prompts are random tokens."""
+
+    def __init__(self, native: Any, path: Path, plan: Plan) -> None:
+        self.native, self.plan = native, plan
+        self.model = native.Model.load(path)
+        cells = max(*plan.prompts, max(plan.batches) * (plan.n_prompt + plan.n_generate + 1))
+        self.context = native.Context(
+            self.model, n_ctx=cells, n_seq_max=max(plan.batches), n_batch=512, n_threads=plan.threads
+        )
+        self.chance = random.Random(plan.seed)
+
+    def open(self, n_sequences: int, n_prompt: int) -> None:
+        for seq in range(n_sequences):
+            tokens = [self.chance.randrange(self.model.n_vocab) for _ in range(n_prompt)]
+            sampler = self.native.Sampler(self.model, SamplingParams(temperature=0.0))
+            self.context.open(seq, tokens, sampler, self.native.CancelFlag())
+
+    def close(self, n_sequences: int) -> None:
+        for seq in range(n_sequences):
+            self.context.close(seq, keep=False)
+
+    def prefill(self, n_prompt: int) -> float:
+        """Tokens per second of one prompt in one step."""
+        self.open(1, n_prompt)
+        begin = time.perf_counter()
+        self.context.step([(0, n_prompt)])
+        seconds = time.perf_counter() - begin
+        self.close(1)
+        return n_prompt / seconds
+
+    def generate(self, n_sequences: int, n_prompt: int) -> float:
+        """Tokens per second of so many sequences that generate together."""
+        self.open(n_sequences, n_prompt)
+        for seq in range(n_sequences):
+            self.context.step([(seq, n_prompt)])
+        items = [(seq, 1) for seq in range(n_sequences)]
+        begin = time.perf_counter()
+        for _ in range(self.plan.n_generate):
+            self.context.step(items)
+        seconds = time.perf_counter() - begin
+        self.close(n_sequences)
+        return n_sequences * self.plan.n_generate / seconds
+
+
+def measure(native: Any, path: Path, name: str, plan: Plan) -> Table:
+    """All four, in turn, `rounds` times.
+
+    Raises
+    ------
+    ToolMissing
+        llama.cpp's tools are not built.
+    """
+    require_tools()
+    core = Core(native, path, plan)
+    core.prefill(min(plan.prompts))  # as the others warm up: the model's pages are mapped now
+    rounds = [one_round(core, path, plan) for _ in range(plan.rounds)]
+    return Table("throughput", "the core beside llama.cpp's own benchmarks", "tokens/s", list(rows(rounds, name, plan)))
+
+
+def one_round(core: Core, path: Path, plan: Plan) -> dict[str, Speeds]:
+    """The speeds of each, by who and what."""
+    single: Speeds = {f"pp{n}": core.prefill(n) for n in plan.prompts}
+    single[f"tg{plan.n_generate}"] = core.generate(1, 1)
+    peer = llama_bench(path, plan.threads, plan.prompts, plan.n_generate)
+    batches = {f"tg{plan.n_generate}x{n}": core.generate(n, plan.n_prompt) for n in plan.batches}
+    sizes = path, plan.threads, plan.n_prompt, plan.n_generate, plan.batches
+    return {
+        "core": single | batches,
+        "llama-bench": peer,
+        "llama-batched-bench, one set of cells": batched_bench(*sizes, unified=True),
+        "llama-batched-bench, streams": batched_bench(*sizes, unified=False),
+    }
+
+
+def rows(rounds: Sequence[dict[str, Speeds]], name: str, plan: Plan) -> Iterator[Row]:
+    """Medians over the rounds, and the core's over each peer's for the same thing."""
+    ours = rounds[0]["core"]
+    for peer in (who for who in rounds[0] if who != "core"):
+        for what in (what for what in ours if what in rounds[0][peer]):
+            mine, theirs = ([speeds[who][what] for speeds in rounds] for who in ("core", peer))
+            core, other = statistics.median(mine), statistics.median(theirs)
+            yield {
+                "model": name,
+                "threads": plan.threads,
+                "what": what,
+                "peer": peer,
+                "core": round(core, 2),
+                "peer_speed": round(other, 2),
+                "ratio": round(core / other, 3),
+                "rounds": len(rounds),
+            }

@@ -1,0 +1,7 @@
+"""From the parts of a side-by-side run to bench/REPORT.md: tables, plots, and which aims were met.
+
+    python -m bench.report build/bench
+
+Every figure is computed from the parts' JSON. `results` finds values in them, `tables` and `pictures` show them, `aims`
+judges them. What was tried where an aim was missed is prose, and stands in remarks.toml.
+"""

@@ -1,0 +1,167 @@
+"""What the report shows of each measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.aiperf.page import RUNS
+from bench.report.tables import Row, at, count, mib, per_cent, rate, seconds, share, times, total, whole
+from bench.side_by_side.cancel_latency import KINDS
+from bench.side_by_side.cancelled_load import PERCENTS
+from bench.side_by_side.throughput import ANSWER, LONG_ANSWER, LONG_PROMPT, LONG_REQUESTS, PROMPT, REQUESTS
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, what was done, its table, and the plots that `pictures` makes of it."""
+
+    title: str
+    text: str
+    rows: Sequence[Row]
+    pictures: Sequence[str] = ()
+
+
+def speed_rows(measurement: str, clients: Sequence[int]) -> list[Row]:
+    rows = []
+    for n in clients:
+        label = f"{n} client{'s' if n > 1 else ''}"
+        rows += [
+            Row(f"{label}: tokens/s", at(measurement, str(n), "tokens_per_second"), rate, "more"),
+            Row(f"{label}: TTFT p50", at(measurement, str(n), "ttft"), seconds, "less"),
+            Row(f"{label}: ITL p50", at(measurement, str(n), "itl"), seconds, "less"),
+            Row(f"{label}: errors", total(measurement, str(n), "errors"), whole),
+        ]
+    return rows
+
+
+def latency_rows() -> list[Row]:
+    rows = []
+    for kind in KINDS:
+        path = (kind.name, "latency")
+        rows += [
+            Row(f"{kind.name}: p50", at("cancel-latency", *path), seconds, "less"),
+            Row(f"{kind.name}: p99", at("cancel-latency", *path, percent=99), seconds, "less"),
+            Row(f"{kind.name}: cancels", count("cancel-latency", *path), whole),
+        ]
+    return rows
+
+
+def aiperf_rows() -> list[Row]:
+    rows = []
+    for run in RUNS.values():
+        name = f"aiperf-{run.name}"
+        rows += [
+            Row(f"{run.title}: answered", total(name, "ok"), whole),
+            Row(f"{run.title}: cut by AIPerf", total(name, "cancelled"), whole),
+            Row(f"{run.title}: **errors**", total(name, "errors"), whole),
+            Row(f"{run.title}: tokens/s", at(name, "tokens_per_second"), rate, "more"),
+            Row(f"{run.title}: TTFT p50, ms", at(name, "ttft_p50_ms"), whole, "less"),
+        ]
+    return rows
+
+
+SECTIONS = (
+    Section(
+        "No cancels: speed",
+        f"A closed loop of clients, prompts of {PROMPT} tokens, answers of {ANSWER}; a connection for each request. "
+        "`llama-batched-bench` computes the same batches with no server around them, all prompts at once, and samples "
+        "nothing: its tokens/s are those of the answers over the whole time.",
+        speed_rows("throughput", tuple(REQUESTS)),
+        ("throughput",),
+    ),
+    Section(
+        "No cancels: long prompts",
+        f"Prompts of {LONG_PROMPT} tokens, answers of {LONG_ANSWER}.",
+        speed_rows("throughput-long-prompts", tuple(LONG_REQUESTS)),
+    ),
+    Section(
+        "Cancel latency, one request in flight",
+        "From the moment at which the client closes its socket until the threads of the server's process rest, by the "
+        "kernel's accounting of their CPU time. Nothing that the server says about itself is used.",
+        latency_rows(),
+        ("cancel-latency-prefill", "cancel-latency-decode"),
+    ),
+    Section(
+        "Cancel latency, eight in flight",
+        "One of eight streaming clients leaves. Tokens computed for it after its close are counted in the server's "
+        "record of steps, where it has one, else by what its log says of the slot, less what had reached the client.",
+        (
+            Row("tokens after the close, p50", at("cancel-in-company", "tokens_after"), whole, "less"),
+            Row("tokens after the close, worst", at("cancel-in-company", "tokens_after", percent=100), whole, "less"),
+            Row("steps begun after it, worst", at("cancel-in-company", "steps_begun_after", percent=100), whole),
+            Row("in the log after, p50", at("cancel-in-company", "noticed_after"), seconds, "less"),
+            Row("in the log after, worst", at("cancel-in-company", "noticed_after", percent=100), seconds, "less"),
+            Row("cancels", count("cancel-in-company", "tokens_after"), whole),
+        ),
+    ),
+    Section(
+        "A queued client hangs up while another one's answer streams",
+        "The only slot streams; five clients queue up and leave. Until the server's log says so.",
+        (
+            Row("noticed after, p50", at("queued-hang-up", "noticed_after"), seconds, "less"),
+            Row("noticed after, worst", at("queued-hang-up", "noticed_after", percent=100), seconds, "less"),
+            Row("never noticed", total("queued-hang-up", "never_noticed"), whole),
+            Row("the stream took", at("queued-hang-up", "stream_seconds"), seconds),
+        ),
+    ),
+    Section(
+        "Typing storm",
+        "Eight requests 0.3 s apart, prompts of some 700 tokens that differ at their head, sockets kept open. With a "
+        "session all carry the same name in the header that the server knows (`X-Session-Id`, `X-Conversation-Id`).",
+        (
+            Row("alone: first token", at("typing-storm", "ttft_alone_s"), seconds, "less"),
+            Row("session: last key's first token", at("typing-storm", "ttft_last_key_s"), seconds, "less"),
+            Row("session: times as long as alone", at("typing-storm", "ratio"), times, "less"),
+            Row("no session: last key's", at("typing-storm-no-session", "ttft_last_key_s"), seconds, "less"),
+            Row("no session: times as long as alone", at("typing-storm-no-session", "ratio"), times, "less"),
+        ),
+        ("typing-storm",),
+    ),
+    Section(
+        "Stop in a long prefill, then an unrelated request",
+        "A prompt of 2000 tokens is stopped by hanging up after 1 s; a request of 16 tokens follows at once.",
+        (
+            Row("stop to its first token, p50", at("stop-then-next", "stop_to_first_token"), seconds, "less"),
+            Row("worst", at("stop-then-next", "stop_to_first_token", percent=100), seconds, "less"),
+            Row("the same request alone", at("stop-then-next", "ttft_alone_s"), seconds, "less"),
+        ),
+        ("stop-then-next",),
+    ),
+    Section(
+        "A load of which a part hangs up",
+        "Eight clients, prompts of 100 tokens, answers of 40; those who leave do so 1 s after their request was sent. "
+        "Goodput is the tokens of complete answers over the whole time. The CPU time for those who have left is that "
+        "of the server's process from a hang-up until it rests, with one client, of whom every other request is cut.",
+        (
+            *(
+                Row(f"{n} %: goodput, tokens/s", at("goodput", str(n), "tokens_per_second"), rate, "more")
+                for n in PERCENTS
+            ),
+            *(Row(f"{n} %: errors", total("goodput", str(n), "errors"), whole) for n in PERCENTS),
+            Row("CPU after leaving, of all", share("cpu-after-leaving", "cpu_after_leaving", "cpu_seconds"), per_cent),
+        ),
+        ("goodput",),
+    ),
+    Section(
+        "AIPerf",
+        "NVIDIA's AIPerf 0.13.0 with the runs of its page on request cancellation, no network, and a pace of 100 looks "
+        "a second for a free slot, because its own closed loop spins on a core. Its clients keep their connections. "
+        "Errors are those of requests that it did not cut itself.",
+        aiperf_rows(),
+    ),
+    Section(
+        "Memory, start and end",
+        "The same model, four slots, 4096 cells of context. Resident memory has the pages of the mapped file in it.",
+        (
+            Row("resident when ready", at("resources", "when_ready", "resident"), mib, "less"),
+            Row("resident after use", at("resources", "after_use", "resident"), mib, "less"),
+            Row("of it allocated", at("resources", "after_use", "allocated"), mib, "less"),
+            Row("of it mapped files", at("resources", "after_use", "mapped"), mib),
+            Row("start to ready, p50", at("resources", "seconds_to_ready"), seconds, "less"),
+            Row("SIGTERM to exit, streaming", at("shutdown", "seconds_to_exit"), seconds, "less"),
+            Row("SIGTERM: still there after", at("shutdown", "gave_up_after"), seconds),
+            Row("SIGTERM: answers that looked complete", total("shutdown", "looked_complete"), whole),
+        ),
+    ),
+)

@@ -1,0 +1,137 @@
+"""``python -m bench.side_by_side --model FILE --out FOLDER``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.peers import PEERS, NotAvailableError, Settings
+from bench.peers.running import free_port, running
+from bench.side_by_side.conditions import (
+    command_line,
+    describe_code,
+    describe_machine,
+    describe_peers,
+    now,
+)
+from bench.side_by_side.measurement import Bare, Figures, subject_of
+from bench.side_by_side.measurements import MEASUREMENTS
+from bench.side_by_side.parts import OtherRunError, Part, PartStore, describe_run, schedule
+
+DEFAULT_PEERS = ("pyllmcancel", "llama-server")
+
+
+def main() -> int:
+    arguments = parse()
+    # Ended from outside, the servers under measurement are to end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    store = PartStore(arguments.out)
+    try:
+        describe_run(arguments.out, run_of(arguments))
+    except OtherRunError as error:
+        tell(str(error))
+        return 1
+    began, failed = time.monotonic(), 0
+    for part in schedule([MEASUREMENTS[name] for name in arguments.only], arguments.peers, arguments.rounds):
+        if store.has(part):
+            continue
+        if arguments.at_most is not None and time.monotonic() - began > arguments.at_most:
+            tell("time is over; the same command goes on from here")
+            return 2
+        try:
+            failed += not carry_out(part, store, arguments)
+        except KeyboardInterrupt:
+            return 130
+    return 1 if failed else 0
+
+
+def carry_out(part: Part, store: PartStore, arguments: argparse.Namespace) -> bool:
+    """Measure a part and keep what was found, or why nothing was; whether it went well."""
+    started, began = time.monotonic(), now()
+    content: dict[str, Any] = {"began": began, "load_before": os.getloadavg()[0], **describe_code()}
+    try:
+        content["figures"] = asyncio.run(figures_of(part, arguments))
+    except NotAvailableError as error:
+        content["not_measured"] = str(error)
+    except Exception as error:
+        # One peer's failure is a result, and must not end the others' run.
+        content["not_measured"] = f"{type(error).__name__}: {error}"
+        content["failed"] = True
+    content["seconds"] = round(time.monotonic() - started, 1)
+    store.keep(part, content)
+    outcome = str(content.get("not_measured", "measured")).splitlines()[0]
+    tell(f"{part}: {outcome}, {content['seconds']} s")
+    return "failed" not in content
+
+
+async def figures_of(part: Part, arguments: argparse.Namespace) -> Figures:
+    measurement = part.measurement
+    if part.peer in measurement.others:
+        return await measurement.others[part.peer](Bare(arguments.model, arguments.threads))
+    settings = Settings(
+        model=arguments.model,
+        port=free_port(),
+        threads=arguments.threads,
+        parallel=measurement.parallel,
+        ctx_size=measurement.ctx_size,
+    )
+    with running(PEERS[part.peer], settings, arguments.out / "logs" / f"{part.name}.log") as peer:
+        async with subject_of(peer, effort=arguments.effort, seed=part.round) as subject:
+            return await measurement.measure(subject)
+
+
+def run_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the run's parts have in common."""
+    (arguments.out / "logs").mkdir(parents=True, exist_ok=True)
+    return {
+        "model": arguments.model.name,
+        "model_mib": round(arguments.model.stat().st_size / 2**20, 1),
+        "threads": arguments.threads,
+        "effort": arguments.effort,
+        "machine": describe_machine(),
+        "peers": describe_peers(PEERS),
+        "commands": [command_line()],
+    }
+
+
+def tell(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+def parse() -> argparse.Namespace:
+    lines = [f"  {name:24} {first_line(name)}" for name in MEASUREMENTS]
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.side_by_side",
+        description="The same measurements on several servers, in turn:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", type=Path, required=True, help="GGUF file, the same for all")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results; parts in it are kept")
+    some_peers = f"of {', '.join(PEERS)} [{' '.join(DEFAULT_PEERS)}]"
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=DEFAULT_PEERS, metavar="PEER", help=some_peers)
+    every = list(MEASUREMENTS)
+    parser.add_argument("--only", nargs="+", choices=every, default=every, metavar="NAME", help="of those above [all]")
+    parser.add_argument("--rounds", type=int, default=1000, help="at most so many turns of each peer")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="compute threads of each peer"
+    )
+    parser.add_argument("--effort", type=float, default=1.0, help="factor of repetitions and time; less is for trials")
+    parser.add_argument("--at-most", type=float, metavar="S", help="begin no other part after this many seconds")
+    return parser.parse_args()
+
+
+def first_line(name: str) -> str:
+    function = MEASUREMENTS[name].measure
+    module = sys.modules[getattr(function, "func", function).__module__]
+    return (module.__doc__ or "").strip().splitlines()[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

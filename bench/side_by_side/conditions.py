@@ -1,0 +1,64 @@
+"""Where and on what a run was made: machine, commit, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.peers import NotAvailableError, Peer
+from bench.peers.protocol import ROOT
+
+
+def describe_machine() -> dict[str, Any]:
+    """The processor, and what of it this process may use."""
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def describe_code() -> dict[str, Any]:
+    """The checkout's commit, and whether it has changes that are in no commit."""
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
+
+
+def git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def describe_peers(peers: Mapping[str, Peer]) -> dict[str, Any]:
+    return {name: {"version": version_of(peer), "notes": peer.notes} for name, peer in peers.items()}
+
+
+def version_of(peer: Peer) -> str:
+    try:
+        return peer.version()
+    except NotAvailableError as error:
+        return f"not here: {error}"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def command_line() -> str:
+    return " ".join(["python -m bench.side_by_side", *sys.argv[1:]])

@@ -1,0 +1,126 @@
+"""What a measurement is, and what it works with: a running peer, as its clients and the operating system see it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.peers.running import RunningPeer
+from pyllmcancel.bench.client import Ask, Call, Client, Target
+from pyllmcancel.bench.server_truth import Stop, stopped_after
+from pyllmcancel.bench.workbench import Workbench, open_workbench
+
+Figures = dict[str, Any]
+LONGEST_REQUEST = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """What a program is given that is measured beside the servers: the same model, the same threads."""
+
+    model: Path
+    threads: int
+
+
+class Subject:
+    """A server under measurement.
+
+    Attributes
+    ----------
+    effort
+        What repetitions and time budgets are multiplied with; 1 for figures that go into a report.
+    chance
+        The same for every peer of a round, so that all get the same delays.
+    """
+
+    def __init__(self, running: RunningPeer, bench: Workbench, *, effort: float, seed: int) -> None:
+        self.running = running
+        self.bench = bench
+        self.effort = effort
+        self.chance = random.Random(seed)
+        self._n_prompts = 0
+
+    @property
+    def pid(self) -> int:
+        return self.running.pid
+
+    @property
+    def client(self) -> Client:
+        return self.bench.client
+
+    def times(self, count: int, at_least: int = 1) -> int:
+        """How often something is to be done that is done `count` times with full effort."""
+        return max(at_least, round(count * self.effort))
+
+    def attempts(self, most: int, seconds: float, at_least: int = 3) -> Iterator[int]:
+        """Count up to `most`, but begin no other one when the time is over, unless there are too few."""
+        began = time.monotonic()
+        for number in range(self.times(most, at_least)):
+            if number >= at_least and time.monotonic() - began > seconds * self.effort:
+                return
+            yield number
+
+    async def prompt(self, n_tokens: int) -> str:
+        """A prompt that no other request of this server has had; the same ones for every peer of a round."""
+        self._n_prompts += 1
+        return await self.bench.prompt(n_tokens, str(self._n_prompts))
+
+    def start(self, prompt: str, max_tokens: int, **more: Any) -> Call:
+        """Begin a request; `more` is as in `Ask`."""
+        return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=self.bench.new_id(), **more))
+
+    async def rest_after(self, moment: float) -> Stop:
+        """How the server's process came to rest after a moment on the monotonic clock."""
+        return await stopped_after(self.pid, moment)
+
+    async def settle(self) -> None:
+        """Wait until the server's process rests."""
+        await self.bench.settle()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Something that is measured of every peer.
+
+    Attributes
+    ----------
+    parallel, ctx_size
+        How the peer is started for it.
+    rounds
+        How often each peer has its turn.
+    measure
+        Takes a peer that has just been started and is at rest; ends with nothing in flight.
+    others
+        Programs that are measured in the same turns as the peers, by name.
+    """
+
+    name: str
+    parallel: int = 4
+    ctx_size: int = 8192
+    rounds: int = 2
+    measure: Callable[[Subject], Awaitable[Figures]]
+    others: Mapping[str, Callable[[Bare], Awaitable[Figures]]] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def subject_of(running: RunningPeer, *, effort: float, seed: int) -> AsyncIterator[Subject]:
+    """The running peer, with clients that open a connection for each request.
+
+    A server that closes kept connections under its clients would lose requests otherwise. That is a finding, but none
+    about speed; AIPerf, which keeps connections, shows it.
+    """
+    target = Target(
+        url=running.url,
+        model="",
+        keep_alive=False,
+        session_header=running.peer.session_header or Target(url="").session_header,
+        timeout=LONGEST_REQUEST,
+    )
+    async with open_workbench(target, pid=running.pid, prompt_seed=f"side by side {seed}") as bench:
+        await bench.settle()
+        yield Subject(running, bench, effort=effort, seed=seed)

@@ -1,0 +1,43 @@
+"""Memory, and the time from the start of the process until it can generate."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from bench.peers.running import free_port, running
+from bench.side_by_side.measurement import Figures, Measurement, Subject
+
+PARALLEL, CTX_SIZE = 4, 4096
+PROMPT, ANSWER = 200, 8
+FURTHER_STARTS = 2
+# Of /proc/PID/status. VmRSS counts the pages of the mapped model as well as what the process allocated.
+FIELDS = {"resident": "VmRSS", "peak": "VmHWM", "allocated": "RssAnon", "mapped": "RssFile"}
+
+
+async def measure(subject: Subject) -> Figures:
+    """Memory when ready, and after each slot has been used; then two more starts, for their time alone."""
+    when_ready = memory(subject.pid)
+    prompts = [await subject.prompt(PROMPT) for _ in range(PARALLEL)]
+    await asyncio.gather(*(subject.start(prompt, ANSWER).ended() for prompt in prompts))
+    await subject.settle()
+    further = [await asyncio.to_thread(seconds_to_ready, subject) for _ in range(FURTHER_STARTS)]
+    starts = [subject.running.seconds_to_ready, *further]
+    return {"when_ready": when_ready, "after_use": memory(subject.pid), "seconds_to_ready": starts}
+
+
+def memory(pid: int) -> dict[str, float]:
+    """MiB of a process, by `FIELDS`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    return {name: int(found[field].split()[0]) / 1024 for name, field in FIELDS.items()}
+
+
+def seconds_to_ready(subject: Subject) -> float:
+    """Of another one of the same peer; the first one is at rest meanwhile."""
+    settings = subject.running.settings.at_port(free_port())
+    with running(subject.running.peer, settings) as another:
+        return another.seconds_to_ready
+
+
+MEASUREMENTS = (Measurement(name="resources", parallel=PARALLEL, ctx_size=CTX_SIZE, measure=measure),)

@@ -1,0 +1,80 @@
+"""No cancels: tokens a second, time to the first token and between tokens, at 1, 4 and 8 clients."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from bench.side_by_side.batched_bench import batched_bench
+from bench.side_by_side.measurement import Figures, Measurement, Subject
+from pyllmcancel.bench.client import Exchange, Outcome
+
+PROMPT, ANSWER = 100, 40
+LONG_PROMPT, LONG_ANSWER = 800, 24
+# Requests per number of clients, waves of equal length.
+REQUESTS = {1: 4, 4: 8, 8: 16}
+LONG_REQUESTS = {4: 4}
+
+
+async def measure(subject: Subject) -> Figures:
+    """Short prompts."""
+    return {
+        str(clients): await closed_loop(subject, clients, subject.times(requests, clients), PROMPT, ANSWER)
+        for clients, requests in REQUESTS.items()
+    }
+
+
+async def measure_long(subject: Subject) -> Figures:
+    """Prompts of which the prefill takes most of the time."""
+    return {
+        str(clients): await closed_loop(subject, clients, subject.times(requests, clients), LONG_PROMPT, LONG_ANSWER)
+        for clients, requests in LONG_REQUESTS.items()
+    }
+
+
+async def closed_loop(subject: Subject, clients: int, requests: int, n_prompt: int, n_answer: int) -> Figures:
+    """`clients` at once, each of which sends its next request when the last one is answered."""
+    prompts = [await subject.prompt(n_prompt) for _ in range(requests)]
+    await subject.settle()
+    remaining = iter(prompts)
+    exchanges: list[Exchange] = []
+
+    async def client() -> None:
+        for prompt in remaining:
+            exchanges.append(await subject.start(prompt, n_answer).ended())  # noqa: PERF401 - others append too
+
+    began = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(client())
+    return speed_figures(exchanges, time.monotonic() - began)
+
+
+def speed_figures(exchanges: Sequence[Exchange], seconds: float) -> Figures:
+    """Of complete answers only; ITL is an answer's mean, since servers may send several tokens in one event."""
+    answered = [entry for entry in exchanges if entry.outcome is Outcome.OK]
+    return {
+        "requests": len(exchanges),
+        "errors": sum(entry.outcome is Outcome.ERROR for entry in exchanges),
+        "tokens": sum(entry.n_tokens for entry in answered),
+        "seconds": seconds,
+        "tokens_per_second": sum(entry.n_tokens for entry in answered) / seconds,
+        "ttft": [entry.ttft for entry in answered if entry.ttft is not None],
+        "itl": [mean_itl(entry) for entry in answered if entry.n_tokens > 1 and entry.token_at],
+    }
+
+
+def mean_itl(exchange: Exchange) -> float:
+    return (exchange.token_at[-1] - exchange.token_at[0]) / (exchange.n_tokens - 1)
+
+
+MEASUREMENTS = (
+    Measurement(
+        name="throughput",
+        parallel=8,
+        measure=measure,
+        others={"llama-batched-bench": lambda bare: batched_bench(bare, PROMPT, ANSWER, tuple(REQUESTS))},
+    ),
+    Measurement(name="throughput-long-prompts", parallel=4, measure=measure_long, rounds=1),
+)

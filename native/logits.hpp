@@ -1,0 +1,53 @@
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pyllmcancel {
+
+// Why a row of logits could not be sampled. The request that got it fails; no other does.
+enum class LogitFault : int32_t { none = 0, not_finite = 1, all_equal = 2, grammar = 3 };
+
+struct TokenLogprob {
+    llama_token token;
+    float logprob; // natural logarithm
+};
+
+// One row of logits, length n_vocab, in llama.cpp's buffer. A vocabulary may have 150,000 tokens, and a row is looked at
+// for every token of every sequence while nothing else computes: it is read once here, in blocks, and what is asked of
+// it afterwards looks into the few blocks that matter.
+class Logits {
+  public:
+    Logits(const float * data, int32_t n_vocab);
+
+    float operator[](llama_token token) const noexcept { return data_[token]; }
+    int32_t n_vocab() const noexcept { return n_vocab_; }
+
+    // -inf is legal (a model may mask tokens), NaN and +inf are not. A row of equal logits is what an aborted or failed
+    // computation leaves in a buffer, never what a model says.
+    LogitFault fault() const noexcept { return fault_; }
+
+    // The first of the largest; there must be no fault.
+    llama_token likeliest() const;
+
+    // At least `count` tokens, the `count` likeliest among them, in no order; all if there are no more.
+    std::vector<llama_token> likeliest(int32_t count) const;
+
+    // Logarithm of the sum of exponentials: a logit less this is a logprob of the model's own distribution, before
+    // biases, penalties and temperature.
+    float log_norm() const;
+
+    // The `count` likeliest and their logprobs, likeliest first.
+    std::vector<TokenLogprob> top(int32_t count, float log_norm) const;
+
+  private:
+    const float * data_;
+    int32_t n_vocab_;
+    LogitFault fault_ = LogitFault::none;
+    float max_;
+    std::vector<float> block_max_;
+};
+
+} // namespace pyllmcancel

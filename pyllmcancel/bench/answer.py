@@ -1,0 +1,152 @@
+"""What an OpenAI-compatible server answers, whole or streamed, in the shapes that servers really send."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any
+
+from pyllmcancel.bench.sse import EventParser, ServerEvent
+
+FINISH_REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")
+
+
+class ErrorKind(StrEnum):
+    """Names under which failures are counted; an HTTP error is ``http_`` and its status."""
+
+    CONNECT_FAILED = "connect_failed"
+    KEEPALIVE_CLOSED = "keepalive_closed"
+    DISCONNECTED = "disconnected"
+    BROKEN_ANSWER = "broken_answer"
+    NO_DONE = "no_done"
+    NO_FINISH_REASON = "no_finish_reason"
+    BAD_ANSWER = "bad_answer"
+    ERROR_EVENT = "error_event"
+    SUPERSEDED = "superseded"
+    TIMEOUT = "timeout"
+    PROTOCOL_ERROR = "protocol_error"
+
+
+ERROR_TEXTS = {
+    ErrorKind.CONNECT_FAILED: "no connection could be made",
+    ErrorKind.KEEPALIVE_CLOSED: "the server closed a kept-alive connection under a request",
+    ErrorKind.DISCONNECTED: "a fresh connection was closed before any answer",
+    ErrorKind.BROKEN_ANSWER: "the connection ended in the middle of an answer",
+    ErrorKind.NO_DONE: "a stream ended properly, but without [DONE]",
+    ErrorKind.NO_FINISH_REASON: "an answer looked complete, but no choice said why it finished",
+    ErrorKind.BAD_ANSWER: "an answer that is no JSON, or not of the expected shape",
+    ErrorKind.ERROR_EVENT: "an error event in a stream",
+    ErrorKind.SUPERSEDED: "cancelled by the server for a newer request of the session",
+    ErrorKind.TIMEOUT: "no answer within --timeout",
+    ErrorKind.PROTOCOL_ERROR: "bytes that are no HTTP",
+}
+
+
+class ExchangeError(Exception):
+    """A request failed; `kind` is what it is counted as."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(f"{kind}: {detail}" if detail else kind)
+        self.kind = kind
+        self.detail = detail
+
+
+class AnswerReader:
+    """Reads one answer.
+
+    Attributes
+    ----------
+    token_at
+        When each event with text came; servers send one event a token, but for parts of a character.
+    """
+
+    def __init__(self, status: int, content_type: str) -> None:
+        self.status = status
+        self.token_at: list[float] = []
+        self.finish_reason: str | None = None
+        self.usage: dict[str, Any] = {}
+        self._streams = content_type.startswith("text/event-stream")
+        self._content = bytearray()
+        self._parser = EventParser()
+        self._done = False
+        self._text = hashlib.sha256()
+
+    @property
+    def text_sha256(self) -> str:
+        return self._text.hexdigest()
+
+    def feed(self, data: bytes, at: float) -> None:
+        """Take a piece of the body that came `at` this time; ExchangeError on an error event."""
+        if not self._streams or self.status != 200:
+            self._content += data
+            return
+        for event in self._parser.feed(data):
+            self._take(event, at)
+
+    def finish(self) -> None:
+        """Judge the complete body; ExchangeError if it is no proper answer."""
+        if self.status != 200:
+            raise self._http_error()
+        if self._streams:
+            if not self._done:
+                raise ExchangeError(ErrorKind.NO_DONE)
+        else:
+            self._take_payload(parse_object(self._content), None)
+        if self.finish_reason not in FINISH_REASONS:
+            raise ExchangeError(ErrorKind.NO_FINISH_REASON, f"finish_reason {self.finish_reason!r}")
+
+    def _take(self, event: ServerEvent, at: float) -> None:
+        if event.value == "[DONE]":
+            self._done = True
+            return
+        payload = parse_object(event.value)
+        if event.field == "error" or payload.get("error") is not None:
+            raise error_of(payload, ErrorKind.ERROR_EVENT)
+        self._take_payload(payload, at)
+
+    def _take_payload(self, payload: dict[str, Any], at: float | None) -> None:
+        self.usage = payload.get("usage") or self.usage
+        texts = []
+        for choice in payload.get("choices") or ():
+            texts.append(text_of(choice))
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        text = "".join(texts)
+        self._text.update(text.encode(errors="replace"))
+        if text and at is not None:
+            self.token_at.append(at)
+
+    def _http_error(self) -> ExchangeError:
+        kind = f"http_{self.status}"
+        try:
+            return error_of(parse_object(self._content), kind)
+        except ExchangeError:
+            return ExchangeError(kind, self._content[:200].decode(errors="replace"))
+
+
+def text_of(choice: dict[str, Any]) -> str:
+    """Whatever a choice says: a completion's text, or a message's or a delta's content, thoughts and tool calls."""
+    said = choice.get("delta") or choice.get("message") or {}
+    parts = [choice.get("text"), said.get("content"), said.get("reasoning_content")]
+    calls = [(call.get("function") or {}).get("arguments") for call in said.get("tool_calls") or ()]
+    return "".join(part for part in parts + calls if isinstance(part, str))
+
+
+def parse_object(text: str | bytes | bytearray) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        start = text[:80] if isinstance(text, str) else bytes(text[:80]).decode(errors="replace")
+        raise ExchangeError(ErrorKind.BAD_ANSWER, f"no JSON: {start!r}") from error
+    if not isinstance(value, dict):
+        raise ExchangeError(ErrorKind.BAD_ANSWER, f"not an object: {value!r:.80}")
+    return value
+
+
+def error_of(payload: dict[str, Any], kind: str) -> ExchangeError:
+    """The failure that an OpenAI error body or event stands for."""
+    error = payload.get("error", payload)
+    if not isinstance(error, dict):
+        return ExchangeError(kind, str(error))
+    detail = f"{error.get('code') or error.get('type') or ''} {error.get('message') or ''}".strip()
+    return ExchangeError(ErrorKind.SUPERSEDED if error.get("code") == "superseded" else kind, detail)

@@ -1,0 +1,105 @@
+"""One connection to a server, spoken to with h11 so that nothing happens on it behind the caller's back."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+import h11
+
+READ_SIZE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    secure: bool
+    prefix: str
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Parse ``http://host:port[/prefix]``.
+
+        A trailing ``/v1`` is dropped: the paths asked for have their own.
+
+        Raises
+        ------
+        ValueError
+            If the URL is no http or https URL.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"not a http:// or https:// URL: {url!r}")
+        secure = parts.scheme == "https"
+        prefix = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.hostname, parts.port or (443 if secure else 80), secure, prefix)
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Connection:
+    """A socket and the state of HTTP/1.1 on it.
+
+    Attributes
+    ----------
+    n_requests
+        How many requests have been sent on it.
+    at_eof
+        The server has closed its side; seen while reading.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._http = h11.Connection(h11.CLIENT)
+        self.n_requests = 0
+        self.at_eof = False
+
+    @classmethod
+    async def open(cls, address: Address) -> Connection:
+        context = ssl.create_default_context() if address.secure else None
+        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+        # Then drain() returns when nothing is left in user space: "sent" means handed to the socket, all of it.
+        writer.transport.set_write_buffer_limits(high=0)
+        return cls(reader, writer)
+
+    async def send(self, request: h11.Request, body: bytes) -> None:
+        """Send headers and body in one write; returns when the socket has taken everything."""
+        self.n_requests += 1
+        events = (request, h11.Data(data=body), h11.EndOfMessage())
+        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
+        await self._writer.drain()
+
+    async def receive(self) -> h11.Event | type[h11.PAUSED]:
+        """The next part of the answer; h11.RemoteProtocolError if the connection ends before it is complete."""
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return cast("h11.Event | type[h11.PAUSED]", event)
+            data = await self._reader.read(READ_SIZE)
+            self.at_eof = not data
+            self._http.receive_data(data)
+
+    def reset_for_next(self) -> bool:
+        """Whether another request may follow; what the server has closed or announced to close is not used again."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        return not self.at_eof and not self._reader.at_eof() and not self._writer.is_closing()
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way: FIN, or RST where something lies unread. Idempotent."""
+        self._writer.transport.abort()

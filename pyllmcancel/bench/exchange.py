@@ -1,0 +1,131 @@
+"""What a request is to be, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """How a request ended: answered, hung up on by us, or failed."""
+
+    OK = "ok"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A server, and how it is to be asked.
+
+    Attributes
+    ----------
+    api
+        ``completions`` or ``chat``.
+    session_header
+        The header in which a session's name travels; llama-server's own is ``X-Conversation-Id``.
+    ignore_eos
+        Ask for answers of full length. Servers that do not know the field ignore or refuse it.
+    keep_alive
+        Use a connection again after a complete answer.
+    extra
+        Further fields of every body.
+    timeout
+        Seconds for one exchange, after which it is an error.
+    """
+
+    url: str
+    model: str = "any"
+    api: str = "completions"
+    stream: bool = True
+    ignore_eos: bool = True
+    keep_alive: bool = True
+    session_header: str = "X-Session-Id"
+    api_key: str | None = None
+    timeout: float = 600.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What one request is to be.
+
+    Attributes
+    ----------
+    cut_after
+        Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
+    label
+        What the request is in its scenario.
+    lane
+        The client that makes it, where a scenario has several.
+    """
+
+    prompt: str
+    max_tokens: int
+    request_id: str
+    session: str | None = None
+    cut_after: float | None = None
+    label: str = ""
+    lane: int = 0
+    stream: bool | None = None
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request, and what became of it. All times in seconds on the monotonic clock; None: it did not happen.
+
+    Attributes
+    ----------
+    began_at
+        When it was started, before any connecting.
+    connected_at
+        None on a connection that was used before.
+    sent_at
+        When the socket had taken the last byte.
+    token_at
+        When each event with text came.
+    ended_at
+        When the last byte of the answer had come, the client hung up, or it failed.
+    error
+        What it is counted as if it failed: an `ErrorKind`, or ``http_`` and the status.
+    """
+
+    ask: Ask
+    began_at: float
+    connected_at: float | None = None
+    reused: bool = False
+    sent_at: float | None = None
+    first_byte_at: float | None = None
+    token_at: list[float] = field(default_factory=list)
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    error: str | None = None
+    detail: str = ""
+    status: int | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    text_sha256: str | None = None
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds from "fully sent" to the first token."""
+        return self.token_at[0] - self.sent_at if self.token_at and self.sent_at is not None else None
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds from "fully sent" to the end."""
+        return self.ended_at - self.sent_at if self.ended_at is not None and self.sent_at is not None else None
+
+    @property
+    def itl(self) -> list[float]:
+        """Seconds between one token and the next."""
+        return [later - earlier for earlier, later in pairwise(self.token_at)]
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens generated, by the server's own account if it gave one, else counted by events."""
+        return self.completion_tokens if self.completion_tokens is not None else len(self.token_at)

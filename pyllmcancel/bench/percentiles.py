@@ -1,0 +1,26 @@
+"""Percentiles, and what they are taken of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+PERCENTS = (50, 90, 99)
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """On the line between the two nearest ranks, as numpy's default does; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    rank = percent / 100.0 * (len(ordered) - 1)
+    below = int(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
+
+
+def distribution(values: Iterable[float | None], scale: float = 1.0) -> dict[str, float | int | None]:
+    """How many there are, their mean, p50, p90, p99, smallest and largest, each times `scale`; None is left out."""
+    known = [value * scale for value in values if value is not None]
+    found: dict[str, float | int | None] = {"n": len(known), "mean": sum(known) / len(known) if known else None}
+    found |= {f"p{percent}": percentile(known, percent) for percent in PERCENTS}
+    return found | {"min": min(known, default=None), "max": max(known, default=None)}

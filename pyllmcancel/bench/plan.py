@@ -1,0 +1,111 @@
+"""Which requests are made, when, how long they are, and which of them are cut: pure, and the same for the same seed.
+
+The semantics are those of AIPerf's request cancellation: every request is chosen or not by itself (so 10 % of 50 need
+not be 5), by its number and the seed alone. Neither the server's speed nor the delay, the concurrency or the number of
+warm-up requests changes the choice; and whoever is chosen at 10 % is chosen at 30 % too, which makes a sweep smooth.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A number of tokens, normally distributed, at least 1."""
+
+    mean: float
+    stddev: float = 0.0
+
+    def draw(self, chance: random.Random) -> int:
+        # Drawn even where nothing spreads, so that one option does not shift another's numbers.
+        return max(1, round(self.mean + self.stddev * chance.gauss(0.0, 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Seconds from "fully sent" to the hang-up, evenly distributed; 0: at once."""
+
+    shortest: float
+    longest: float
+
+    def draw(self, chance: random.Random) -> float:
+        return self.shortest + (self.longest - self.shortest) * chance.random()
+
+
+AT_ONCE = Delay(0.0, 0.0)
+PROMPT, OUTPUT = Length(200.0), Length(60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What a plan is made from.
+
+    Attributes
+    ----------
+    percent
+        How likely a request is to be cut, 0 to 100. Warm-up requests never are.
+    rate
+        Arrivals a second, in a Poisson process; None: a closed loop, whose next request starts when one has ended.
+    """
+
+    requests: int
+    warmup: int = 0
+    percent: float = 0.0
+    delay: Delay = AT_ONCE
+    prompt: Length = PROMPT
+    output: Length = OUTPUT
+    rate: float | None = None
+    seed: int = 42
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One request of a plan.
+
+    Attributes
+    ----------
+    number
+        Counts from 0; warm-up requests from 0 as well.
+    arrives_at
+        Seconds from the start of the plan; None in a closed loop.
+    cut_after
+        Seconds from "fully sent"; None if the request was not chosen.
+    """
+
+    number: int
+    prompt_tokens: int
+    max_tokens: int
+    arrives_at: float | None
+    cut_after: float | None
+    warmup: bool = False
+
+
+def make_plan(options: PlanOptions) -> tuple[PlannedRequest, ...]:
+    """The requests that are measured."""
+    chosen, delays = _stream(options, "chosen"), _stream(options, "delay")
+    prompts, outputs, gaps = _stream(options, "prompt"), _stream(options, "output"), _stream(options, "gap")
+    now, plan = 0.0, []
+    for number in range(options.requests):
+        now += gaps.expovariate(1.0) / options.rate if options.rate is not None else 0.0
+        cut = chosen.random() < options.percent / 100.0
+        delay = options.delay.draw(delays)
+        lengths = options.prompt.draw(prompts), options.output.draw(outputs)
+        arrives_at = now if options.rate is not None else None
+        plan.append(PlannedRequest(number, *lengths, arrives_at, delay if cut else None))
+    return tuple(plan)
+
+
+def make_warmup(options: PlanOptions) -> tuple[PlannedRequest, ...]:
+    """The requests that come before, in a closed loop; they are not measured, and none is cut."""
+    prompts, outputs = _stream(options, "warm-up prompt"), _stream(options, "warm-up output")
+    return tuple(
+        PlannedRequest(number, options.prompt.draw(prompts), options.output.draw(outputs), None, None, warmup=True)
+        for number in range(options.warmup)
+    )
+
+
+def _stream(options: PlanOptions, name: str) -> random.Random:
+    """Chance of its own for each thing that is drawn, so that they do not disturb each other."""
+    return random.Random(f"{options.seed}: {name}")

@@ -1,0 +1,124 @@
+"""Prompts of given lengths in the server's own tokens."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from pyllmcancel.bench.answer import ExchangeError
+from pyllmcancel.bench.client import Ask, Client, Outcome
+
+# Short, common words, each of which is one token, or a few, to any tokenizer of English.
+COMMON = """
+about after again air all along also always and animal answer any around ask away back because been before begin
+below between big book both boy but call came can car change children city close come could country cut day did
+different does done door down each earth eat end enough even every example eye face family far father feet few
+find first follow food form found four from get girl give good great group grow had hand hard has have head hear
+help her here high his home house how idea important into its just keep kind know land large last later learn
+leave left letter life light like line list little live long look made make man many may mean might mile more
+most mother mountain move much must name near need never new next night now number off often old only open order
+other our out over own page paper part people picture place plant play point put question quick quite read
+really right river run said same saw say school sea second see seem sentence set she should show side small some
+something song soon sound spell start state still stop story study such take talk tell than that their them then
+there these thing think this those thought three through time together took tree try turn two under until upon
+use very walk want watch water way well went were what when where which while white who why will with without
+word work world would write year young your
+"""
+WORDS = tuple(COMMON.split())
+TRIES = 12
+
+
+# How servers are asked to count: llama-server and this project's, vLLM, llama-cpp-python. One field each, because some
+# refuse what they do not know.
+WAYS = (("/tokenize", "content"), ("/tokenize", "prompt"), ("/extras/tokenize/count", "input"))
+
+
+class Prompts:
+    """Makes prompts for one server.
+
+    Attributes
+    ----------
+    how
+        ``tokenize``: counted by the server's own endpoint for that; ``usage``: by its ``usage`` of two probe requests,
+        a line through which tells tokens from words; ``words``: the server says nothing, a word counts as a token.
+    """
+
+    def __init__(self, client: Client, how: str, fixed: float, per_word: float, way: tuple[str, str] = WAYS[0]) -> None:
+        self._client = client
+        self.how = how
+        self._fixed = fixed  # tokens of the template, or of a text's beginning
+        self._per_word = per_word
+        self._way = way
+
+    @classmethod
+    async def learn(cls, client: Client) -> Prompts:
+        """Find out how this server counts."""
+        few, many = [await usage_of(client, n) for n in (20, 120)]
+        for way in WAYS:
+            counted = await count_tokens(client, way, " ".join(sample(120)))
+            if counted:
+                fixed = many - counted if many is not None else 0
+                return cls(client, "tokenize", fixed, counted / 120, way)
+        if few is None or many is None or many <= few:
+            return cls(client, "words", 0.0, 1.0)
+        per_word = (many - few) / 100
+        return cls(client, "usage", few - 20 * per_word, per_word)
+
+    async def make(self, n_tokens: int, seed: str) -> str:
+        """A prompt of `n_tokens` tokens, or as near as words allow; other seeds, other words from the first on."""
+        chance = random.Random(f"prompt: {seed}")
+        words = drawn(chance, max(1, round((n_tokens - self._fixed) / self._per_word)))
+        if self.how == "tokenize":
+            words = await self._fit(words, n_tokens - round(self._fixed), chance)
+        return " ".join(words)
+
+    async def _fit(self, words: list[str], n_tokens: int, chance: random.Random) -> list[str]:
+        """Add or drop words at the end until the server counts `n_tokens`; the nearest, where none is exact."""
+        best: tuple[int, list[str]] | None = None
+        for _ in range(TRIES):
+            counted = await count_tokens(self._client, self._way, " ".join(words))
+            off = n_tokens - (counted if counted is not None else n_tokens)
+            if best is None or abs(off) < best[0]:
+                best = abs(off), words
+            if off == 0:
+                break
+            by = round(off / self._per_word) or (1 if off > 0 else -1)
+            words = words + drawn(chance, by) if by > 0 else words[: max(1, len(words) + by)]
+        assert best is not None
+        return best[1]
+
+
+def drawn(chance: random.Random, n_words: int) -> list[str]:
+    return [chance.choice(WORDS) for _ in range(n_words)]
+
+
+def sample(n_words: int) -> list[str]:
+    """The same words every time."""
+    return drawn(random.Random("sample"), n_words)
+
+
+async def count_tokens(client: Client, way: tuple[str, str], text: str) -> int | None:
+    """Ask the server to count; None if it has no such endpoint."""
+    path, field = way
+    # vLLM wants to know the model; llama-server does not.
+    fields = {field: text} | ({"model": client.target.model} if field == "prompt" else {})
+    try:
+        found = await client.fetch_json("POST", path, fields)
+    except ExchangeError:
+        return None
+    match found:
+        case {"tokens": [*tokens]}:
+            return len(tokens)
+        case {"count": int(count)}:
+            return count
+        case _:
+            return None
+
+
+async def usage_of(client: Client, n_words: int) -> int | None:
+    """Prompt tokens that the server counts for so many sample words; None if it does not say."""
+    request_id = f"bench-usage-{uuid.uuid4().hex}"
+    # Not as a stream: there some servers leave the usage out.
+    ask = Ask(prompt=" ".join(sample(n_words)), max_tokens=1, request_id=request_id, stream=False)
+    exchange = await client.ask(ask)
+    return exchange.prompt_tokens if exchange.outcome is Outcome.OK else None

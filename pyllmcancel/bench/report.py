@@ -1,0 +1,112 @@
+"""Everything that a bench found, as JSON: for programs, and for looking again later."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyllmcancel import __version__
+from pyllmcancel.bench.client import Client, Exchange
+from pyllmcancel.bench.summary import summarise
+from pyllmcancel.bench.workbench import Run
+
+SCHEMA = 1
+
+
+async def describe_server(client: Client) -> dict[str, Any]:
+    """What a server says it is: the model it lists, and the build where it names one."""
+    models = await client.fetch_json("GET", "/v1/models")
+    props = await client.fetch_json("GET", "/props")
+    return {
+        "url": client.target.url,
+        "model": client.target.model,
+        "models": models.get("data") if isinstance(models, dict) else None,
+        "build": props.get("build_info") if isinstance(props, dict) else None,
+    }
+
+
+def describe_machine() -> dict[str, Any]:
+    """Where this was measured."""
+    return {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg(),
+    }
+
+
+def processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def as_json(
+    runs: Sequence[Run], *, server: Mapping[str, Any], options: Mapping[str, Any], prompts: str
+) -> dict[str, Any]:
+    """Everything that is known, in values that JSON has."""
+    return {
+        "schema": SCHEMA,
+        "tool": "pyllmcancel bench cancel",
+        "version": __version__,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "machine": describe_machine(),
+        "server": dict(server),
+        "options": dict(options),
+        "prompts_counted_by": prompts,
+        "runs": [run_json(run) for run in runs],
+    }
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """One run; its beginning on the monotonic clock, all other times in seconds since then."""
+    return {
+        "scenario": run.scenario,
+        "options": run.options,
+        "began_at": run.began_at,
+        "seconds": run.seconds,
+        "summary": summarise(run),
+        "exchanges": [exchange_json(entry, run) for entry in run.exchanges],
+        "cpu": [[round(sample.at - run.began_at, 6), round(sample.cpu_seconds, 6)] for sample in run.cpu],
+    }
+
+
+def exchange_json(entry: Exchange, run: Run) -> dict[str, Any]:
+    def since_began(moment: float | None) -> float | None:
+        return None if moment is None else round(moment - run.began_at, 6)
+
+    ask = entry.ask
+    stop = run.stops.get(ask.request_id)
+    return {
+        "id": ask.request_id,
+        "label": ask.label,
+        "lane": ask.lane,
+        "session": ask.session,
+        "max_tokens": ask.max_tokens,
+        "cut_after": ask.cut_after,
+        "reused_connection": entry.reused,
+        **{name: since_began(getattr(entry, name)) for name in MOMENTS},
+        "token_at": [since_began(moment) for moment in entry.token_at],
+        **{name: getattr(entry, name) for name in PLAIN},
+        "stop": asdict(stop) if stop is not None else None,
+    }
+
+
+MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
+PLAIN = ("outcome", "error", "detail", "status", "finish_reason", "prompt_tokens", "completion_tokens", "text_sha256")
+
+
+def write_json(document: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")

@@ -1,0 +1,84 @@
+"""A load of which a chosen part of the clients hangs up: AIPerf's request cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyllmcancel.bench.plan import PlannedRequest, PlanOptions, make_plan, make_warmup
+from pyllmcancel.bench.runner import Make, run_arrivals, run_closed_loop
+from pyllmcancel.bench.workbench import Run, Workbench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixOptions:
+    """How the mix is made.
+
+    Attributes
+    ----------
+    concurrency
+        Clients of the closed loop; not used where `plan` has a rate, but for the warm-up.
+    sessions
+        How many sessions the clients share, client k being of session k modulo this; 0: no sessions.
+    wait_for_rest
+        With one client and a process id: wait after each hang-up until the server rests, and note how long it took.
+    """
+
+    plan: PlanOptions
+    concurrency: int = 1
+    sessions: int = 0
+    wait_for_rest: bool = True
+
+    @property
+    def one_at_a_time(self) -> bool:
+        return self.concurrency == 1 and self.plan.rate is None
+
+
+async def run(bench: Workbench, options: MixOptions) -> Run:
+    """Make the plan's requests; warm-up comes first and is not part of what is returned."""
+    warmup, plan = make_warmup(options.plan), make_plan(options.plan)
+    sessions = [bench.new_session() for _ in range(options.sessions)]
+    bench.progress.begin("prompts", 0)
+    texts = {request: await bench.prompt(request.prompt_tokens, _name(request, options)) for request in warmup + plan}
+    if warmup:
+        bench.progress.begin("warm-up", len(warmup))
+        unmeasured = Run("warm-up", {}, began_at=0.0)
+        await run_closed_loop(warmup, options.concurrency, _maker(bench, unmeasured, options, texts, sessions))
+        await bench.settle()
+    async with bench.recording("mix", options) as measured:
+        bench.progress.begin(f"{options.plan.percent:g} % cancelled", len(plan))
+        make = _maker(bench, measured, options, texts, sessions)
+        if options.plan.rate is None:
+            await run_closed_loop(plan, options.concurrency, make)
+        else:
+            await run_arrivals(plan, options.sessions, make)
+    measured.figures["chosen"] = sum(request.cut_after is not None for request in plan)
+    return measured
+
+
+def _name(request: PlannedRequest, options: MixOptions) -> str:
+    # Other prompts at each percentage: within a sweep the server must not find them computed.
+    return f"{'warm-up' if request.warmup else 'mix'} {options.plan.percent} {request.number}"
+
+
+def _maker(
+    bench: Workbench,
+    run: Run,
+    options: MixOptions,
+    texts: Mapping[PlannedRequest, str],
+    sessions: Sequence[str],
+) -> Make:
+    async def make(request: PlannedRequest, lane: int) -> None:
+        exchange = await bench.ask(
+            run,
+            texts[request],
+            request.max_tokens,
+            cut_after=request.cut_after,
+            session=sessions[lane % len(sessions)] if sessions else None,
+            lane=lane,
+            label="mix",
+        )
+        if options.one_at_a_time and options.wait_for_rest:
+            await bench.note_stop(run, exchange)
+
+    return make

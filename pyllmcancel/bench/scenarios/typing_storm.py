@@ -1,0 +1,100 @@
+"""Somebody types, and every key is a new completion: how long until the last one's first token?"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+from pyllmcancel.bench.client import Call, Outcome
+from pyllmcancel.bench.workbench import Run, Workbench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypingStormOptions:
+    """What is typed.
+
+    Attributes
+    ----------
+    interval
+        Seconds between two keys.
+    differ
+        ``head``: the prompts have nothing in common, as when an editor puts its newest context first; ``tail``: each is
+        the last one and a word more.
+    sockets
+        ``kept``: the client leaves old connections open, and only the session says that they are obsolete; ``closed``:
+        it hangs up on the old request when it sends the new one.
+    session
+        Whether the requests name their session.
+    """
+
+    keys: int = 8
+    interval: float = 0.3
+    prompt_tokens: int = 700
+    max_tokens: int = 16
+    differ: Literal["head", "tail"] = "head"
+    sockets: Literal["kept", "closed"] = "kept"
+    session: bool = True
+    runs: int = 1
+
+
+async def run(bench: Workbench, options: TypingStormOptions) -> Run:
+    """One request alone, then the storm; so many times."""
+    async with bench.recording("typing-storm", options) as run:
+        bench.progress.begin("typing", options.runs * (options.keys + 1))
+        alone, storm = [], []
+        for number in range(options.runs):
+            prompt = await bench.prompt(options.prompt_tokens, f"alone {number}")
+            keys = await _prompts(bench, options, number)
+            exchange = await bench.ask(run, prompt, options.max_tokens, label="alone", stream=True)
+            alone.append(exchange.ttft)
+            await bench.settle()
+            storm.append(await _storm(bench, run, options, keys))
+            await bench.settle()
+    _judge(run, alone, storm)
+    return run
+
+
+async def _storm(bench: Workbench, run: Run, options: TypingStormOptions, keys: list[str]) -> float | None:
+    """Type; the last key's time to its first token, None if it came to nothing."""
+    session = bench.new_session() if options.session else None
+    loop = asyncio.get_running_loop()
+    began, calls = loop.time(), list[Call]()
+    for key, prompt in enumerate(keys):
+        await asyncio.sleep(began + key * options.interval - loop.time())
+        if options.sockets == "closed" and calls:
+            calls[-1].cut()
+        calls.append(
+            bench.start(run, prompt, options.max_tokens, session=session, label=f"key {key}", lane=key, stream=True)
+        )
+    last = await calls[-1].ended()
+    for call in calls:
+        call.cut()
+        bench.progress.advance(await call.ended())
+    return last.ttft
+
+
+async def _prompts(bench: Workbench, options: TypingStormOptions, number: int) -> list[str]:
+    if options.differ == "head":
+        return [await bench.prompt(options.prompt_tokens, f"storm {number} key {key}") for key in range(options.keys)]
+    words = (await bench.prompt(options.prompt_tokens, f"storm {number}")).split()
+    return [" ".join(words[: max(1, len(words) - missing)]) for missing in reversed(range(options.keys))]
+
+
+def _judge(run: Run, alone: list[float | None], storm: list[float | None]) -> None:
+    figures = run.figures
+    figures["ttft_alone_s"] = median(alone)
+    figures["ttft_last_key_s"] = median(storm)
+    if figures["ttft_alone_s"] and figures["ttft_last_key_s"]:
+        figures["ratio"] = figures["ttft_last_key_s"] / figures["ttft_alone_s"]
+    keys = [entry for entry in run.exchanges if entry.ask.label != "alone"]
+    figures["keys_answered"] = sum(entry.outcome is Outcome.OK for entry in keys)
+    figures["keys_superseded"] = sum(entry.error == "superseded" for entry in keys)
+    figures["keys_hung_up"] = sum(entry.outcome is Outcome.CANCELLED for entry in keys)
+
+
+def median(values: list[float | None]) -> float | None:
+    """Of what was measured; None if something was not, because a median of the rest would flatter."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known and len(known) == len(values) else None

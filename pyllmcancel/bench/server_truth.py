@@ -1,0 +1,178 @@
+"""What a server's process really does, by Linux's account of its CPU time: any server, of any make.
+
+Returned is not stopped: a server may close a connection at once and compute on for seconds. Nothing that it says about
+itself is used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CPUCLOCK_SCHED = 2  # the kind of clock, in the low bits of its id; above them, inverted, whose it is
+SAMPLE_EVERY = 0.001
+WATCH_EVERY = 0.02
+LONGEST_WAIT = 120.0
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far: of all its threads, those that have ended and those that run this moment.
+
+    Linux's CPU clock of another process, exact to the nanosecond and read in half a microsecond. The files under /proc
+    are no match for it: ``schedstat`` forgets threads that have ended, ``stat`` counts in hundredths of a second.
+
+    Raises
+    ------
+    ProcessLookupError
+        If there is no such process.
+    """
+    try:
+        return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
+    except OSError:
+        raise ProcessLookupError(f"there is no process {pid}") from None
+
+
+def seconds_until_quiet(
+    pid: int, since: float, *, window: float = 0.05, at_most: float = 0.001, give_up: float = float("inf")
+) -> float:
+    """Time from `since` (monotonic) until the process's threads stop using CPU.
+
+    Quiet means: in the `window` seconds that follow, all threads together use at most `at_most` CPU seconds, and
+    no thread waits for a CPU.
+    The answer is that window's beginning.
+
+    Raises
+    ------
+    TimeoutError
+        If it is not quiet `give_up` seconds after `since`.
+    """
+    return watch_until_quiet(pid, since, window=window, at_most=at_most, give_up=give_up).seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a process came to rest: when, after the moment asked about, and the CPU seconds that it used until then."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def watch_until_quiet(
+    pid: int,
+    since: float,
+    *,
+    used_before: float | None = None,
+    window: float = 0.05,
+    at_most: float = 0.001,
+    give_up: float = LONGEST_WAIT,
+) -> Stop:
+    """As `seconds_until_quiet`, with the CPU time used since `used_before` was read; by default since now.
+
+    Blocks, so call it in a thread.
+    """
+    samples: list[tuple[float, float]] = []
+    first = cpu_seconds(pid) if used_before is None else used_before
+    while True:
+        now = time.monotonic()
+        samples.append((now, cpu_seconds(pid)))
+        while now - samples[0][0] >= window:
+            when, used = samples.pop(0)
+            # On a busy machine a process may get no CPU for so long, and want it all the while.
+            if samples[-1][1] - used <= at_most and not is_runnable(pid):
+                return Stop(max(0.0, when - since), used - first)
+        if now - since > give_up:
+            raise TimeoutError(f"process {pid} still computes after {give_up:.0f} s")
+        time.sleep(SAMPLE_EVERY)
+
+
+def is_runnable(pid: int) -> bool:
+    """Whether any thread of a process runs, or would if it got a CPU."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            # The name, in parentheses, may contain anything; the state follows it.
+            state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread ended meanwhile
+        if state == "R":
+            return True
+    return False
+
+
+async def stopped_after(pid: int, since: float, *, give_up: float = LONGEST_WAIT) -> Stop:
+    """`watch_until_quiet`, without blocking the event loop."""
+    used_before = cpu_seconds(pid)
+    return await asyncio.to_thread(watch_until_quiet, pid, since, used_before=used_before, give_up=give_up)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSample:
+    """CPU seconds used by a process up to a moment on the monotonic clock."""
+
+    at: float
+    cpu_seconds: float
+
+
+class CpuWatch:
+    """Samples a process's CPU time while the block runs, in a thread of its own.
+
+    `samples` is written by that thread alone, and appended to only; it ends when the process does.
+    """
+
+    def __init__(self, pid: int, every: float = WATCH_EVERY) -> None:
+        self.pid = pid
+        self.samples: list[CpuSample] = []
+        self._every = every
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"cpu of {pid}", daemon=True)
+
+    def __enter__(self) -> CpuWatch:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(self._every):
+                self._sample()
+            self._sample()
+        except ProcessLookupError:
+            return
+
+    def _sample(self) -> None:
+        self.samples.append(CpuSample(time.monotonic(), cpu_seconds(self.pid)))
+
+    def between(self, began: float, ended: float) -> float:
+        """CPU seconds used between two moments, by the samples around them."""
+        return cpu_at(self.samples, ended) - cpu_at(self.samples, began)
+
+
+def cpu_at(samples: Sequence[CpuSample], moment: float) -> float:
+    """CPU time at a moment, on the line between the samples before and after it."""
+    earlier = samples[0]
+    for sample in samples:
+        if sample.at >= moment:
+            span = sample.at - earlier.at
+            share = (moment - earlier.at) / span if span > 0 else 0.0
+            return earlier.cpu_seconds + max(0.0, share) * (sample.cpu_seconds - earlier.cpu_seconds)
+        earlier = sample
+    return earlier.cpu_seconds
+
+
+def unwanted(spans: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:
+    """The parts of an interval in which no client waits for anything: the gaps between `spans`."""
+    gaps, covered_to = [], began
+    for start, end in sorted(spans):
+        if start > covered_to:
+            gaps.append((covered_to, min(start, ended)))
+        covered_to = max(covered_to, end)
+    if covered_to < ended:
+        gaps.append((covered_to, ended))
+    return [gap for gap in gaps if gap[1] > gap[0]]

@@ -1,0 +1,185 @@
+"""What scenarios work with: a server that is asked, its process that is watched, a record of what happened."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pyllmcancel.bench.answer import ExchangeError
+from pyllmcancel.bench.client import Ask, Call, Client, Exchange, Outcome, Target
+from pyllmcancel.bench.own_figures import OwnFigures, fetch_endings, own_account
+from pyllmcancel.bench.progress import Progress, Silent
+from pyllmcancel.bench.prompts import Prompts
+from pyllmcancel.bench.server_truth import CpuSample, CpuWatch, Stop, cpu_seconds, stopped_after
+
+
+@dataclass(slots=True)
+class Run:
+    """One scenario, run once, and all that was seen of it.
+
+    Attributes
+    ----------
+    exchanges
+        In the order in which they began; warm-up is not among them.
+    stops
+        By request id: when the server's process came to rest after a hang-up, where one was alone on the server.
+    figures
+        What the scenario is about, by name; times in seconds end in ``_s``, in milliseconds in ``_ms``.
+    cpu
+        The server's CPU time while it ran; empty without a process id.
+    own
+        The server's own account, if it gives one.
+    """
+
+    scenario: str
+    options: dict[str, Any]
+    began_at: float
+    ended_at: float = 0.0
+    exchanges: list[Exchange] = field(default_factory=list)
+    stops: dict[str, Stop] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    cpu: list[CpuSample] = field(default_factory=list)
+    own: OwnFigures | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_at - self.began_at
+
+
+class Workbench:
+    """A server under load.
+
+    Attributes
+    ----------
+    pid
+        The server's process, if it is to be watched; it must be on this machine.
+    prompt_seed
+        What the prompts' words are drawn from. By default others in every workbench: a prompt that a server has seen
+        before costs it nothing.
+    own_account
+        Whether the server is asked for its own figures, if it has them; that costs it a little.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        prompts: Prompts,
+        *,
+        pid: int | None = None,
+        prompt_seed: str | None = None,
+        own_account: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        self.client = client
+        self.prompts = prompts
+        self.pid = pid
+        self._series = uuid.uuid4().hex[:8]
+        self.prompt_seed = prompt_seed if prompt_seed is not None else self._series
+        self.own_account = own_account
+        self.progress = progress or Silent()
+        self._n_requests = 0
+        self._n_sessions = 0
+
+    def new_id(self) -> str:
+        """A request id that no other run has used: a server that knows ids refuses a live one."""
+        self._n_requests += 1
+        return f"bench-{self._series}-{self._n_requests}"
+
+    def new_session(self) -> str:
+        """The name of a session that nobody else uses."""
+        self._n_sessions += 1
+        return f"bench-session-{self._series}-{self._n_sessions}"
+
+    async def prompt(self, n_tokens: int, name: str) -> str:
+        """A prompt of `n_tokens` tokens; prompts of different names differ from their first words on."""
+        return await self.prompts.make(n_tokens, f"{self.prompt_seed}: {name}")
+
+    def start(self, run: Run, prompt: str, max_tokens: int, **more: Any) -> Call:
+        """Begin a request that belongs to a run; `more` is as in `Ask`."""
+        call = self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=self.new_id(), **more))
+        run.exchanges.append(call.exchange)
+        return call
+
+    async def ask(self, run: Run, prompt: str, max_tokens: int, **more: Any) -> Exchange:
+        """As `start`, and wait for the end."""
+        exchange = await self.start(run, prompt, max_tokens, **more).ended()
+        self.progress.advance(exchange)
+        return exchange
+
+    async def note_stop(self, run: Run, exchange: Exchange) -> None:
+        """After a hang-up with nothing else in flight: wait until the server rests. Without a process id, a no-op."""
+        if self.pid is not None and exchange.outcome is Outcome.CANCELLED and exchange.ended_at is not None:
+            run.stops[exchange.ask.request_id] = await stopped_after(self.pid, exchange.ended_at)
+
+    async def settle(self) -> None:
+        """Wait until the server's process rests, so that nothing of one measurement falls into the next."""
+        if self.pid is not None:
+            await stopped_after(self.pid, time.monotonic())
+
+    @asynccontextmanager
+    async def recording(self, scenario: str, options: Any) -> AsyncIterator[Run]:
+        """A run, watched until the server rests after it."""
+        watch = CpuWatch(self.pid) if self.pid is not None else None
+        async with own_account(self.client) if self.own_account else nullcontext() as own:
+            with watch or nullcontext():
+                run = Run(scenario, asdict(options), began_at=time.monotonic(), own=own)
+                try:
+                    yield run
+                finally:
+                    self.progress.end()
+                run.ended_at = time.monotonic()
+                await self.settle()
+        run.cpu = watch.samples if watch is not None else []
+        if own is not None:
+            cut = [entry for entry in run.exchanges if entry.outcome is Outcome.CANCELLED]
+            await fetch_endings(self.client, own, [entry.ask.request_id for entry in cut])
+
+
+@asynccontextmanager
+async def open_workbench(
+    target: Target,
+    *,
+    pid: int | None = None,
+    prompt_seed: str | None = None,
+    own_account: bool = True,
+    progress: Progress | None = None,
+) -> AsyncIterator[Workbench]:
+    """Find out how the server counts tokens, and what it serves if `target` names no model.
+
+    Raises
+    ------
+    ExchangeError
+        If the server cannot be reached.
+    ProcessLookupError
+        If there is no such process, or it is not the server's.
+    """
+    client = Client(target)
+    try:
+        if not target.model:
+            client.target = replace(target, model=await served_model(client))
+        before = cpu_seconds(pid) if pid is not None else 0.0
+        prompts = await Prompts.learn(client)
+        if pid is not None and cpu_seconds(pid) <= before:
+            # A launcher's, say; its figures would be zeros that look like a triumph.
+            raise ProcessLookupError(f"process {pid} used no CPU time while the server answered: it is another one")
+        yield Workbench(client, prompts, pid=pid, prompt_seed=prompt_seed, own_account=own_account, progress=progress)
+    finally:
+        client.close()
+
+
+async def served_model(client: Client) -> str:
+    """The first model that the server lists."""
+    listed = await client.fetch_json("GET", "/v1/models")
+    try:
+        return str(listed["data"][0]["id"])
+    except (KeyError, IndexError, TypeError):
+        raise ExchangeError("bad_answer", "the server lists no model: name one") from None
+
+
+def spans(exchanges: Sequence[Exchange]) -> list[tuple[float, float]]:
+    """When somebody waited for something."""
+    return [(entry.began_at, entry.ended_at) for entry in exchanges if entry.ended_at is not None]

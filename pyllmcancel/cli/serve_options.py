@@ -1,0 +1,164 @@
+"""The options of ``pyllmcancel serve``; where llama-server has one for the same thing, under its names."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pyllmcancel.cli.options import (
+    add_list,
+    add_option,
+    add_switch,
+    layers,
+    natural,
+    natural_or_none,
+    port_number,
+    positive_int,
+    scaled_file,
+    seconds,
+    seconds_or_off,
+    unscaled_file,
+)
+from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
+from pyllmcancel.embeddings.pooling import POOLINGS
+from pyllmcancel.sampling import SAMPLERS, SamplingParams
+from pyllmcancel.server.state import ServerConfig
+
+ENGINE = EngineConfig()
+SERVER = ServerConfig(engine=ENGINE)
+SAMPLING = SamplingParams()
+LEVELS = ("debug", "info", "warning", "error")
+
+# Option, other spellings, field of SamplingParams, explanation.
+SAMPLING_OPTIONS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
+    ("temp", ("--temperature",), "temperature", "temperature; 0 takes the likeliest token"),
+    ("top-k", (), "top_k", "keep the k likeliest tokens; 0: all"),
+    ("top-p", (), "top_p", "keep the likeliest tokens that make up this probability; 1: all"),
+    ("min-p", (), "min_p", "keep tokens at least so likely, relative to the likeliest; 0: all"),
+    ("top-n-sigma", ("--top-nsigma",), "top_n_sigma", "keep logits within so many deviations of the best; -1: off"),
+    ("typical-p", ("--typical",), "typical_p", "locally typical sampling; 1: off"),
+    ("xtc-probability", (), "xtc_probability", "how often to leave out the likeliest tokens; 0: never"),
+    ("xtc-threshold", (), "xtc_threshold", "least probability of a token to leave out"),
+    ("repeat-last-n", (), "penalty_last_n", "tokens that penalties look back on; 0: none, -1: all"),
+    ("repeat-penalty", (), "repeat_penalty", "penalty on repeated tokens; 1: off"),
+    ("presence-penalty", (), "presence_penalty", "penalty on tokens that have occurred; 0: off"),
+    ("frequency-penalty", (), "frequency_penalty", "the same, for each time that they have; 0: off"),
+    ("dry-multiplier", (), "dry_multiplier", "penalty on going on with a sequence that has occurred; 0: off"),
+    ("dry-base", (), "dry_base", "how the penalty grows with the sequence's length"),
+    ("dry-allowed-length", (), "dry_allowed_length", "longest such sequence without a penalty"),
+    ("dry-penalty-last-n", (), "dry_penalty_last_n", "tokens to look back on; 0: none, -1: all"),
+    ("dynatemp-range", (), "dynatemp_range", "temperature by entropy, so far up and down; 0: off"),
+    ("dynatemp-exp", (), "dynatemp_exponent", "exponent of the same"),
+    ("mirostat", (), "mirostat", "Mirostat 1 or 2 instead of truncation; 0: off"),
+    ("mirostat-lr", (), "mirostat_eta", "Mirostat's learning rate"),
+    ("mirostat-ent", (), "mirostat_tau", "Mirostat's target entropy"),
+)
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    _add_model_options(parser.add_argument_group("model"))
+    _add_computing_options(parser.add_argument_group("computing"))
+    _add_checkpoint_options(
+        parser.add_argument_group("checkpoints", "For models whose memory cannot be rolled back: recurrent, hybrid …")
+    )
+    _add_request_options(parser.add_argument_group("requests"))
+    _add_sampling_options(parser.add_argument_group("sampling", "What a request gets where it leaves these open."))
+    _add_http_options(parser.add_argument_group("server"))
+    _add_access_options(parser.add_argument_group("access"))
+
+
+def _add_model_options(group: argparse._ArgumentGroup) -> None:
+    text = "GGUF file; without it the small model in the package"
+    add_option(group, "model", Path, None, text, also=("-m",), metavar="FILE")
+    text = "the model's name in answers; several with commas: the alphabetically first is in answers"
+    add_option(group, "alias", str, None, text, also=("-a",), metavar="NAME")
+    add_list(group, "tags", str, "words about the model in /v1/models, with commas", metavar="TAG")
+    add_switch(group, "strict-model", SERVER.strict_model, "404 for any other name; otherwise any name is served")
+    add_list(group, "lora", unscaled_file, "LoRA adapter to apply; may be repeated", metavar="FILE")
+    add_list(group, "lora-scaled", scaled_file, "the same, with a scale", metavar="FILE:SCALE")
+    text = "how embeddings are made of tokens, of any model; auto: as the model says, and none generates"
+    add_option(group, "pooling", str, ENGINE.pooling, text, choices=POOLINGS)
+    text = "refuse a model that would generate; one that pools serves embeddings in any case"
+    add_switch(group, "embeddings", ENGINE.embeddings, text, also=("--embedding",))
+    add_switch(group, "matryoshka", ENGINE.matryoshka, "the model was trained for embeddings of fewer dimensions")
+    text = "layers to offload, in a build that has a GPU; or all"
+    add_option(group, "n-gpu-layers", layers, ENGINE.n_gpu_layers, text, also=("-ngl", "--gpu-layers"))
+    add_switch(group, "mmap", ENGINE.mmap, "map the file into memory instead of reading it")
+    add_switch(group, "mlock", ENGINE.mlock, "keep the model in memory")
+    text = "Jinja2 to use instead of the model's own template, or the word chatml"
+    add_option(group, "chat-template", str, None, text, metavar="JINJA")
+    add_option(group, "chat-template-file", Path, None, "the same, from a file", metavar="FILE")
+
+
+def _add_computing_options(group: argparse._ArgumentGroup) -> None:
+    add_option(group, "parallel", positive_int, ENGINE.parallel, "most sequences that compute at once", also=("-np",))
+    text = "tokens of context, shared by all; 0 chooses"
+    add_option(group, "ctx-size", natural, ENGINE.ctx_size, text, also=("-c",))
+    text = "most tokens in a step: the unit in which all is computed, and cancelled where there is no callback"
+    add_option(group, "ubatch-size", positive_int, ENGINE.ubatch_size, text, also=("-ub",))
+    text = "llama.cpp's logical batch: here it only bounds --ubatch-size, for a step is never more than one ubatch"
+    add_option(group, "batch-size", positive_int, ENGINE.batch_size, text, also=("-b",))
+    add_option(group, "threads", natural, ENGINE.threads, "compute threads; 0: one per core", also=("-t",))
+    text = "the same for prompts; 0: as --threads"
+    add_option(group, "threads-batch", natural, ENGINE.threads_batch, text, also=("-tb",))
+    types = tuple(CACHE_TYPES)
+    text = f"how the cells keep keys: {', '.join(types)}"
+    add_option(group, "cache-type-k", str, ENGINE.cache_type_k, text, also=("-ctk",), choices=types, metavar="TYPE")
+    text = "how they keep values, likewise"
+    add_option(group, "cache-type-v", str, ENGINE.cache_type_v, text, also=("-ctv",), choices=types, metavar="TYPE")
+    kinds = tuple(FLASH_ATTENTION)
+    add_option(group, "flash-attn", str, ENGINE.flash_attn, "flash attention", also=("-fa",), choices=kinds, bare="on")
+    text = "longest step a prompt may cause beside decodes"
+    add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
+    text = "longest step a prompt may cause alone"
+    add_option(group, "max-step-seconds", seconds, ENGINE.max_step_seconds, text, metavar="S")
+    add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, "idle prefixes kept, beside --parallel")
+
+
+def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:
+    add_option(group, "checkpoint-interval", natural, ENGINE.checkpoint_interval, "tokens between two; 0: none")
+    text = "most of one sequence"
+    add_option(group, "ctx-checkpoints", natural, ENGINE.ctx_checkpoints, text, also=("-ctxcp", "--swa-checkpoints"))
+    add_option(group, "checkpoint-mib", natural, ENGINE.checkpoint_mib, "most memory for all, in MiB")
+
+
+def _add_request_options(group: argparse._ArgumentGroup) -> None:
+    add_option(group, "max-queue", positive_int, ENGINE.max_queue, "most requests that may wait; more get 429")
+    add_option(group, "request-timeout", seconds, None, "deadline of every request, queue included", metavar="S")
+    text = "most tokens of an answer, whatever its request asks for; -1: no limit"
+    add_option(group, "n-predict", natural_or_none, None, text, also=("-n", "--predict"))
+    text = "where a session comes from when a request names none"
+    kinds = ("explicit", "user", "client-ip")
+    add_option(group, "session-by", str, SERVER.session_by, text, choices=kinds)
+
+
+def _add_sampling_options(group: argparse._ArgumentGroup) -> None:
+    for name, also, field, text in SAMPLING_OPTIONS:
+        default = getattr(SAMPLING, field)
+        add_option(group, name, type(default), default, text, also=also)
+    text = f"which samplers apply, in which order, with semicolons [{';'.join(SAMPLERS)}]"
+    add_option(group, "samplers", str, None, text, metavar="NAMES")
+    add_option(group, "seed", natural_or_none, None, "seed; -1 draws one for each request", also=("-s",))
+
+
+def _add_http_options(group: argparse._ArgumentGroup) -> None:
+    add_option(group, "host", str, "127.0.0.1", "address to listen on")
+    add_option(group, "port", port_number, 8000, "port to listen on; 0 chooses a free one")
+    add_option(group, "drain", seconds, SERVER.drain, "how long live requests may go on after SIGTERM", metavar="S")
+    text = "comment in a stream after so much silence, for proxies; 0: never"
+    add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
+    add_option(group, "max-body-mib", positive_int, SERVER.max_body >> 20, "longest request body; longer ones get 413")
+    add_switch(group, "ui", SERVER.ui, "the live page")
+    add_switch(group, "metrics", SERVER.metrics, "GET /metrics")
+    add_switch(group, "slots", SERVER.slots, "GET /slots, which shows what others ask")
+    add_option(group, "log-level", str, "info", "how much to log", choices=LEVELS)
+
+
+def _add_access_options(group: argparse._ArgumentGroup) -> None:
+    add_option(group, "api-key", str, "", "key that clients must send; several with commas", metavar="KEY")
+    text = "file of such keys, one in a line; lines that begin with # are comments"
+    add_option(group, "api-key-file", Path, None, text, metavar="FILE")
+    text = "web pages that may use the server: origins with commas, or * for all, or localhost; none without it"
+    add_list(group, "cors-origins", str, text, metavar="ORIGINS")
+    add_option(group, "ssl-key-file", Path, None, "PEM file of a private key: serve HTTPS", metavar="FILE")
+    add_option(group, "ssl-cert-file", Path, None, "PEM file of its certificate", metavar="FILE")

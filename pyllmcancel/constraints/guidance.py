@@ -1,0 +1,163 @@
+"""Constraints by JSON schema or grammar: llguidance decides, here is what makes it fit a model and a request.
+
+A model's vocabulary is read once, when the first constraint asks for it: that takes a second for 150,000 tokens. A
+grammar is compiled once for a request, and each of its choices goes on from a copy. Both belong into a thread that
+nobody waits for but their request; what happens for every token, a mask and a state, takes tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import llguidance
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from pyllmcancel.errors import ConstraintError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyllmcancel._native import Model
+
+# Between the parts of a JSON text: enough for any indentation, not enough for a model that has lost its way in blanks.
+WHITESPACE = r"( |\n{1,2}[ \t]{0,32})?"
+# Its own words only: neither the parser's state nor the grammar belong into an answer.
+LIMITS = LLParserLimits(verbose_errors=False)
+BEGINNING = b"\x02"
+SILENT = 0  # llguidance writes to the standard error otherwise
+
+
+class Vocabulary:
+    """What llguidance asks of a tokenizer.
+
+    Attributes
+    ----------
+    tokens
+        The bytes of every token.
+    special_token_ids
+        Control tokens, and those that end an answer: no text spells them.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.tokens = [model.piece(token, special=True) for token in range(model.n_vocab)]
+        self.eos_token_ids = [token for token in range(model.n_vocab) if model.is_eog(token)]
+        self.special_token_ids = [
+            token
+            for token, piece in enumerate(self.tokens)
+            if model.is_eog(token) or (piece and not model.piece(token))
+        ]
+        beginning = model.tokenize(BEGINNING, add_special=False)
+        self._n_beginning = len(beginning)
+        self._puts_a_blank_first = b"".join(self.tokens[token] for token in beginning) != BEGINNING
+        # A model without an end of its answer still has a last token; nothing ends by it then.
+        self.eos_token_id = next(iter(self.eos_token_ids), model.n_vocab - 1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """The tokens of a text that may stand anywhere: SentencePiece puts a blank before one that begins."""
+        if not self._puts_a_blank_first:
+            return self._model.tokenize(text, add_special=False)
+        # A byte of its own never joins what follows it.
+        following = text.encode() if isinstance(text, str) else text
+        return self._model.tokenize(BEGINNING + following, add_special=False)[self._n_beginning :]
+
+    def tokenizer(self) -> LLTokenizer:
+        wrapper = llguidance.TokenizerWrapper(self)
+        ends: Any = self.eos_token_ids or None
+        return LLTokenizer(wrapper, eos_token=ends, slices=LLTokenizer.json_slices())
+
+
+class Guidance:
+    """Compiles for one model. Any thread may call any method; the first to come reads the vocabulary."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._lock = threading.Lock()
+        self._tokenizer: LLTokenizer | None = None
+
+    @property
+    def tokenizer(self) -> LLTokenizer:
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = Vocabulary(self._model).tokenizer()
+            return self._tokenizer
+
+    def compile(self, grammar: str, param: str) -> Guide:
+        """What follows `grammar`, in llguidance's variant of Lark.
+
+        Raises
+        ------
+        InvalidRequestError
+            With llguidance's own words, blaming `param`.
+        """
+        matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
+        if matcher.is_error():
+            raise InvalidRequestError(_own_words(matcher.get_error()), param)
+        return Guide(matcher, self._model.n_vocab)
+
+    def check_schema(self, schema: Mapping[str, Any], param: str, *, lenient: bool = False) -> None:
+        """Compile a schema by itself, so that the error blames `param` and nothing else.
+
+        Raises
+        ------
+        InvalidRequestError
+            As `compile`.
+        """
+        # By way of the JSON compiler's own grammar, whose errors do not quote all of the schema.
+        grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
+        is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=LIMITS)
+        if is_error:
+            raise InvalidRequestError(_own_words(messages[0]), param)
+
+
+class Guide:
+    """A compiled grammar: makes the constraints of a request's choices."""
+
+    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+        self._matcher = matcher
+        self._n_vocab = n_vocab
+
+    def new(self) -> GuidedConstraint:
+        return GuidedConstraint(self._matcher.deep_copy(), self._n_vocab)
+
+
+class GuidedConstraint:
+    """One answer's state in a grammar. The tokens that end an answer are allowed where the grammar may end."""
+
+    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+        self._matcher = matcher
+        self._n_words = (n_vocab + 31) // 32
+
+    def mask(self) -> NDArray[np.uint32]:
+        words = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint32)
+        if self._matcher.is_error():
+            raise ConstraintError(_own_words(self._matcher.get_error()))
+        return words[: self._n_words]
+
+    def accept(self, token: int) -> bool:
+        if not self._matcher.consume_token(token):
+            raise ConstraintError(_own_words(self._matcher.get_error()))
+        return self._matcher.is_stopped()
+
+    def allows(self, tokens: list[int]) -> bool:
+        """Whether the answer could go on with all of these."""
+        return self._matcher.validate_tokens(tokens) == len(tokens)
+
+
+def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str:
+    """A grammar's expression for JSON that obeys `schema`; `lenient` passes over what llguidance cannot express."""
+    if isinstance(schema, bool):
+        return f"%json {json.dumps(schema)}"
+    options = {"whitespace_flexible": False, "whitespace_pattern": WHITESPACE, "lenient": lenient}
+    options |= {"coerce_one_of": lenient}
+    return "%json " + json.dumps({**schema, "x-guidance": options})
+
+
+def _own_words(error: str) -> str:
+    return error.partition("\n<")[0].strip()

@@ -1,0 +1,67 @@
+"""A request for embeddings: its texts, and how far they are."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyllmcancel.request import GenerationParams, Request, Usage
+from pyllmcancel.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyllmcancel.cancellation import Cancellation
+    from pyllmcancel.request import Ending, RequestSummary
+    from pyllmcancel.token_stream import Sink
+
+
+@dataclass(eq=False, slots=True)
+class Text:
+    """One text of a request. Written by the engine thread only."""
+
+    request: EmbeddingRequest
+    index: int
+    tokens: Sequence[int]
+    seq: int | None = None  # while it is being computed
+    n_committed: int = 0  # tokens that are computed
+    done: bool = False
+
+    @property
+    def n_pending(self) -> int:
+        return len(self.tokens) - self.n_committed
+
+
+class EmbeddingRequest(Request):
+    """A request whose answer is a vector for each of its texts; it generates nothing, so it has no choices."""
+
+    def __init__(
+        self,
+        request_id: str,
+        texts: Sequence[Sequence[int]],
+        cancellation: Cancellation,
+        sink: Sink,
+        *,
+        timeout: float | None = None,
+        session: str | None = None,
+    ) -> None:
+        params = GenerationParams(sampling=SamplingParams(), max_tokens=0, timeout=timeout)
+        super().__init__(request_id, params, cancellation, sink, session)
+        self.texts = [Text(self, index, tokens) for index, tokens in enumerate(texts)]
+        # Written by the engine thread only.
+        self.not_begun = deque(self.texts)
+        self.n_left = len(self.texts)
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        return sum(len(text.tokens) for text in self.texts)
+
+    def usage(self) -> Usage:
+        """Tokens processed so far."""
+        return Usage(sum(text.n_committed for text in self.texts))
+
+    def summary(self, ending: Ending | None = None) -> RequestSummary:
+        """As `Request.summary`; `n` counts the texts."""
+        slots = tuple(text.seq for text in self.texts if text.seq is not None)
+        return replace(super().summary(ending), n=len(self.texts), slots=slots)

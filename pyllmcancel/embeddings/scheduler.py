@@ -1,0 +1,164 @@
+"""Which texts go into the next step of an embedder. Used by the engine thread only.
+
+Requests take turns, text by text, so one with a thousand texts does not keep one with a single text waiting. A step is
+as large as is efficient, and no larger than it may last; a text that must be seen whole goes alone if it is larger.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+from pyllmcancel.scheduler import Occupancy
+from pyllmcancel.step import StepItem
+from pyllmcancel.step_cost import StepCostModel, chunk_size
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import CancelFlag, Embedder
+    from pyllmcancel.embeddings.request import EmbeddingRequest, Text
+
+
+class TextScheduler:
+    """Slots of an embedder, and the texts that hold them.
+
+    Parameters
+    ----------
+    max_step
+        Seconds that a step may last, where texts can be chosen so.
+    """
+
+    def __init__(self, embedder: Embedder, max_step: float) -> None:
+        self._embedder = embedder
+        self._max_step = max_step
+        self._free = list(range(embedder.n_seq_max))
+        # By seq_id, in the order in which they were begun: what the next step goes on with.
+        self._open: dict[int, Text] = {}
+        # Requests with texts that are not begun; the next to have its turn first.
+        self._turns: deque[EmbeddingRequest] = deque()
+        # Texts of a failed step, each to be computed alone until it has shown whether it is the one at fault.
+        self._suspects: deque[int] = deque()
+        self.cost = StepCostModel()
+
+    def occupancy(self) -> Occupancy:
+        return Occupancy(len(self._open), self._embedder.n_cells_used)
+
+    def text(self, seq: int) -> Text:
+        return self._open[seq]
+
+    def add(self, request: EmbeddingRequest) -> None:
+        self._turns.append(request)
+
+    def remove(self, request: EmbeddingRequest) -> None:
+        """Take an ended request out, with all that is open of it."""
+        for text in request.texts:
+            if text.seq is not None:
+                self.release(text)
+        if request in self._turns:
+            self._turns.remove(request)
+
+    def release(self, text: Text) -> None:
+        """Give back the slot, and the cells, of a text that is done or no longer wanted."""
+        assert text.seq is not None
+        seq, text.seq = text.seq, None
+        del self._open[seq]
+        self._embedder.close(seq)
+        self._free.append(seq)
+
+    def resync(self, items: list[StepItem]) -> None:
+        """After a step that did not count: take over what the embedder says is still true."""
+        for item in items:
+            self._open[item.seq].n_committed = self._embedder.n_committed(item.seq)
+
+    def suspect(self, seqs: Iterable[int]) -> None:
+        self._suspects = deque(seqs)
+
+    def preempt_newest(self) -> bool:
+        """Make room by beginning the newest text again, later; False if there is no other."""
+        if len(self._open) < 2:
+            return False
+        text = next(reversed(self._open.values()))
+        self.release(text)
+        text.n_committed = 0
+        text.request.not_begun.appendleft(text)
+        if text.request not in self._turns:
+            self._turns.append(text.request)
+        return True
+
+    def plan(self) -> list[StepItem]:
+        """The next step's items; empty when nothing is running."""
+        while self._suspects:
+            text = self._open.get(self._suspects.popleft())
+            if text is not None:
+                return self._items([text], self._embedder.n_batch)
+        n_batch = self._embedder.n_batch
+        budget = chunk_size(self.cost, n_decodes=0, n_batch=n_batch, itl_target=0.0, max_step=self._max_step)
+        if self._embedder.splits:
+            # A long text leaves the others half of each step, and takes what they leave of it.
+            newcomers = self._begin(budget // 2 if self._open else budget)
+            begun = {item.seq for item in newcomers}
+            rest = [text for seq, text in self._open.items() if seq not in begun]
+            return newcomers + self._items(rest, budget - n_tokens(newcomers))
+        items = self._items(self._open.values(), budget)
+        return items + self._begin(budget - n_tokens(items), alone=not items)
+
+    def _items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
+        """Parts of open texts, at most `budget` tokens; but the first is taken whole where texts cannot be split."""
+        waiting = list(texts)
+        items: list[StepItem] = []
+        for place, text in enumerate(waiting):
+            share = -(-budget // (len(waiting) - place)) if self._embedder.splits else budget
+            size = self._part(text, share, alone=not items)
+            if size:
+                items.append(StepItem(cast("int", text.seq), size))
+                budget -= size
+        return items
+
+    def _begin(self, budget: int, *, alone: bool = True) -> list[StepItem]:
+        """Open texts in turn as long as they fit; the one that does not is first in the next step."""
+        items: list[StepItem] = []
+        for request in self._entitled():
+            size = self._part(request.not_begun[0], budget, alone=alone and not items)
+            if not size or not self._free or not self._cells_for(request.not_begun[0]):
+                break
+            text = request.not_begun.popleft()
+            self._open_text(text)
+            items.append(StepItem(cast("int", text.seq), size))
+            budget -= size
+            self._turns.remove(request)
+            if request.not_begun:
+                self._turns.append(request)
+        return items
+
+    def _entitled(self) -> Iterable[EmbeddingRequest]:
+        """Whose turn it is, again and again. A request in the middle of a long text begins no other."""
+        while True:
+            busy = {id(text.request) for text in self._open.values() if text.n_committed}
+            request = next((request for request in self._turns if id(request) not in busy), None)
+            if request is None:
+                return
+            yield request
+
+    def _part(self, text: Text, budget: int, *, alone: bool) -> int:
+        """How many tokens of `text` fit; with `alone` a text that cannot be split always does."""
+        if self._embedder.splits:
+            return max(0, min(text.n_pending, budget))
+        return text.n_pending if alone or text.n_pending <= budget else 0
+
+    def _cells_for(self, text: Text) -> bool:
+        """Whether the cells of all open texts, to their ends, leave room for this one's."""
+        if not self._open or not self._embedder.n_ctx:
+            return True
+        taken = sum(len(other.tokens) for other in self._open.values())
+        return taken + len(text.tokens) <= self._embedder.n_ctx
+
+    def _open_text(self, text: Text) -> None:
+        seq = self._free.pop()
+        flag = cast("CancelFlag", text.request.cancellation.flag)
+        self._embedder.open(seq, text.tokens, flag)
+        text.seq, text.n_committed = seq, 0
+        self._open[seq] = text
+
+
+def n_tokens(items: list[StepItem]) -> int:
+    return sum(item.n_tokens for item in items)

@@ -1,0 +1,150 @@
+"""Fill-in-the-middle prompts: the text before a gap and the text after it, in the model's own special tokens.
+
+What is said here of order and tokens is the repository-level format of the Qwen2.5-Coder report (arXiv:2409.12186),
+which llama-server's ``/infill`` follows too::
+
+    [bos] [rep]name [sep]filename text … [sep]filename [pre]prefix [suf]suffix [mid]
+
+Whatever must be cut is cut far from the gap. The cut of the prefix moves in strides: an editor sends the same text with
+one more character each time, and a start that moved with every character would make the cached cells useless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+
+# Nobody tells the names of the project and of the file that is edited; the format needs some.
+PROJECT_NAME = "project"
+EDITED_FILE = "file"
+# Most tokens around the gap, however large the context: more of them seldom help, and each must be computed.
+MAX_AROUND = 4096
+STRIDES = 8  # of the prefix's room
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A piece of another file, or of another place in the same one."""
+
+    filename: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What surrounds the gap, in tokens."""
+
+    prefix: Sequence[int]
+    suffix: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FimTokens:
+    """The special tokens of a model that can fill a gap; those of repositories are optional."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int | None
+    separator: int | None
+    bos: int | None
+
+    @classmethod
+    def of(cls, model: Model, param: str) -> FimTokens:
+        """Raises InvalidRequestError, which blames `param`, if the model has none."""
+        special = model.special_tokens
+        missing = [name for name in ("fim_pre", "fim_suf", "fim_mid") if name not in special]
+        if missing:
+            raise InvalidRequestError(f"this model cannot fill a gap: it has no token for {', '.join(missing)}", param)
+        bos = special.get("bos") if model.adds_bos else None
+        return cls(
+            special["fim_pre"],
+            special["fim_suf"],
+            special["fim_mid"],
+            special.get("fim_rep"),
+            special.get("fim_sep"),
+            bos,
+        )
+
+    def around(self, gap: Gap) -> list[int]:
+        return [self.prefix, *gap.prefix, self.suffix, *gap.suffix, self.middle]
+
+    @property
+    def beginning(self) -> list[int]:
+        return [] if self.bos is None else [self.bos]
+
+
+def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
+    """The tokens that ask `model` for what stands between two texts, uncut.
+
+    Raises
+    ------
+    InvalidRequestError
+        The model has no tokens for it.
+    """
+    fim = FimTokens.of(model, "suffix")
+    return fim.beginning + fim.around(Gap(plain_tokens(model, prefix), plain_tokens(model, suffix)))
+
+
+def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int) -> list[int]:
+    """As `fim_prompt`, with snippets before it, cut to at most `room` tokens.
+
+    Around the gap the prefix gets three quarters and the suffix one; what either leaves is the other's. Snippets get
+    what is left of `room`, and the last ones are the ones that stay, since clients send the most relevant last.
+
+    Raises
+    ------
+    InvalidRequestError
+        The model has no tokens for it, or `room` has no place for them.
+    """
+    fim = FimTokens.of(model, "input_suffix")
+    frame = len(fim.beginning) + 3
+    if room < frame:
+        raise InvalidRequestError(f"the context leaves {max(room, 0)} tokens for the prompt", "n_predict")
+    around = cut(gap, min(room - frame, MAX_AROUND))
+    # Counted from the largest size around the gap, not the actual: snippets must not come and go with each character.
+    left = room - frame - min(len(gap.prefix) + len(gap.suffix), MAX_AROUND)
+    return [*fim.beginning, *repository(model, fim, snippets, left), *fim.around(around)]
+
+
+def cut(gap: Gap, room: int) -> Gap:
+    """Drop the beginning of the prefix, in strides, and the end of the suffix."""
+    n_suffix = min(len(gap.suffix), max(room // 4, room - len(gap.prefix)))
+    n_prefix = room - n_suffix
+    excess = max(0, len(gap.prefix) - n_prefix)
+    stride = max(1, n_prefix // STRIDES)
+    dropped = min(-(-excess // stride) * stride, len(gap.prefix))
+    return Gap(gap.prefix[dropped:], gap.suffix[:n_suffix])
+
+
+def repository(model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: int) -> list[int]:
+    """The snippets that fit into `room` tokens, whole ones only, with what frames them; nothing if none fits."""
+    if not snippets:
+        return []
+    if fim.separator is None:
+        head: list[int] = []
+        tail: list[int] = []
+        written = [plain_tokens(model, f"--- {one.filename} ---\n{one.text}\n\n") for one in snippets]
+    else:
+        head = [] if fim.repository is None else [fim.repository, *plain_tokens(model, f"{PROJECT_NAME}\n")]
+        tail = [fim.separator, *plain_tokens(model, f"{EDITED_FILE}\n")]
+        written = [[fim.separator, *plain_tokens(model, f"{one.filename}\n{one.text}")] for one in snippets]
+    left = room - len(head) - len(tail)
+    kept: list[list[int]] = []
+    for tokens in reversed(written):
+        left -= len(tokens)
+        if left < 0:
+            break
+        kept.insert(0, tokens)
+    return [*head, *(token for tokens in kept for token in tokens), *tail] if kept else []
+
+
+def plain_tokens(model: Model, text: str) -> list[int]:
+    """Source code may spell the special tokens; it must not get them."""
+    return model.tokenize(text, add_special=False, parse_special=False)

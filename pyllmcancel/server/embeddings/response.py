@@ -1,0 +1,125 @@
+"""From texts to an answer that holds their embeddings. Shared by all dialects that have such an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+from fastapi.responses import Response
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.embeddings.pooling import Embedded
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.server.error_responses import api_error
+from pyllmcancel.server.generation_response import WatchedResponse
+from pyllmcancel.server.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.submission import INLINE_TEXT, failure_told
+from pyllmcancel.token_stream import AsyncStream, LoopSink
+
+if TYPE_CHECKING:
+    from fastapi import Request
+    from numpy.typing import NDArray
+    from starlette.types import Receive, Scope, Send
+
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.request import Delta, Usage
+
+
+class Wording(Protocol):
+    """How one endpoint words an answer, in JSON. `entry` is called in threads."""
+
+    def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
+        """One text's part."""
+
+    def whole(self, entries: list[str], usage: Usage) -> str:
+        """The answer; `entries` in the order of the texts."""
+
+
+async def submit_texts(
+    request: Request,
+    texts: Sequence[str | Sequence[int]],
+    wording: Wording,
+    *,
+    session: str | None,
+    deadline: float | None = None,
+) -> EmbeddingResponse:
+    """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers.
+
+    The `deadline` is in seconds from the arrival.
+    """
+    engine = state_of(request).engine
+    sink = LoopSink(asyncio.get_running_loop())
+    tokens = await text_tokens(engine, texts)
+    with failure_told(engine):
+        accepted = engine.submit_texts(
+            tokens, sink, timeout=deadline, request_id=request_id_of(request.scope), session=session
+        )
+    return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
+
+
+async def text_tokens(engine: Engine, texts: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+    """Tokens of texts that are not tokenized yet; special tokens in them are read as such, as those models expect."""
+    if any(len(text) == 0 for text in texts):
+        raise InvalidRequestError("a text is empty", "input")
+
+    def tokenize() -> list[Sequence[int]]:
+        read = engine.model.tokenize
+        return [read(text, parse_special=True) if isinstance(text, str) else text for text in texts]
+
+    # Long ones in a thread: the event loop must notice disconnects meanwhile.
+    if sum(len(text) for text in texts) <= INLINE_TEXT:
+        return tokenize()
+    return await asyncio.to_thread(tokenize)
+
+
+class EmbeddingResponse(WatchedResponse):
+    """The answer in one piece. A step's vectors are put into words while the next step computes."""
+
+    def __init__(self, stream: AsyncStream, wording: Wording) -> None:
+        super().__init__(stream)
+        self._wording = wording
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        entries: dict[int, str] = {}
+        try:
+            async for batch in self._stream.batches():
+                # In a thread: thousands of numbers would hold up everybody else's events.
+                entries |= await asyncio.to_thread(self._entries, batch)
+        except (RequestCancelled, RequestFailed) as error:
+            if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
+                mark_client_gone(scope)
+                return
+            response: Response = api_error(error).response(request_id_of(scope))
+        else:
+            assert self._stream.ending is not None
+            in_order = [entries[index] for index in sorted(entries)]
+            whole = self._wording.whole(in_order, self._stream.ending.usage)
+            response = Response(whole, media_type="application/json")
+        await response(scope, receive, send)
+
+    def _entries(self, batch: list[Delta]) -> dict[int, str]:
+        done = (cast("Embedded", delta) for delta in batch)
+        return {text.index: self._wording.entry(text.index, text.embedding) for text in done}
+
+
+def json_numbers(embedding: NDArray[np.float32]) -> str:
+    """A JSON array of the shortest numbers that say the same in 32 bits."""
+    return f"[{','.join(embedding.astype(np.str_).tolist())}]"
+
+
+def base64_numbers(embedding: NDArray[np.float32]) -> str:
+    """Base64 of the numbers as little-endian 32-bit floats."""
+    return b64encode(np.ascontiguousarray(embedding, "<f4").data).decode("ascii")
+
+
+def cut(embedding: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:
+    """The first `dimensions` numbers, scaled to length 1 again."""
+    if dimensions is None or dimensions == len(embedding):
+        return embedding
+    kept = embedding[:dimensions]
+    length = np.linalg.norm(kept)
+    return kept / length if length > 0.0 else kept

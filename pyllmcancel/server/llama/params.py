@@ -1,0 +1,198 @@
+"""From llama-server's fields to the engine's parameters, and back: what an answer says that it was made with."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.request import GenerationParams
+from pyllmcancel.server.llama.wire import PromptObject
+from pyllmcancel.server.submission import INLINE_TEXT
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.server.llama.wire import AnsweringBody, LogitBias, LoraScale, Mixed, Prompt, SamplingBody
+
+RANDOM_SEEDS = (-1, 2**32 - 1)  # the same number, to llama-server
+# llama-server's names of what SamplingParams calls otherwise.
+RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
+SAME_NAME = (
+    *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma"),
+    *("xtc_probability", "xtc_threshold", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
+    *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
+    *("mirostat", "mirostat_tau", "mirostat_eta", "min_keep", "samplers", "ignore_eos", "grammar"),
+)
+
+
+def generation_params(
+    body: AnsweringBody, defaults: SamplingParams, model: Model, constraint: ConstraintFactory | None
+) -> GenerationParams:
+    """What to generate; `defaults` for what the client leaves open."""
+    return GenerationParams(
+        sampling=sampling_params(body, defaults, model),
+        n=body.n_cmpl,
+        max_tokens=body.n_predict if body.n_predict >= 0 else None,
+        stop=body.stops(),
+        timeout=body.timeout,
+        constraint=constraint,
+        reuse_prefix=body.cache_prompt,
+        # A prompt that is computed for the cache alone has nobody waiting: llama.vim allows those a millisecond.
+        max_prompt_seconds=_seconds(body.t_max_prompt_ms) if body.n_predict != 0 else None,
+        max_predict_seconds=_seconds(body.t_max_predict_ms),
+        min_indent=body.n_indent,
+        prompt_progress=body.return_progress and body.stream,
+    )
+
+
+def sampling_params(body: SamplingBody, defaults: SamplingParams, model: Model) -> SamplingParams:
+    """How to choose; the model is asked for the tokens of biased texts."""
+    given: dict[str, Any] = {}
+    for name in (*SAME_NAME, *RENAMED):
+        value = getattr(body, name)
+        if value is not None:
+            given[RENAMED.get(name, name)] = tuple(value) if isinstance(value, list) else value
+    given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
+    if body.dry_base is not None and body.dry_base < 1.0:
+        given["dry_base"] = defaults.dry_base
+    if body.seed is not None:
+        given["seed"] = secrets.randbits(32) if body.seed in RANDOM_SEEDS else body.seed % 2**32
+    if body.grammar and body.json_schema is not None:
+        raise InvalidRequestError("an answer obeys a grammar or a json_schema, not both", "json_schema")
+    given["n_logprobs"] = body.n_probs or None
+    given["logit_bias"] = tuple(token_biases(body, model))
+    return replace(defaults, **given)
+
+
+def token_biases(body: SamplingBody, model: Model) -> Iterable[tuple[int, float]]:
+    """Each token's. A text stands for all its tokens; but a number, as a key, for the token of that number."""
+    given = body.logit_bias or []
+    for token, amount in _spelled_out(given, model):
+        if token >= model.n_vocab:
+            raise InvalidRequestError(f"token {token} is not in the vocabulary of {model.n_vocab:,}", "logit_bias")
+        yield token, amount
+
+
+def _spelled_out(given: LogitBias, model: Model) -> Iterable[tuple[int, float]]:
+    for what, bias in given.items() if isinstance(given, dict) else given:
+        amount = -math.inf if bias is False else float(bias)
+        if isinstance(what, int):
+            yield what, amount
+        elif isinstance(given, dict) and what.isascii() and what.isdigit():
+            yield int(what[:12]), amount  # as many digits as no vocabulary has
+        else:
+            for token in model.tokenize(what, add_special=False):
+                yield token, amount
+
+
+def check_lora(asked: list[LoraScale] | None, config: EngineConfig) -> None:
+    """Adapters are loaded with their scales: refuse a request that wants others."""
+    if asked is None:
+        return
+    loaded = {number: scale for number, (_path, scale) in enumerate(config.lora)}
+    wanted = dict.fromkeys(loaded, 0.0) | {entry.id: entry.scale for entry in asked}
+    if wanted != loaded:
+        raise InvalidRequestError("adapters and their scales are the server's, not a request's (see --lora)", "lora")
+
+
+def _seconds(milliseconds: int) -> float | None:
+    return milliseconds / 1e3 if milliseconds > 0 else None
+
+
+# -- prompts ----------------------------------------------------------------------------------------------------------
+
+
+async def prompt_tokens(model: Model, prompt: Prompt) -> list[int]:
+    """Tokens of one prompt; special tokens may be spelled in its texts."""
+    text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
+    return await mixed_tokens(model, text, add_special=True, parse_special=True)
+
+
+async def mixed_tokens(model: Model, mixed: str | Mixed, *, add_special: bool, parse_special: bool) -> list[int]:
+    """Tokens of texts and tokens in a row; only a text at the very beginning gets the model's first token."""
+    parts = [mixed] if isinstance(mixed, str) else mixed
+
+    def tokenize() -> list[int]:
+        tokens: list[int] = []
+        for place, part in enumerate(parts):
+            if isinstance(part, str):
+                first = add_special and place == 0
+                tokens += model.tokenize(part, add_special=first, parse_special=parse_special)
+            else:
+                tokens.append(part)
+        return tokens
+
+    if sum(len(part) for part in parts if isinstance(part, str)) <= INLINE_TEXT:
+        return tokenize()
+    return await asyncio.to_thread(tokenize)
+
+
+def text_of(model: Model, tokens: Iterable[int]) -> str:
+    """The text of tokens, special ones spelled out."""
+    return b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+
+
+# -- generation_settings ----------------------------------------------------------------------------------------------
+
+# What llama-server has and we do not, as it is there when it is not used.
+ABSENT: dict[str, Any] = {
+    "adaptive_target": -1.0,
+    "adaptive_decay": 0.9,
+    "n_keep": 0,
+    "n_discard": 0,
+    "chat_format": "Content-only",
+    "reasoning_format": "none",
+    "reasoning_in_content": False,
+    "generation_prompt": "",
+    "speculative.types": "none",
+    "backend_sampling": False,
+}
+
+
+def settings_json(params: GenerationParams, n_predict: int | None) -> dict[str, Any]:
+    """What says how tokens are chosen: the part that ``/slots`` and ``/props`` show."""
+    sampling = params.sampling
+    shown = {name: getattr(sampling, name) for name in SAME_NAME if name not in ("grammar", "dry_sequence_breakers")}
+    shown |= {name: getattr(sampling, ours) for name, ours in RENAMED.items()}
+    limit = -1 if n_predict is None else n_predict
+    return (
+        ABSENT
+        | shown
+        | {
+            "seed": sampling.seed,
+            "samplers": list(sampling.samplers),
+            "n_probs": sampling.n_logprobs or 0,
+            "max_tokens": limit,
+            "n_predict": limit,
+        }
+    )
+
+
+def all_settings_json(
+    params: GenerationParams, n_predict: int | None, body: AnsweringBody, eog_tokens: Iterable[int]
+) -> dict[str, Any]:
+    """`settings_json`, and what may be long; `eog_tokens` are what `ignore_eos` bans."""
+    sampling = params.sampling
+    biases = [*sampling.logit_bias, *((token, -math.inf) for token in eog_tokens if sampling.ignore_eos)]
+    return settings_json(params, n_predict) | {
+        "dry_sequence_breakers": list(sampling.dry_sequence_breakers),
+        "stop": list(params.stop),
+        # JSON has no infinity.
+        "logit_bias": [{"bias": None if math.isinf(bias) else bias, "token": token} for token, bias in biases],
+        "grammar": sampling.grammar,
+        "grammar_lazy": False,
+        "grammar_triggers": [],
+        "preserved_tokens": [],
+        "stream": body.stream,
+        "timings_per_token": body.timings_per_token,
+        "n_keep": body.n_keep,
+        "n_discard": body.n_discard,
+        "lora": [entry.model_dump() for entry in body.lora or []],
+    }

@@ -1,0 +1,125 @@
+"""llama-server's endpoints about itself: ``/props``, ``/slots``, ``/lora-adapters``. None waits for the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from fastapi import APIRouter, Query, Request
+
+from pyllmcancel import __version__
+from pyllmcancel.chat_template import CHATML
+from pyllmcancel.models import packaged_model_path
+from pyllmcancel.request import GenerationParams
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.llama.answers import LoraAdapter, PropsAnswer, SlotAnswer
+from pyllmcancel.server.llama.params import settings_json, text_of
+from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.state import state_of
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.request import Choice
+
+router = APIRouter(tags=["llama-server"])
+REFUSED: dict[str, Any] = {"responses": errors(501), "status_code": 501, "response_model": None}
+
+
+@router.get("/props", summary="What is served, and how", responses=answers(PropsAnswer) | errors(503))
+async def props(request: Request) -> dict[str, Any]:
+    state = state_of(request)
+    engine, config = state.engine, state.config
+    params = GenerationParams(sampling=config.sampling.with_seed(-1 if config.seed is None else config.seed))
+    return {
+        "default_generation_settings": {"params": settings_json(params, config.n_predict), "n_ctx": engine.n_ctx},
+        "total_slots": engine.config.parallel,
+        "model_alias": state.model_name,
+        "model_path": str(engine.config.model or packaged_model_path()),
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": config.slots,
+        "endpoint_props": False,
+        "endpoint_metrics": config.metrics,
+        "ui": config.ui,
+        "chat_template": state.config.chat_template or engine.model.chat_template or CHATML,
+        "chat_template_caps": {},
+        "bos_token": special_text(engine.model, "bos"),
+        "eos_token": special_text(engine.model, "eos"),
+        "build_info": f"pyllmcancel-{__version__}",
+        "is_sleeping": False,
+    }
+
+
+@router.post("/props", summary="Refused: nothing of it can be changed", **REFUSED)
+async def change_props() -> NoReturn:
+    raise unsupported("the server's properties cannot be changed while it runs")
+
+
+@router.get("/slots", summary="What the slots compute", responses=answers(list[SlotAnswer]) | errors(501, 503))
+async def slots(
+    request: Request,
+    fail_on_no_slot: str = Query("", description="Anything: 503 if every slot is taken."),
+) -> list[dict[str, Any]]:
+    state = state_of(request)
+    if not state.config.slots:
+        raise unsupported("this server was started with --no-slots")
+    engine = state.engine
+    running = [choice for one in engine.registry.requests() for choice in tuple(one.choices) if choice.seq is not None]
+    # A slot is a place among the running here: any of them finds what any other computed, so none has a memory.
+    shown = [busy_slot(number, engine, choice) for number, choice in enumerate(running[: engine.config.parallel])]
+    if fail_on_no_slot and len(shown) == engine.config.parallel:
+        raise ApiError(503, "no slot available", "unavailable_error", code="no_slot_available")
+    return shown + [idle_slot(number, engine) for number in range(len(shown), engine.config.parallel)]
+
+
+@router.post("/slots/{id_slot}", summary="Refused: slots have no files", **REFUSED)
+async def change_slot(id_slot: int, action: Literal["save", "restore", "erase"]) -> NoReturn:
+    raise unsupported(
+        f"cannot {action} slot {id_slot}: what was computed belongs to no slot here, and is dropped when its room is "
+        "needed; a request without it has cache_prompt false"
+    )
+
+
+@router.get("/lora-adapters", summary="The adapters in force", responses=answers(list[LoraAdapter]) | errors(503))
+async def lora_adapters(request: Request) -> list[dict[str, Any]]:
+    loaded = state_of(request).engine.config.lora
+    return [{"id": number, "path": str(path), "scale": scale} for number, (path, scale) in enumerate(loaded)]
+
+
+@router.post("/lora-adapters", summary="Refused: set at the start", **REFUSED)
+async def change_lora_adapters() -> NoReturn:
+    raise unsupported("adapters and their scales are set at the start, by --lora")
+
+
+def unsupported(message: str) -> ApiError:
+    return ApiError(501, message, "not_supported_error", code="not_supported")
+
+
+def idle_slot(number: int, engine: Engine) -> dict[str, Any]:
+    return {"id": number, "n_ctx": engine.n_ctx, "speculative": False, "is_processing": False}
+
+
+def busy_slot(number: int, engine: Engine, choice: Choice) -> dict[str, Any]:
+    """Counts may be a step old: the engine's thread goes on meanwhile."""
+    request, n_decoded = choice.request, len(choice.generated)
+    params = request.params
+    next_token = {
+        "has_next_token": choice.finish_reason is None,
+        "has_new_line": choice.has_line_feed,
+        "n_remain": -1 if params.max_tokens is None else params.max_tokens - n_decoded,
+        "n_decoded": n_decoded,
+    }
+    done = min(choice.n_committed, len(choice.prompt))
+    return idle_slot(number, engine) | {
+        "is_processing": True,
+        "request_id": request.id,
+        "n_prompt_tokens": len(choice.prompt),
+        "n_prompt_tokens_processed": max(0, done - choice.n_cached),
+        "n_prompt_tokens_cache": choice.n_cached,
+        "params": settings_json(params, params.max_tokens),
+        "next_token": [next_token],
+    }
+
+
+def special_text(model: Model, name: str) -> str:
+    token = model.special_tokens.get(name)
+    return "" if token is None else text_of(model, [token])

@@ -1,0 +1,235 @@
+"""llama-server's own request bodies, as pydantic models: ``/completion``, ``/infill`` and the small ones.
+
+What its clients send, so that it stays accepted:
+
+- llama.vim, to ``/infill``: input_prefix, input_suffix, input_extra (of text, filename and a time), prompt, id_slot,
+  n_predict, n_indent, stop, top_k, top_p, stream, samplers (with "infill"), cache_prompt, t_max_prompt_ms,
+  t_max_predict_ms, response_fields; and, to warm the cache up, n_predict 0 with temperature 0, samplers [], both t_max
+  at 1 and response_fields [""].
+- llama.vscode, to ``/infill``: the same but for id_slot, stop, temperature and response_fields; lora, if it is told to.
+- llama-server's web page speaks the OpenAI dialect, and asks for ``/props``, ``/slots`` and ``/models`` besides.
+
+What cannot be honoured is not among the fields, and so refused by name; or has values that are, by `unsupported`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from pyllmcancel.sampling import MAX_LOGPROBS, SAMPLERS, SAMPLERS_ON_REQUEST
+from pyllmcancel.server.wire_common import GeneratingBody, RequestBody, TokenId
+
+MAX_INT = 2**31 - 1
+MAX_STOPS = 64
+MAX_MS = 7 * 86_400_000
+
+# Tokens and texts, in one prompt; a text is tokenized by itself.
+Mixed = list[TokenId | StrictStr]
+SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
+SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
+    spelling: name
+    for name in (*SAMPLERS, *SAMPLERS_ON_REQUEST)
+    for spelling in (name, name.replace("_", "-"), name.replace("_", ""))
+}
+
+
+class PromptObject(RequestBody):
+    prompt_string: StrictStr
+    # Accepted empty: nothing but text can be read here.
+    multimodal_data: list[str] = Field(default=[], max_length=0)
+
+
+class LoraScale(RequestBody):
+    id: int = Field(ge=0)
+    scale: float
+
+
+Prompt = StrictStr | Mixed | PromptObject
+# Strict: true is no number.
+Bias = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)] | Literal[False]
+LogitBias = list[tuple[TokenId | StrictStr, Bias]] | dict[str, Bias]
+
+
+class SamplingBody(GeneratingBody):
+    """How tokens are chosen; what is left open is the server's to say."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, body: Any) -> Any:
+        """As llama-server has it: null is the same as nothing."""
+        return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
+
+    temperature: float | None = Field(None, ge=-1000, le=100, description="0, or less: take the likeliest token.")
+    dynatemp_range: float | None = Field(None, ge=0, le=100)
+    dynatemp_exponent: float | None = Field(None, ge=0, le=100)
+    top_k: int | None = Field(None, ge=-1, le=MAX_INT)
+    top_p: float | None = Field(None, ge=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    typical_p: float | None = Field(None, ge=0, le=1)
+    top_n_sigma: float | None = Field(None, ge=-1, le=1000)
+    xtc_probability: float | None = Field(None, ge=0, le=1)
+    xtc_threshold: float | None = Field(None, ge=0, le=1)
+    repeat_last_n: int | None = Field(None, ge=-1, le=1_000_000)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
+    presence_penalty: float | None = Field(None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(None, ge=-100, le=100)
+    dry_multiplier: float | None = Field(None, ge=0, le=100)
+    dry_base: float | None = Field(None, ge=0, le=100, description="Below 1 it is the server's default.")
+    dry_allowed_length: int | None = Field(None, ge=0, le=1_000_000)
+    dry_penalty_last_n: int | None = Field(None, ge=-1, le=1_000_000)
+    dry_sequence_breakers: list[str] | None = Field(None, min_length=1, max_length=64)
+    mirostat: int | None = Field(None, ge=0, le=2)
+    mirostat_tau: float | None = Field(None, ge=0, le=1000)
+    mirostat_eta: float | None = Field(None, ge=0, le=1000)
+    min_keep: int | None = Field(None, ge=0, le=MAX_INT)
+    samplers: Annotated[list[str], Field(max_length=64)] | str | None = Field(
+        None, description="Names, in their order, or a text of their letters.", examples=[["top_k", "temperature"]]
+    )
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: another for every request.")
+    ignore_eos: bool = False
+    logit_bias: LogitBias | None = Field(
+        None, description="Pairs of a token, or a text, and a bias; or an object. A bias of false bans the token."
+    )
+    n_probs: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_LOGPROBS,
+        validation_alias=AliasChoices("n_probs", "logprobs"),
+        description="Report so many of the likeliest tokens in each place.",
+    )
+    post_sampling_probs: bool = Field(False, description="Report the probabilities that the samplers left.")
+    grammar: str | None = Field(None, description="GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
+    json_schema: dict[str, Any] | None = Field(None, description="The answer is JSON that obeys this schema.")
+    backend_sampling: bool = Field(False, description="Without effect on the answer.")
+    adaptive_target: float | None = Field(None, le=1, description="Not supported, unless negative: off.")
+    adaptive_decay: float | None = Field(None, ge=0, le=0.99)
+
+    @field_validator("samplers")
+    @classmethod
+    def _known_samplers(cls, given: list[str] | str | None) -> list[str] | None:
+        if given is None:
+            return None
+        table = SAMPLER_LETTERS if isinstance(given, str) else SAMPLER_NAMES
+        unknown = [name for name in given if name.lower() not in table]
+        if unknown:
+            raise ValueError(f"unknown samplers: {', '.join(unknown)}")
+        return [table[name.lower()] for name in given]
+
+    @field_validator("adaptive_target")
+    @classmethod
+    def _not_adaptive(cls, target: float | None) -> float | None:
+        if target is not None and target >= 0:
+            raise ValueError("the adaptive sampler is not supported")
+        return target
+
+
+class AnsweringBody(SamplingBody):
+    """What is generated, and what is said of it."""
+
+    n_predict: int = Field(
+        -1,
+        ge=-1,
+        le=MAX_INT,
+        validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"),
+        description="Most tokens; -1: until the model ends, or the context is full; 0: only compute the prompt.",
+    )
+    n_cmpl: int = Field(
+        1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Answers to each prompt."
+    )
+    n_indent: int = Field(0, ge=0, le=1000, description="A line with fewer blanks before it ends the answer.")
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
+    t_max_predict_ms: int = Field(
+        0, ge=-1, le=MAX_MS, description="Most time from the first token on, once there is a line feed."
+    )
+    t_max_prompt_ms: int = Field(
+        0,
+        ge=-1,
+        le=MAX_MS,
+        description="Most time for the prompt; then the answer is empty. Not looked at if `n_predict` is 0: "
+        "computing the prompt is all that is asked for then.",
+    )
+    cache_prompt: bool = Field(True, description="Start from what is known of the prompt.")
+    return_tokens: bool = Field(False, description="Have the generated tokens in the answer.")
+    return_progress: bool = Field(False, description="While the prompt is computed, stream how far that is.")
+    timings_per_token: bool = Field(False, description="Have timings in every event.")
+    response_fields: list[str] | None = Field(
+        None, max_length=128, description="Only these fields; `a/b` is the field b of a."
+    )
+    sse_ping_interval: int | None = Field(None, ge=-1, le=MAX_INT, description="Seconds; -1: no pings.")
+    lora: list[LoraScale] | None = Field(
+        None, description="Accepted if it says what is in force anyway: adapters are loaded with their scales."
+    )
+    # Without effect by their own definition, since no context is shifted here, and every slot sees every prefix.
+    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description="Without effect: any slot finds what any other computed.")
+    n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
+    n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
+    n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
+
+    def stops(self) -> tuple[str, ...]:
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(stop for stop in stops if stop)
+
+
+class CompletionBody(AnsweringBody):
+    """``POST /completion``."""
+
+    prompt: Prompt | list[Prompt] = Field(
+        description="Text, tokens, both mixed, or `prompt_string`; or a list of these, for as many answers.",
+        examples=["def hello_world():"],
+    )
+
+    def prompts(self) -> list[Prompt]:
+        """Each of them; a list is one prompt if it has a token in it, and many if it has none."""
+        match self.prompt:
+            case list() as parts if not any(isinstance(part, int) for part in parts):
+                # Without tokens: every part is a prompt.
+                return list(parts)
+            case one:
+                return [one]  # type: ignore[list-item]  # a list with a token is Mixed
+
+
+class Extra(BaseModel):
+    """A snippet; llama.vim adds when it was taken, others other things, none of which belong into a prompt."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: StrictStr
+    filename: StrictStr = "tmp"
+
+
+class InfillBody(AnsweringBody):
+    """``POST /infill``."""
+
+    input_prefix: StrictStr | Mixed = Field(description="What stands before the gap.", examples=["def add(a, b):\n"])
+    input_suffix: StrictStr | Mixed = Field(description="What stands after it.", examples=["\n\nprint(add(1, 2))\n"])
+    input_extra: list[Extra] = Field(default=[], description="Snippets of other files, the best ones last.")
+    prompt: StrictStr = Field("", description="More of what stands before the gap: the beginning of its line.")
+
+
+class TokenizeBody(RequestBody):
+    """``POST /tokenize``."""
+
+    model: str = ""
+    content: StrictStr | Mixed = Field("", examples=["def hello_world():"])
+    add_special: StrictBool = Field(False, description="Begin with the token that begins texts, if the model has one.")
+    parse_special: StrictBool = Field(True, description="Read what looks like a special token as one.")
+    with_pieces: StrictBool = Field(False, description="Have the text of each token beside it.")
+
+
+class DetokenizeBody(RequestBody):
+    """``POST /detokenize``."""
+
+    model: str = ""
+    tokens: list[Annotated[StrictInt, Field(ge=0, lt=2**31)]] = Field(default=[], examples=[[100, 200]])

@@ -1,0 +1,180 @@
+"""Logprobs in OpenAI's two shapes, told together with the text that they belong to."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyllmcancel.request import TokenLogprobs
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+
+# What OpenAI writes for a token that had no chance; JSON has no infinity.
+LEAST = -9999.0
+
+
+class Placed(NamedTuple):
+    """A token's logprobs, and the character of its choice's text at which its own text begins."""
+
+    offset: int
+    entry: TokenLogprobs
+
+
+class Ledger:
+    """One choice's logprobs, held back as its text is: until it is known that no stop string swallows them.
+
+    Parameters
+    ----------
+    piece
+        The bytes of a token in the text.
+    """
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._piece = piece
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._n_known = 0  # characters of the tokens that came
+        self._n_shown = 0  # characters of the text that is told
+        self._waiting: deque[Placed] = deque()
+
+    def take(self, text: str, entries: Iterable[TokenLogprobs], *, final: bool, stopped: bool) -> list[Placed]:
+        """Entries that go with `text`, which is told now. In the end the rest does too, or is cut with its own."""
+        for entry in entries:
+            self._waiting.append(Placed(self._n_known, entry))
+            self._n_known += len(self._decoder.decode(self._piece(entry.token)))
+        self._n_shown += len(text)
+        told = []
+        while self._waiting and (self._waiting[0].offset < self._n_shown or (final and not stopped)):
+            told.append(self._waiting.popleft())
+        return told
+
+
+class PromptText:
+    """A prompt as its echo shows it.
+
+    Attributes
+    ----------
+    text
+        As the client sent it; of tokens, what they spell.
+    offsets
+        Where each token's text begins, in characters.
+    names
+        Each token's text, as logprobs write it.
+    """
+
+    def __init__(self, model: Model, prompt: str | Sequence[int], tokens: Sequence[int]) -> None:
+        pieces = [model.piece(token, special=True) for token in tokens]
+        if isinstance(prompt, str):
+            self.text = prompt
+            _drop_what_was_added(pieces, prompt.encode())
+        else:
+            self.text = b"".join(pieces).decode("utf-8", "replace")
+        self.names = [legacy_name(piece) for piece in pieces]
+        self.offsets = []
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        known = 0
+        for piece in pieces:
+            self.offsets.append(min(known, len(self.text)))
+            known += len(decoder.decode(piece))
+
+
+def _drop_what_was_added(pieces: list[bytes], text: bytes) -> None:
+    """A tokenizer may put a token before a text, and a blank; neither is part of what the client sent."""
+    if pieces and not text.startswith(pieces[0]) and b"".join(pieces[1:]).strip() == text.strip():
+        pieces[0] = b""
+    if b"".join(pieces) == b" " + text:
+        first = next(index for index, piece in enumerate(pieces) if piece)
+        pieces[first] = pieces[first][1:]
+
+
+class LegacyLogprobs:
+    """Collects what ``/v1/completions`` has in `logprobs`."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._lists: dict[str, list[Any]] = {}
+
+    def name(self, token: int) -> str:
+        return legacy_name(self._model.piece(token, special=True))
+
+    def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[tuple[Any, ...]]:
+        """Rows of a prompt; nothing predicts its first token."""
+        told: list[TokenLogprobs | None] = [None, *entries]
+        return [
+            (name, None, None, offset)
+            if entry is None
+            else (name, finite(entry.logprob), self._top(name, entry), offset)
+            for name, offset, entry in zip(prompt.names, prompt.offsets, told, strict=True)
+        ]
+
+    def answer(self, placed: Iterable[Placed], shift: int) -> list[tuple[Any, ...]]:
+        """Rows of generated tokens, whose text begins `shift` characters into the choice's."""
+        found = []
+        for offset, entry in placed:
+            name = self.name(entry.token)
+            found.append((name, finite(entry.logprob), self._top(name, entry), offset + shift))
+        return found
+
+    def _top(self, name: str, entry: TokenLogprobs) -> dict[str, float]:
+        top: dict[str, float] = {}
+        for token, logprob in entry.top.tolist():
+            # Of two tokens that are written the same way the likelier is told.
+            top.setdefault(self.name(token), finite(logprob))
+        return top | {name: finite(entry.logprob)}
+
+
+def legacy_shape(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any] | None:
+    """Columns of rows."""
+    if not rows:
+        return None
+    names, logprobs, tops, offsets = zip(*rows, strict=True)
+    return {
+        "tokens": list(names),
+        "token_logprobs": list(logprobs),
+        "top_logprobs": list(tops),
+        "text_offset": list(offsets),
+    }
+
+
+def chat_shape(model: Model, placed: Iterable[Placed]) -> dict[str, Any] | None:
+    """What ``/v1/chat/completions`` has in `logprobs`."""
+    content = [
+        chat_token(model, entry.token, entry.logprob)
+        | {"top_logprobs": [chat_token(model, token, logprob) for token, logprob in entry.top.tolist()]}
+        for _, entry in placed
+    ]
+    return {"content": content, "refusal": None} if content else None
+
+
+def chat_token(model: Model, token: int, logprob: float) -> dict[str, Any]:
+    piece = model.piece(token)
+    if not piece:
+        # A control token: it has a name, and no bytes.
+        name = model.piece(token, special=True).decode("utf-8", "replace")
+        return {"token": name, "logprob": finite(logprob), "bytes": None}
+    return {"token": chat_name(piece), "logprob": finite(logprob), "bytes": list(piece)}
+
+
+def legacy_name(piece: bytes) -> str:
+    """A token's text; OpenAI writes a part of a character so, and in a chat without the first word."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return f"bytes:{escaped(piece)}"
+
+
+def chat_name(piece: bytes) -> str:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return escaped(piece)
+
+
+def escaped(piece: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def finite(logprob: float) -> float:
+    return max(logprob, LEAST)

@@ -1,0 +1,146 @@
+"""The OpenAPI page: what routes say of their answers, and what FastAPI cannot know of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from pyllmcancel import __version__
+from pyllmcancel.server.answers import ErrorAnswer
+from pyllmcancel.server.api_keys import PUBLIC_PATHS
+from pyllmcancel.server.llama.answers import CompletionEvent
+from pyllmcancel.server.openai.answers import ChatCompletionChunk, CompletionChunk
+from pyllmcancel.server.openapi.examples import EXAMPLES
+from pyllmcancel.server.request_context import SANE_ID
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+
+    from pyllmcancel.server.state import ServerConfig
+
+Responses = dict[int | str, dict[str, Any]]
+
+DESCRIPTION = """\
+An OpenAI-compatible server on llama.cpp in which a cancel is exact, immediate and free of collateral damage.
+
+Close the connection, and the computation stops: in the queue, in prefill, while streaming. Or cancel by id, by session
+(a newer request of a session cancels the older one), or with a deadline. Every answer carries `X-Request-Id`.
+"""
+
+ERRORS = {
+    400: "Invalid request; `param` names the field",
+    401: "Missing or wrong API key",
+    404: "Unknown",
+    413: "The body is too long",
+    415: "The body is not sent as application/json",
+    429: "Too many requests are waiting; see Retry-After",
+    499: "The request was cancelled: explicit, or superseded by a newer one of its session",
+    500: "The computation failed, or a defect",
+    501: "Not supported by this model, or switched off",
+    503: "The model is loading, or the server shuts down; see Retry-After",
+    504: "The deadline has passed",
+}
+# FastAPI collects the models of whole answers only.
+STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent)
+# What any request that generates may end with.
+GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
+
+REQUEST_HEADERS = (
+    {
+        "name": "X-Request-Id",
+        "in": "header",
+        "description": "Id of this request, by which it can be cancelled; made if it is not given.",
+        "schema": {"type": "string", "pattern": f"^{SANE_ID.pattern}$"},
+    },
+    {
+        "name": "X-Session-Id",
+        "in": "header",
+        "description": "Session: a newer request of a session cancels the older one.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+    },
+)
+
+
+def errors(*statuses: int) -> Responses:
+    """The `responses` of a route, or router, that may answer with these errors."""
+    return {status: {"model": ErrorAnswer, "description": ERRORS[status]} for status in statuses}
+
+
+def answers(model: type[BaseModel] | Any, *events: type[BaseModel], says_done: bool = True) -> Responses:
+    """The `responses` of a route that answers so; with `events`, in a stream of these models when asked to."""
+    described: dict[str, Any] = {"model": model, "description": "The answer"}
+    if events:
+        # As in OpenAPI 3.2, and as FastAPI writes it: what each event holds, not the stream as a whole.
+        models: list[type[BaseModel]] = [*events, ErrorAnswer]
+        parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in models]
+        texts: list[dict[str, Any]] = [
+            {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
+        ]
+        if says_done:
+            texts.append({"const": "[DONE]", "description": "The end of an answer that is complete."})
+        event_schema = {"type": "object", "properties": {"data": {"anyOf": texts}}, "required": ["data"]}
+        described["content"] = {"text/event-stream": {"itemSchema": event_schema}}
+    return {200: described}
+
+
+def describe(app: FastAPI, config: ServerConfig) -> None:
+    """Let `app` answer ``/openapi.json`` with the whole truth."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = whole_page(app, config)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
+    page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
+    schemas = page["components"]["schemas"]
+    _, events = models_json_schema(
+        [(model, "serialization") for model in STREAM_EVENTS], ref_template="#/components/schemas/{model}"
+    )
+    schemas.update(events["$defs"])
+    for path, operations in page["paths"].items():
+        for method, operation in operations.items():
+            _describe_operation(path, method, operation)
+            if config.api_keys and path not in PUBLIC_PATHS:
+                operation["responses"]["401"] = _error_response(401)
+            elif config.api_keys:
+                operation["security"] = []
+    # FastAPI's own shape of a validation error; ours is a 400 like any other.
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    if config.api_keys:
+        page["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "x-api-key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+        }
+        page["security"] = [{"bearer": []}, {"x-api-key": []}]
+    return page
+
+
+def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> None:
+    operation["responses"].pop("422", None)
+    for answer in operation["responses"].values():
+        content = answer.get("content", {}).get("application/json", {})
+        if "$ref" in content.get("schema", {}):
+            # Beside it stands what FastAPI read from the route's annotation, which is only that it is a dict.
+            content["schema"] = {"$ref": content["schema"]["$ref"]}
+    # Every path looks at the id first.
+    operation["responses"].setdefault("400", _error_response(400))
+    if method == "post":
+        operation["responses"].setdefault("413", _error_response(413))
+    if "499" in operation["responses"]:
+        operation.setdefault("parameters", []).extend(REQUEST_HEADERS)
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if body is not None and path in EXAMPLES:
+        body["examples"] = EXAMPLES[path]
+
+
+def _error_response(status: int) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}
+    return {"description": ERRORS[status], "content": {"application/json": {"schema": schema}}}

@@ -1,0 +1,121 @@
+"""The sweep's results as a page of Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from tests.architectures.results import Result
+from tests.architectures.sweep import TOLERANCE, Report
+
+KINDS: dict[str, Callable[[Report], bool]] = {
+    "attention": lambda report: report.memory_kind == "attention" and not report.window,
+    "sliding window": lambda report: report.memory_kind == "attention" and report.window > 0,
+    "recurrent": lambda report: report.memory_kind == "recurrent",
+    "hybrid": lambda report: report.memory_kind == "hybrid",
+    "*of these, experts*": lambda report: report.experts,
+}
+PROTECTED = (
+    "| memory kind | models | cancels | stopped in mid-graph | all bit-equal | within 1e-6 | disturbed | worst NMSE |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|"
+)
+UNPROTECTED = (
+    "| memory kind | models | cancels | stopped in mid-graph | disturbed | models disturbed |\n"
+    "|---|--:|--:|--:|--:|--:|"
+)
+
+
+def page(protected: Sequence[Result], unprotected: Sequence[Result], *, stride: int) -> str:
+    """The page, from the results of the sweeps with and without the rules."""
+    reports = [result.report for result in protected if result.report is not None]
+    naive = [result.report for result in unprotected if result.report is not None]
+    parts = [
+        introduction(stride),
+        "## With the rules",
+        "\n".join([PROTECTED, *(protected_row(kind, of_kind(reports, kind)) for kind in KINDS)]),
+        "## With the rules for recurrent and hybrid memories switched off",
+        unprotected_text(unprotected),
+        "\n".join([UNPROTECTED, *(unprotected_row(kind, of_kind(naive, kind)) for kind in ("recurrent", "hybrid"))]),
+        undisturbed_text(naive),
+        "## How equal is judged",
+        equality_text(reports),
+        "## Refused, with the message that a user sees",
+        "\n".join([f"- {result.model}: {result.refused}" for result in protected if result.refused] or ["- none"]),
+        "## Which architectures",
+        *(f"**{kind}** ({len(names)}): {', '.join(sorted(names))}" for kind, names in names_by_kind(reports).items()),
+        f"{len(protected) + len(unprotected)} sweeps, {cpu_minutes(protected, unprotected):.0f} minutes of one core.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def introduction(stride: int) -> str:
+    which = "every graph node" if stride == 1 else f"every {stride}th graph node"
+    return (
+        "# Cancels in the middle of a step\n\n"
+        f"On the toy models that llama.cpp writes of its architectures, a sequence was cancelled at {which} of a\n"
+        "step that computes a chunk of its prompt, and of a step that generates a token, while a neighbour was\n"
+        "decoding and a finished prefix lay idle in the cache. After each cancel three rows of logits are\n"
+        "compared with those of a run in which nothing was cancelled: the neighbour's, those of a request that goes\n"
+        "on from the idle prefix, and those of one that goes on from whatever the cancelled sequence left behind.\n"
+        "*Stopped in mid-graph*: the step was aborted; the others were finished for the neighbour's sake, by the\n"
+        "rules for recurrent and hybrid memories.\n\n"
+        "Made by `python tools/make_toy_models.py build/toys` and\n"
+        "`python -m tests.architectures build/toys --report docs/abort-sweep.md`."
+    )
+
+
+def of_kind(reports: Sequence[Report], kind: str) -> list[Report]:
+    return [report for report in reports if KINDS[kind](report)]
+
+
+def protected_row(kind: str, reports: Sequence[Report]) -> str:
+    points = sum(report.points for report in reports)
+    aborted = sum(report.aborted for report in reports)
+    exact = sum(report.exact for report in reports)
+    wrong = sum(report.wrong for report in reports)
+    worst = max((report.worst for report in reports), default=0.0)
+    near = points - exact - wrong
+    return f"| {kind} | {len(reports)} | {points:,} | {aborted:,} | {exact:,} | {near:,} | {wrong:,} | {worst:.1e} |"
+
+
+def unprotected_row(kind: str, reports: Sequence[Report]) -> str:
+    points = sum(report.points for report in reports)
+    aborted = sum(report.aborted for report in reports)
+    wrong = sum(report.wrong for report in reports)
+    hurt = sum(report.wrong > 0 for report in reports)
+    return f"| {kind} | {len(reports)} | {points:,} | {aborted:,} | {wrong:,} | {hurt} |"
+
+
+def unprotected_text(results: Sequence[Result]) -> str:
+    stride = max((result.stride for result in results), default=1)
+    which = "every node" if stride == 1 else f"every {stride}th node"
+    return (
+        f"The same at {which}, with these memories treated like attention: the test can see what it guards against.\n"
+        "Disturbed are also those cancels after which a later step failed."
+    )
+
+
+def undisturbed_text(naive: Sequence[Report]) -> str:
+    spared = sorted(report.model for report in naive if not report.wrong)
+    return f"Never disturbed without the rules: {', '.join(spared) or 'none'}."
+
+
+def equality_text(reports: Sequence[Report]) -> str:
+    varying = sum(not report.batch_invariant for report in reports)
+    return (
+        f"In llama.cpp itself {varying} of these {len(reports)} give a sequence logits that differ in their last bits\n"
+        f"in other company, or in a fuller cache: they may differ by an NMSE of {TOLERANCE:.0e}, the others by no bit."
+    )
+
+
+def names_by_kind(reports: Sequence[Report]) -> dict[str, list[str]]:
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for kind in list(KINDS)[:-1]:
+        names[kind] = [report.model for report in of_kind(reports, kind)]
+    return names
+
+
+def cpu_minutes(*results: Sequence[Result]) -> float:
+    seconds = [result.seconds for group in results for result in group]
+    return sum(value for value in seconds if not math.isnan(value)) / 60.0

@@ -1,0 +1,259 @@
+"""One request: what its times mean, and when it is cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyllmcancel.bench.client import Ask, Client, Outcome
+from tests.support.scripted_server import (
+    DONE,
+    LAST_CHUNK,
+    STREAM_HEAD,
+    USAGE,
+    ScriptedServer,
+    chunk,
+    completion,
+    event,
+    stream,
+    token,
+    whole,
+)
+
+pytestmark = pytest.mark.anyio
+
+ANSWER = stream(token("a"), token("b", "length"), USAGE)
+FOR_EVER = 3600.0
+MakeClient = Callable[..., Client]
+
+
+def ask(**changed: Any) -> Ask:
+    fields: dict[str, Any] = {"prompt": "hello", "max_tokens": 2, "request_id": "r-1"}
+    return Ask(**(fields | changed))
+
+
+async def test_a_complete_stream_is_a_success_with_ordered_times(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(ANSWER)
+    exchange = await call.ended()
+    assert (exchange.outcome, exchange.error, exchange.status) == (Outcome.OK, None, 200)
+    moments = [exchange.began_at, exchange.connected_at, exchange.sent_at, exchange.first_byte_at]
+    moments += [*exchange.token_at, exchange.ended_at]
+    assert None not in moments
+    assert moments == sorted(moments, key=float)
+    assert (exchange.prompt_tokens, exchange.completion_tokens, exchange.finish_reason) == (7, 2, "length")
+    assert len(exchange.token_at) == 2
+
+
+async def test_a_whole_answer_is_a_success_without_token_times(server: ScriptedServer, make_client: MakeClient) -> None:
+    call = make_client(stream=False).start(ask())
+    peer = await server.peer()
+    assert "stream" not in (await peer.receive()).fields
+    peer.send(whole(completion()))
+    exchange = await call.ended()
+    assert (exchange.outcome, exchange.token_at, exchange.n_tokens) == (Outcome.OK, [], 2)
+    assert exchange.ttft is None
+    assert exchange.latency is not None
+
+
+async def test_a_delay_of_zero_hangs_up_at_once_with_the_request_fully_delivered(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask(cut_after=0.0))
+    peer = await server.peer()
+    assert (await peer.receive()).fields["prompt"] == "hello"
+    assert await peer.gone() == b""
+    exchange = await call.ended()
+    assert exchange.outcome is Outcome.CANCELLED
+    assert exchange.error is None
+    assert exchange.first_byte_at is None
+
+
+async def test_the_timer_does_not_start_before_the_whole_body_is_with_the_socket(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask(prompt="x" * 16_000_000, cut_after=0.0))
+    peer = await server.peer()
+    # Nobody reads: what the socket takes is less than the body. Had the timer started, a delay of zero would be over.
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not call.is_over
+    assert call.exchange.sent_at is None
+    received = await peer.receive()
+    assert len(received.fields["prompt"]) == 16_000_000
+    exchange = await call.ended()
+    assert exchange.outcome is Outcome.CANCELLED
+    assert exchange.sent_at is not None
+
+
+async def test_the_client_stays_for_the_delay_and_then_hangs_up(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask(cut_after=0.05))
+    peer = await server.peer()
+    await peer.receive()
+    assert await peer.gone() == b""
+    exchange = await call.ended()
+    assert exchange.outcome is Outcome.CANCELLED
+    assert exchange.latency is not None
+    assert exchange.latency >= 0.05
+
+
+async def test_a_reply_that_is_done_before_the_delay_is_a_success(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask(cut_after=FOR_EVER))
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(ANSWER)
+    assert (await call.ended()).outcome is Outcome.OK
+
+
+async def test_an_error_before_the_delay_is_that_error(server: ScriptedServer, make_client: MakeClient) -> None:
+    call = make_client().start(ask(cut_after=FOR_EVER))
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(whole({"error": {"message": "no"}}, "400 Bad Request"))
+    assert (await call.ended()).error == "http_400"
+
+
+async def test_a_cut_in_mid_stream_keeps_the_tokens_that_had_come(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(STREAM_HEAD + chunk(event(token("a"))))
+    assert await call.first_token()
+    cut_at = call.cut()
+    exchange = await call.ended()
+    assert (exchange.outcome, exchange.ended_at, len(exchange.token_at)) == (Outcome.CANCELLED, cut_at, 1)
+    await peer.gone()
+
+
+async def test_what_arrives_after_the_cut_does_not_count(server: ScriptedServer, make_client: MakeClient) -> None:
+    call = make_client().start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(ANSWER)
+    call.cut()
+    exchange = await call.ended()
+    assert (exchange.outcome, exchange.token_at) == (Outcome.CANCELLED, [])
+
+
+async def test_a_cut_after_the_end_changes_nothing(server: ScriptedServer, make_client: MakeClient) -> None:
+    call = make_client().start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(ANSWER)
+    exchange = await call.ended()
+    assert call.cut() == exchange.ended_at
+    assert exchange.outcome is Outcome.OK
+
+
+async def test_a_cut_before_the_connection_is_there_ends_the_call(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask())
+    call.cut()
+    exchange = await call.ended()
+    assert (exchange.outcome, exchange.sent_at) == (Outcome.CANCELLED, None)
+    assert not await call.sent()
+    assert not await call.first_token()
+
+
+async def test_a_connection_is_used_again_after_a_complete_answer(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    client = make_client()
+    first = client.start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(ANSWER)
+    await first.ended()
+    second = client.start(ask())
+    await peer.receive()
+    peer.send(ANSWER)
+    exchange = await second.ended()
+    assert (exchange.outcome, exchange.reused, exchange.connected_at) == (Outcome.OK, True, None)
+    assert server.n_connections == 1
+
+
+async def test_a_connection_that_was_cut_is_not_used_again(server: ScriptedServer, make_client: MakeClient) -> None:
+    client = make_client()
+    await client.ask(ask(cut_after=0.0))
+    await (await server.peer()).gone()
+    second = client.start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    peer.send(ANSWER)
+    assert not (await second.ended()).reused
+
+
+async def test_without_keep_alive_every_request_says_so_and_connects_anew(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    client = make_client(keep_alive=False)
+    for _ in range(2):
+        call = client.start(ask())
+        peer = await server.peer()
+        assert (await peer.receive()).headers["connection"] == "close"
+        peer.send(ANSWER)
+        assert not (await call.ended()).reused
+    assert server.n_connections == 2
+
+
+async def test_the_head_carries_id_session_and_key(server: ScriptedServer, make_client: MakeClient) -> None:
+    client = make_client(session_header="X-Conversation-Id", api_key="secret")
+    call = client.start(ask(session="s-1"))
+    peer = await server.peer()
+    headers = (await peer.receive()).headers
+    expected = {"x-request-id": "r-1", "x-conversation-id": "s-1", "authorization": "Bearer secret"}
+    assert expected.items() <= headers.items()
+    call.cut()
+    await call.ended()
+
+
+async def test_a_chat_asks_with_messages_and_reads_deltas(server: ScriptedServer, make_client: MakeClient) -> None:
+    call = make_client(api="chat", extra={"top_k": 1}).start(ask())
+    peer = await server.peer()
+    received = await peer.receive()
+    assert received.line == "POST /v1/chat/completions HTTP/1.1"
+    assert received.fields["messages"] == [{"role": "user", "content": "hello"}]
+    assert received.fields["top_k"] == 1
+    role = {"choices": [{"delta": {"role": "assistant", "content": None}, "finish_reason": None}]}
+    says = {"choices": [{"delta": {"content": "hi"}, "finish_reason": None}]}
+    ends = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    peer.send(stream(role, says, ends))
+    exchange = await call.ended()
+    assert (exchange.outcome, len(exchange.token_at), exchange.finish_reason) == (Outcome.OK, 1, "stop")
+
+
+async def test_a_request_that_takes_too_long_is_a_timeout_and_its_connection_is_closed(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client(timeout=0.05).start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    exchange = await call.ended()
+    assert (exchange.outcome, exchange.error) == (Outcome.ERROR, "timeout")
+    await peer.gone()
+
+
+async def test_events_in_pieces_with_carriage_returns_and_pings_are_read(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    call = make_client().start(ask())
+    peer = await server.peer()
+    await peer.receive()
+    body = b": ping\r\n\r\n" + event(token("a"), b"\r\n\r\n") + event(token("b", "stop"), b"\r\n\r\n") + DONE
+    peer.send(STREAM_HEAD + b"".join(chunk(body[i : i + 1]) for i in range(len(body))) + LAST_CHUNK)
+    exchange = await call.ended()
+    assert (exchange.outcome, len(exchange.token_at)) == (Outcome.OK, 2)

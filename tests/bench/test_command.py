@@ -1,0 +1,95 @@
+"""The command against a real server, and what it says when it cannot run."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.cli import main
+from tests.support.http_process import ServerProcess
+
+
+def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ServerProcess("--parallel", "2").started() as server:
+        asked = ["--requests", "6", "--warmup", "1", "--percent", "0,50", "--delay", "0", "--concurrency", "2"]
+        lengths = ["--prompt-tokens", "24", "--output-tokens", "8", "--prompt-seed", "test"]
+        files = ["--json", str(tmp_path / "found.json"), "--plots", str(tmp_path / "plots")]
+        command = ["bench", "cancel", "--url", server.url, "--pid", str(server.pid)]
+        assert main([*command, *asked, *lengths, *files]) == 0
+    document = json.loads((tmp_path / "found.json").read_text())
+    none, half = (run["summary"] for run in document["runs"])
+    assert (none["ok"], none["cancelled"], none["errors"]) == (6, 0, 0)
+    assert half["cancelled"] == half["figures"]["chosen"] > 0
+    assert half["ok"] == 6 - half["cancelled"]
+    assert half["errors_by_kind"] == {}
+    assert none["good_tokens"] == 6 * 8
+    assert {entry["prompt_tokens"] for entry in document["runs"][0]["exchanges"]} <= {24, 25}
+    assert document["prompts_counted_by"] in ("tokenize", "usage")
+    assert none["server"]["cpu_s"] > 0
+    assert half["own"]["steps_missed"] == 0
+    shown = capsys.readouterr().out
+    assert "0 % cancelled" in shown
+    assert "50 % cancelled" in shown
+    drawn = {path.name for path in (tmp_path / "plots").glob("*.png")}
+    assert {"goodput.png", "timeline-0-cancelled.png", "timeline-50-cancelled.png"} <= drawn
+
+
+def test_a_server_that_is_not_there_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "cancel", "--url", "http://127.0.0.1:9"]) == 1
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("pyllmcancel: connect_failed")
+
+
+def test_a_url_that_is_none_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "cancel", "--url", "localhost:8000"]) == 1
+    assert "not a http:// or https:// URL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["rich", "matplotlib"])
+def test_a_missing_extra_is_named(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = builtins.__import__
+
+    def importing(name: str, *args: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == module:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return found(name, *args, **more)
+
+    monkeypatch.delitem(sys.modules, "pyllmcancel.bench.command", raising=False)
+    monkeypatch.delattr("pyllmcancel.bench.command", raising=False)
+    monkeypatch.setattr(builtins, "__import__", importing)
+    assert main(["bench", "cancel", "--url", "http://127.0.0.1:9", "--plots", "nowhere"]) == 2
+    assert f"{module} is missing: pip install 'pyllmcancel[bench]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--percent", "101"],
+        ["--percent", "ten"],
+        ["--delay", "2..1"],
+        ["--rate", "0"],
+        ["--scenario", "no-such"],
+        ["--requests", "0"],
+    ],
+    ids=" ".join,
+)
+def test_a_bad_option_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "cancel", *options])
+    assert ended.value.code == 2
+    assert options[0] in capsys.readouterr().err
+
+
+def test_an_option_can_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYLLMCANCEL_BENCH_URL", "ftp://elsewhere")
+    assert main(["bench", "cancel"]) == 1
+    assert "ftp://elsewhere" in capsys.readouterr().err

@@ -1,0 +1,209 @@
+"""The contract of ``_native.pyi``, embedders: kept by the compiled module and by its fake."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.errors import ContextError, UsageError
+from pyllmcancel.step import StepStatus
+from tests.embedding.conftest import EmbedWorld, ok
+
+TEXT = [(7 * n + 8) % 250 for n in range(40)]
+OTHER = [(11 * n + 5) % 250 for n in range(30)]
+
+
+@pytest.mark.parametrize("name", ["n_ctx", "n_seq_max", "n_batch", "n_threads"])
+def test_sizes_must_be_positive(world: EmbedWorld, name: str) -> None:
+    with pytest.raises(UsageError):
+        world.embedder(**{name: 0})
+
+
+@pytest.mark.parametrize("pooling", [Pooling.NONE, Pooling.RANK])
+def test_an_embedder_pools_and_does_not_rank(world: EmbedWorld, pooling: Pooling) -> None:
+    with pytest.raises(ContextError):
+        world.embedder(pooling=pooling)
+
+
+def test_a_new_embedder_is_empty_and_says_what_it_takes(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    assert (embedder.n_seq_max, embedder.n_batch, embedder.n_cells_used) == (4, 128, 0)
+    assert embedder.model is world.model
+    assert embedder.pooling is world.pooling
+    assert embedder.splits == (embedder.memory_kind != "none" and world.pooling is Pooling.LAST)
+    assert embedder.n_text_max == (embedder.n_ctx if embedder.splits else 128)
+    assert (embedder.n_ctx == 0) == (embedder.memory_kind == "none")
+
+
+@pytest.mark.parametrize("seq", [-1, 4])
+def test_there_is_no_other_sequence(world: EmbedWorld, seq: int) -> None:
+    embedder = world.embedder()
+    for call in (embedder.n_committed, embedder.close):
+        with pytest.raises(UsageError):
+            call(seq)
+    with pytest.raises(UsageError):
+        world.open(embedder, seq, TEXT)
+
+
+def test_an_embedding_is_read_only_float32_of_length_one(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    (row,) = ok(embedder.step([(0, 40)]))
+    assert (row.seq, row.n_tokens, row.faulty) == (0, 40, False)
+    assert row.embedding.shape == (embedder.n_embd,)
+    assert row.embedding.dtype == np.float32
+    assert not row.embedding.flags.writeable
+    assert np.linalg.norm(row.embedding.astype(np.float64)) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_an_embedding_outlives_the_next_step_and_the_embedder(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    (row,) = ok(embedder.step([(0, 40)]))
+    before = row.embedding.tolist()
+    world.open(embedder, 1, OTHER)
+    ok(embedder.step([(1, 30)]))
+    del embedder
+    assert row.embedding.tolist() == before
+    assert pickle.loads(pickle.dumps(row.embedding)).tolist() == before
+
+
+def test_different_texts_have_different_embeddings_in_the_order_of_the_items(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    world.open(embedder, 1, OTHER)
+    rows = ok(embedder.step([(1, 30), (0, 40)]))
+    assert [row.seq for row in rows] == [1, 0]
+    world.check_same(rows[0].embedding, world.alone(OTHER))
+    world.check_same(rows[1].embedding, world.alone(TEXT))
+    assert np.sum((rows[0].embedding - rows[1].embedding) ** 2) > 1e-3
+
+
+def test_the_same_step_gives_the_same_bits(world: EmbedWorld) -> None:
+    np.testing.assert_array_equal(world.alone(TEXT), world.alone(TEXT))
+
+
+def test_a_closed_sequence_takes_another_text(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    for tokens in (TEXT, OTHER, TEXT):
+        world.open(embedder, 0, tokens)
+        (row,) = ok(embedder.step([(0, len(tokens))]))
+        embedder.close(0)
+        assert embedder.n_cells_used == 0
+        np.testing.assert_array_equal(row.embedding, world.alone(tokens))
+    embedder.close(0)
+
+
+def test_a_cancelled_text_gets_no_embedding_and_a_step_of_cancelled_texts_is_aborted(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    flag = world.open(embedder, 0, TEXT)
+    flag.set()
+    result = embedder.step([(0, 40)])
+    assert result.status is StepStatus.ABORTED
+    assert result.rows == []
+    assert embedder.n_committed(0) == 0
+
+
+def test_who_is_not_armed_is_not_aborted_but_a_cancelled_text_still_gets_nothing(world: EmbedWorld) -> None:
+    embedder = world.embedder(abortable=False)
+    world.open(embedder, 0, TEXT).set()
+    (row,) = ok(embedder.step([(0, 40)]))
+    assert row.embedding is None
+
+
+@pytest.mark.parametrize("tokens", [[], [1, 10**6], [-1]])
+def test_a_text_has_tokens_of_the_vocabulary(world: EmbedWorld, tokens: list[int]) -> None:
+    embedder = world.embedder()
+    with pytest.raises(UsageError):
+        world.open(embedder, 0, tokens)
+    world.open(embedder, 0, TEXT)
+
+
+def test_a_text_fits(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    with pytest.raises(UsageError):
+        world.open(embedder, 0, [9] * (embedder.n_text_max + 1))
+    world.open(embedder, 0, [9] * embedder.n_text_max)
+
+
+def test_an_open_sequence_cannot_be_opened(world: EmbedWorld) -> None:
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    with pytest.raises(UsageError):
+        world.open(embedder, 0, OTHER)
+
+
+INVALID_STEPS = {
+    "nothing": [],
+    "no tokens": [(0, 0)],
+    "more than are pending": [(0, 41)],
+    "twice the same": [(0, 40), (0, 40)],
+    "an idle sequence": [(1, 1)],
+    "an unknown sequence": [(4, 1)],
+    "one good, one bad": [(0, 40), (1, 1)],
+    "more than a batch": [(0, 40), (2, 60), (3, 60)],
+}
+
+
+@pytest.mark.parametrize("items", INVALID_STEPS.values(), ids=INVALID_STEPS.keys())
+def test_a_step_that_makes_no_sense_changes_nothing(world: EmbedWorld, items: list[tuple[int, int]]) -> None:
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    world.open(embedder, 2, [3] * 60)
+    world.open(embedder, 3, [4] * 60)
+    with pytest.raises(UsageError):
+        embedder.step(items)
+    assert embedder.n_cells_used == 0
+    (row,) = ok(embedder.step([(0, 40)]))
+    np.testing.assert_array_equal(row.embedding, world.alone(TEXT))
+
+
+@pytest.mark.parametrize(
+    "name", ["real decoder last", "real recurrent last", "real hybrid last", "fake attention last"]
+)
+def test_a_text_in_parts_is_the_text(make_embed_world: Callable[[str], EmbedWorld], name: str) -> None:
+    world = make_embed_world(name)
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    for n_tokens in (25, 14):
+        (row,) = ok(embedder.step([(0, n_tokens)]))
+        assert (row.embedding, row.faulty) == (None, False)
+    assert embedder.n_cells_used == 39
+    (row,) = ok(embedder.step([(0, 1)]))
+    world.check_same(row.embedding, world.alone(TEXT))
+
+
+@pytest.mark.parametrize("name", ["real encoder mean", "real decoder mean", "fake none mean"])
+def test_a_text_that_must_be_seen_whole_is_not_taken_in_parts(
+    make_embed_world: Callable[[str], EmbedWorld], name: str
+) -> None:
+    world = make_embed_world(name)
+    embedder = world.embedder()
+    world.open(embedder, 0, TEXT)
+    with pytest.raises(UsageError, match="40 tokens to compute, not 25"):
+        embedder.step([(0, 25)])
+
+
+def test_without_being_told_a_model_pools_as_its_file_says(make_embed_world: Callable[[str], EmbedWorld]) -> None:
+    found = {
+        kind: make_embed_world(f"real {kind} mean").embedder(pooling=None).pooling for kind in ("encoder", "decoder")
+    }
+    assert found == {"encoder": Pooling.MEAN, "decoder": Pooling.LAST}
+
+
+def test_a_model_that_says_nothing_does_not_pool(make_embed_world: Callable[[str], EmbedWorld]) -> None:
+    with pytest.raises(ContextError, match="does not pool"):
+        make_embed_world("real attention last").embedder(pooling=None)
+
+
+def test_two_embedders_on_one_model_share_nothing(real_world: EmbedWorld) -> None:
+    first, second = real_world.embedder(), real_world.embedder()
+    real_world.open(first, 0, TEXT)
+    real_world.open(second, 0, OTHER)
+    (one,), (two,) = ok(first.step([(0, 40)])), ok(second.step([(0, 30)]))
+    np.testing.assert_array_equal(one.embedding, real_world.alone(TEXT))
+    np.testing.assert_array_equal(two.embedding, real_world.alone(OTHER))

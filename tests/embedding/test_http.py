@@ -1,0 +1,297 @@
+"""``/v1/embeddings`` over the verified fake: the answer's shape, the errors, and what a client's leaving does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.embeddings.engine import EmbeddingEngine
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.embeddings.wire import EmbeddingAnswer
+from pyllmcancel.server.state import ServerConfig
+from tests.support import fake_embedder
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import WatchedMetrics, open_world
+
+EMBEDDINGS = "/v1/embeddings"
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Site:
+    """A server of a fake model that pools, and its clients. Steps run freely until the gate is held."""
+
+    def __init__(self, **config: Any) -> None:
+        self.embedder = fake_embedder.Embedder(
+            fake_embedder.Model("none"), n_ctx=64, n_seq_max=8, n_batch=64, n_threads=1, pooling=Pooling.MEAN
+        )
+        self.gate = self.embedder.gate
+        settings = EngineConfig(**{"parallel": 2, "alias": "fake-embedder", "max_step_seconds": 1e9} | config)
+        self.metrics = WatchedMetrics()
+        self.engine = EmbeddingEngine(self.embedder, settings, observer=self.metrics, native=fake_embedder)
+        self.app = create_app(ServerConfig(engine=settings), self.engine, self.metrics)
+        self.exchanges: list[Exchange] = []
+
+    def begin(self, method: str, path: str, body: Any = None, **headers: str) -> Exchange:
+        content = b"" if body is None else json.dumps(body).encode()
+        made = {"content-type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
+        self.exchanges.append(Exchange(self.app, method, path, body=content, headers=made))
+        return self.exchanges[-1]
+
+    def embed(self, given: Any = "hello", *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
+        return self.begin("POST", EMBEDDINGS, {"input": given} | fields, **(headers or {}))
+
+    async def held(self) -> None:
+        await asyncio.to_thread(self.gate.wait_held)
+
+    async def look(self, request_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.begin("GET", f"/v1/requests/{request_id}").end()).json()
+        return found
+
+    async def ended(self, request_id: str) -> dict[str, Any]:
+        """Wait until nothing is computed for a request any more; how it stands then."""
+        for request in self.engine.registry.requests():
+            if request.id == request_id:
+                async with asyncio.timeout(LIMIT):
+                    await asyncio.shield(asyncio.wrap_future(request.ended))
+        return await self.look(request_id)
+
+
+@asynccontextmanager
+async def open_site(**config: Any) -> AsyncIterator[Site]:
+    site = Site(**config)
+    try:
+        yield site
+    finally:
+        site.gate.open()
+        for exchange in site.exchanges:
+            async with exchange:
+                pass
+        await asyncio.to_thread(site.engine.close)
+    assert site.engine.failure is None
+    assert site.embedder.open_seqs == []
+    assert site.engine.counts() == (0, 0, 0, 0)
+
+
+def expected(text: str) -> list[float]:
+    return fake_embedder.embedding_of(list(text.encode())).tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "texts"),
+    [
+        ("hello", ["hello"]),
+        (["one", "two", "three"], ["one", "two", "three"]),
+        ([104, 105], ["hi"]),
+        ([[104, 105], [106]], ["hi", "j"]),
+    ],
+    ids=["text", "texts", "tokens", "lists of tokens"],
+)
+async def test_the_answer_has_openais_shape(given: Any, texts: list[str]) -> None:
+    async with open_site() as site:
+        answer = await site.embed(given, model="anything", user="me").end()
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json"
+        body = answer.json()
+        EmbeddingAnswer.model_validate(body)
+        n_tokens = sum(map(len, texts))
+        assert body["model"] == "fake-embedder"
+        assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+        assert [entry["index"] for entry in body["data"]] == list(range(len(texts)))
+        found = [np.array(entry["embedding"], np.float32).tolist() for entry in body["data"]]
+        assert found == [expected(text) for text in texts]
+
+
+async def test_base64_holds_the_same_numbers() -> None:
+    async with open_site() as site:
+        body = (await site.embed("hello", encoding_format="base64").end()).json()
+        numbers = np.frombuffer(base64.b64decode(body["data"][0]["embedding"]), "<f4")
+        assert numbers.tolist() == expected("hello")
+
+
+async def test_hundreds_of_texts_come_back_in_their_order() -> None:
+    texts = [f"text {number}" * (1 + number % 5) for number in range(300)]
+    async with open_site() as site:
+        body = (await site.embed(texts).end()).json()
+        found = [np.array(entry["embedding"], np.float32).tolist() for entry in body["data"]]
+        assert found == [expected(text) for text in texts]
+
+
+BAD = {
+    "an empty text": ({"input": ""}, "input"),
+    "an empty list": ({"input": []}, "input"),
+    "an empty text in a list": ({"input": ["a", ""]}, "input"),
+    "empty tokens": ({"input": [[]]}, "input"),
+    "a number": ({"input": 3}, "input"),
+    "a mixed list": ({"input": ["a", 3]}, "input"),
+    "null": ({"input": None}, "input"),
+    "nothing": ({}, "input"),
+    "a negative token": ({"input": [-1]}, "input"),
+    "an unknown token": ({"input": [300]}, "input"),
+    "too many texts": ({"input": ["a"] * 2049}, "input"),
+    "too long a text": ({"input": ["a", "b" * 65]}, "input"),
+    "an unknown format": ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+    "no dimensions": ({"input": "a", "dimensions": 0}, "dimensions"),
+    "fewer dimensions": ({"input": "a", "dimensions": 4}, "dimensions"),
+    "a stream": ({"input": "a", "stream": True}, "stream"),
+    "an unknown field": ({"input": "a", "normalize": False}, "normalize"),
+    "a negative timeout": ({"input": "a", "timeout": -1}, "timeout"),
+}
+
+
+@pytest.mark.parametrize(("body", "param"), BAD.values(), ids=BAD.keys())
+async def test_what_can_never_be_served_is_refused_by_name(body: dict[str, Any], param: str) -> None:
+    async with open_site() as site:
+        answer = await site.begin("POST", EMBEDDINGS, body, x_request_id="mine").end()
+        assert answer.status == 400
+        error = answer.json()["error"]
+        assert error["param"].split(".")[0] == param
+        assert (error["type"], error["request_id"]) == ("invalid_request_error", "mine")
+
+
+async def test_a_text_that_is_too_long_says_how_long_it_may_be() -> None:
+    async with open_site() as site:
+        error = (await site.embed(["a", "b" * 65]).end()).json()["error"]
+        assert error["message"] == "text 1 has 65 tokens, but this model embeds 64 at most"
+        assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
+
+
+async def test_all_dimensions_are_fine() -> None:
+    async with open_site() as site:
+        body = (await site.embed("hello", dimensions=fake_embedder.N_EMBD).end()).json()
+        assert np.array(body["data"][0]["embedding"], np.float32).tolist() == expected("hello")
+
+
+async def test_a_model_made_for_it_is_cut_and_scaled_to_length_one_again() -> None:
+    async with open_site(matryoshka=True) as site:
+        body = (await site.embed("hello", dimensions=3).end()).json()
+        found = np.array(body["data"][0]["embedding"])
+        whole = np.array(expected("hello"))[:3]
+        np.testing.assert_allclose(found, whole / np.linalg.norm(whole), atol=1e-6)
+        too_many = await site.embed("hello", dimensions=9).end()
+        assert (too_many.status, too_many.json()["error"]["param"]) == (400, "dimensions")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/completions", {"prompt": "hello"}), ("/completion", {"prompt": "hello"})],
+)
+async def test_a_model_that_pools_does_not_generate(path: str, body: dict[str, Any]) -> None:
+    async with open_site() as site:
+        answer = await site.begin("POST", path, body).end()
+        assert answer.status == 400
+        assert answer.json()["error"]["message"] == "this model makes embeddings, it does not generate"
+
+
+async def test_a_model_that_generates_does_not_pool() -> None:
+    async with open_world() as world:
+        answer = await world.post(EMBEDDINGS, {"input": "hello"})
+        assert answer.status == 400
+        error = answer.json()["error"]
+        assert (error["message"], error["param"]) == ("this model does not pool, so it makes no embeddings", "model")
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_step() -> None:
+    async with open_site() as site:
+        site.gate.hold()
+        leaver = site.embed([f"text {number}" for number in range(500)], headers={"x_request_id": "leaver"})
+        await site.held()
+        site.gate.let_through()
+        await site.held()
+        stayer = site.embed("stayer", headers={"x_request_id": "stayer"})
+        await asyncio.wait_for(site.metrics.arrivals["stayer"].wait(), LIMIT)
+        leaver.leave()
+        seen = await site.ended("leaver")
+        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
+        assert 0 < seen["prompt_tokens_done"] < seen["prompt_tokens"]
+        site.gate.open()
+        body = (await stayer.end()).json()
+        assert np.array(body["data"][0]["embedding"], np.float32).tolist() == expected("stayer")
+        assert site.engine.trace.snapshot()[1].status == "aborted"
+        last = site.engine.trace.snapshot()[-1]
+        assert {entry[0] for entry in last.sequences} == {"stayer"}
+
+
+async def test_a_client_that_leaves_the_queue_is_never_computed() -> None:
+    async with open_site(parallel=1) as site:
+        site.gate.hold()
+        running = site.embed("running")
+        await site.held()
+        waiting = site.embed("waiting", headers={"x_request_id": "waiting"})
+        await asyncio.wait_for(site.metrics.arrivals["waiting"].wait(), LIMIT)
+        waiting.leave()
+        assert (await site.ended("waiting"))["phase"] == "waiting"
+        site.gate.open()
+        assert (await running.end()).status == 200
+
+
+async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped() -> None:
+    async with open_site() as site:
+        site.gate.hold()
+        asked = site.embed(["a", "b"], headers={"x_request_id": "mine"})
+        await site.held()
+        told = (await site.begin("POST", "/v1/requests/mine/cancel").end()).json()
+        assert (told["outcome"], told["reason"], told["phase"]) == ("cancelled", "explicit", "prefill")
+        answer = await asked.end()
+        assert (answer.status, answer.json()["error"]["code"]) == (499, "explicit")
+        assert answer.headers["x-should-retry"] == "false"
+        assert answer.json()["usage"]["prompt_tokens"] == 0
+
+
+async def test_a_newer_request_of_a_session_supersedes_the_older() -> None:
+    async with open_site() as site:
+        site.gate.hold()
+        old = site.embed(["a", "b"], session_id="s")
+        await site.held()
+        new = site.embed("c", headers={"x_session_id": "s"})
+        assert (await old.end()).json()["error"]["code"] == "superseded"
+        site.gate.open()
+        assert (await new.end()).status == 200
+
+
+async def test_a_deadline_is_a_504() -> None:
+    async with open_site() as site:
+        site.gate.hold()
+        answer = await site.embed("a", timeout=0.01).end()
+        assert (answer.status, answer.json()["error"]["code"]) == (504, "deadline")
+
+
+async def test_a_full_queue_is_a_429() -> None:
+    async with open_site(parallel=1, max_queue=1) as site:
+        site.gate.hold()
+        site.embed("running")
+        await site.held()
+        site.embed("waiting", headers={"x_request_id": "waiting"})
+        await asyncio.wait_for(site.metrics.arrivals["waiting"].wait(), LIMIT)
+        refused = await site.embed("refused").end()
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+
+
+async def test_numbers_that_are_no_embedding_fail_their_request_alone() -> None:
+    async with open_site() as site:
+        site.embedder.faulty.add(tuple(b"bad"))
+        good, bad = site.embed("good"), site.embed(["fine", "bad"])
+        assert (await bad.end()).json()["error"]["code"] == "request_failed"
+        assert bad.status == 500
+        assert (await good.end()).status == 200
+
+
+async def test_metrics_count_embeddings_as_they_count_answers() -> None:
+    async with open_site() as site:
+        await site.embed(["a", "bc"]).end()
+        text = (await site.begin("GET", "/metrics").end()).body.decode()
+        assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
+        assert "pyllmcancel_tokens_computed_total 3.0" in text

@@ -1,0 +1,342 @@
+"""The loop of a model that pools, on the verified fake: what shares a step, and what a cancel does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.embeddings.engine import EmbeddingEngine
+from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
+from pyllmcancel.request import FinishReason, GenerationParams, Request, RequestStatus
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step import StepStatus
+from tests.support import fake_embedder
+from tests.support.driver import RecordingSink, Watcher
+from tests.support.step_gate import TEST_LIMIT
+
+N_BATCH = 32
+
+
+class Rig:
+    """An engine that embeds; its steps wait until the test lets them through."""
+
+    def __init__(self, kind: str = "none", pooling: Pooling = Pooling.MEAN, n_ctx: int = 256, **config: Any) -> None:
+        self.embedder = fake_embedder.Embedder(
+            fake_embedder.Model(kind), n_ctx=n_ctx, n_seq_max=8, n_batch=N_BATCH, n_threads=1, pooling=pooling
+        )
+        self.embedder.step_cost = (0.0, 1.0)
+        self.gate = self.embedder.gate
+        self.gate.hold()
+        self.watcher = Watcher()
+        settings = EngineConfig(**{"parallel": 2, "max_step_seconds": 1e9} | config)
+        self.engine = EmbeddingEngine(self.embedder, settings, observer=self.watcher, native=fake_embedder)
+        self.sinks: dict[str, RecordingSink] = {}
+
+    def submit(self, *texts: Sequence[int], **options: Any) -> Request:
+        sink = RecordingSink()
+        request = self.engine.submit_texts(texts, sink, **options)
+        self.sinks[request.id] = sink
+        return request
+
+    def held(self) -> list[tuple[str, int, int]]:
+        """Wait for a step: request, text and tokens of each part. (A text is known by its first token.)"""
+        step = self.gate.wait_held()
+        return [(self._text_of(item.seq)[0], item.n_tokens) for item in step.items]
+
+    def _text_of(self, seq: int) -> list[int]:
+        return self.embedder._texts[seq].tokens
+
+    def step(self) -> None:
+        self.gate.wait_held()
+        self.gate.let_through()
+
+    def finish(self) -> None:
+        self.gate.open()
+        assert self.engine.registry.wait_until_empty(TEST_LIMIT)
+
+    def vectors(self, request: Request) -> dict[int, np.ndarray]:
+        deltas = self.sinks[request.id].deltas
+        return {delta.index: delta.embedding for delta in deltas if isinstance(delta, Embedded)}
+
+    def check_complete(self, request: Request, *texts: Sequence[int]) -> None:
+        ending = request.ended.result(TEST_LIMIT)
+        assert ending.finish_reason is FinishReason.STOP
+        assert ending.usage.prompt_tokens == sum(map(len, texts))
+        found = self.vectors(request)
+        assert sorted(found) == list(range(len(texts)))
+        for index, tokens in enumerate(texts):
+            np.testing.assert_array_equal(found[index], fake_embedder.embedding_of(tokens))
+
+    def close(self) -> None:
+        self.gate.open()
+        self.engine.close()
+        assert self.engine.failure is None
+        assert self.embedder.open_seqs == []
+        assert self.engine.counts() == (0, 0, 0, 0)
+        assert self.engine.occupancy() == (0, 0, 0, 0)
+        assert all(len(sink.endings) == 1 for sink in self.sinks.values())
+        assert all(sink.record[-1] is sink.endings[0] for sink in self.sinks.values())
+        assert sorted(name for name, _ in self.watcher.endings) == sorted(self.sinks)
+
+
+@pytest.fixture
+def make_rig() -> Iterator[Callable[..., Rig]]:
+    rigs: list[Rig] = []
+
+    def make(*args: Any, **options: Any) -> Rig:
+        rigs.append(Rig(*args, **options))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+@pytest.fixture
+def rig(make_rig: Callable[..., Rig]) -> Rig:
+    """An encoder: a text is computed whole."""
+    return make_rig()
+
+
+def text(first: int, n_tokens: int) -> list[int]:
+    return [first] * n_tokens
+
+
+def test_each_text_gets_its_vector_whichever_step_computes_it(rig: Rig) -> None:
+    texts = [text(n, 1 + 5 * n) for n in range(7)]
+    request = rig.submit(*texts)
+    rig.finish()
+    rig.check_complete(request, *texts)
+    assert len(rig.watcher.steps) > 1
+
+
+def test_requests_take_turns_so_that_many_texts_do_not_keep_one_waiting(rig: Rig) -> None:
+    many = [text(100 + n, 10) for n in range(20)]
+    first = rig.submit(*many)
+    rig.held()
+    second = rig.submit(text(1, 10), text(2, 10))
+    rig.step()
+    assert rig.held() == [(103, 10), (1, 10), (104, 10)]
+    rig.step()
+    assert rig.held() == [(2, 10), (105, 10), (106, 10)]
+    rig.step()
+    rig.held()
+    rig.check_complete(second, text(1, 10), text(2, 10))
+    assert not first.ended.done()
+    rig.finish()
+    rig.check_complete(first, *many)
+
+
+def test_a_text_that_does_not_fit_is_first_in_the_next_step(rig: Rig) -> None:
+    rig.submit(text(1, 20), text(2, 20), text(3, 5))
+    assert rig.held() == [(1, 20)]
+    rig.step()
+    assert rig.held() == [(2, 20), (3, 5)]
+    rig.finish()
+
+
+def test_only_as_many_requests_as_there_are_slots_take_turns(rig: Rig) -> None:
+    requests = [rig.submit(text(n, 30), text(n + 10, 30)) for n in range(3)]
+    rig.held()
+    rig.step()
+    rig.held()
+    assert [request.status for request in requests] == [RequestStatus.PREFILL] * 2 + [RequestStatus.WAITING]
+    rig.finish()
+
+
+def test_a_cancel_in_the_middle_of_a_list_stops_the_step_and_nothing_more_is_computed(rig: Rig) -> None:
+    request = rig.submit(*[text(n, 10) for n in range(50)])
+    rig.held()
+    rig.step()
+    rig.held()
+    assert rig.engine.cancel(request, CancelReason.DISCONNECT)
+    ending = request.ended.result(TEST_LIMIT)
+    assert (ending.finish_reason, ending.cancel_reason) == (FinishReason.CANCELLED, CancelReason.DISCONNECT)
+    assert ending.phase is RequestStatus.PREFILL
+    assert ending.usage.prompt_tokens == 30
+    assert ending.cancel_latency is not None
+    assert [record.status for record in rig.watcher.steps] == ["ok", "aborted"]
+    assert len(rig.vectors(request)) == 3
+
+
+def test_a_neighbour_in_the_aborted_step_gets_its_vector_in_the_next(rig: Rig) -> None:
+    warm = rig.submit(text(9, 4))
+    rig.step()
+    warm.ended.result(TEST_LIMIT)
+    neighbour_text = text(7, 4)
+    blocker = rig.submit(text(8, 30))
+    rig.held()
+    victim, neighbour = rig.submit(text(1, 20)), rig.submit(neighbour_text)
+    rig.step()
+    blocker.ended.result(TEST_LIMIT)
+    assert rig.held() == [(1, 20), (7, 4)]
+    rig.engine.cancel(victim)
+    assert victim.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
+    assert rig.held() == [(7, 4)]
+    rig.finish()
+    rig.check_complete(neighbour, neighbour_text)
+    assert [record.status for record in rig.watcher.steps] == ["ok", "ok", "aborted", "ok"]
+
+
+def test_a_step_that_is_not_worth_aborting_is_finished_for_the_neighbour_alone(rig: Rig) -> None:
+    warm = rig.submit(text(9, 4))
+    rig.step()
+    warm.ended.result(TEST_LIMIT)
+    blocker = rig.submit(text(8, 30))
+    rig.held()
+    victim, neighbour = rig.submit(text(1, 4)), rig.submit(text(7, 20))
+    rig.step()
+    blocker.ended.result(TEST_LIMIT)
+    rig.held()
+    rig.gate.move_on(0.5)
+    rig.engine.cancel(victim)
+    rig.step()
+    assert victim.ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
+    assert rig.vectors(victim) == {}
+    rig.check_complete(neighbour, text(7, 20))
+    assert rig.watcher.steps[-1].spared
+
+
+def test_a_waiting_request_that_is_cancelled_leaves_at_once(rig: Rig) -> None:
+    rig.submit(text(1, 30))
+    rig.submit(text(2, 30))
+    rig.held()
+    waiting = rig.submit(text(3, 30))
+    rig.engine.cancel(waiting)
+    assert waiting.ended.done()
+    rig.finish()
+    assert all(entry[0] != waiting.id for record in rig.watcher.steps for entry in record.sequences)
+
+
+def test_a_newer_request_of_a_session_supersedes_the_older(rig: Rig) -> None:
+    old = rig.submit(*[text(n, 10) for n in range(50)], session="s")
+    rig.held()
+    new = rig.submit(text(1, 3), session="s")
+    assert old.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SUPERSEDED
+    rig.finish()
+    rig.check_complete(new, text(1, 3))
+
+
+def test_a_deadline_ends_a_request(rig: Rig) -> None:
+    request = rig.submit(text(1, 30), timeout=0.01)
+    assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.DEADLINE
+
+
+def test_a_shutdown_cancels_what_is_left(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    request = rig.submit(text(1, 30))
+    rig.held()
+    rig.engine.close()
+    assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN
+
+
+def test_a_full_queue_refuses(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(parallel=1, max_queue=1)
+    rig.submit(text(1, 30))
+    rig.held()
+    rig.submit(text(2, 30))
+    with pytest.raises(QueueFullError):
+        rig.submit(text(3, 30))
+    rig.finish()
+
+
+def test_one_text_at_fault_fails_its_request_alone(rig: Rig) -> None:
+    rig.embedder.faulty.add((1, 1, 1))
+    blocker = rig.submit(text(8, 30))
+    rig.held()
+    good, bad = rig.submit(text(2, 4)), None
+    bad = rig.submit(text(1, 3), text(3, 4))
+    rig.finish()
+    blocker.ended.result(TEST_LIMIT)
+    ending = bad.ended.result(TEST_LIMIT)
+    assert ending.finish_reason is FinishReason.ERROR
+    assert ending.error is not None
+    assert "text 0" in ending.error
+    rig.check_complete(good, text(2, 4))
+
+
+def test_a_step_that_fails_is_repeated_text_by_text_and_the_culprit_fails_alone(rig: Rig) -> None:
+    rig.embedder.faults[1, 1] = StepStatus.FAILED_COMPUTE
+    blocker = rig.submit(text(8, 30))
+    rig.held()
+    good, bad = rig.submit(text(2, 4), text(4, 4)), rig.submit(text(1, 3), text(3, 4))
+    rig.finish()
+    blocker.ended.result(TEST_LIMIT)
+    ending = bad.ended.result(TEST_LIMIT)
+    assert ending.finish_reason is FinishReason.ERROR
+    rig.check_complete(good, text(2, 4), text(4, 4))
+
+
+@pytest.mark.parametrize("kind", ["attention", "recurrent"])
+def test_a_long_text_in_parts_leaves_others_half_of_each_step(make_rig: Callable[..., Rig], kind: str) -> None:
+    rig = make_rig(kind, Pooling.LAST)
+    long = rig.submit(text(1, 100))
+    rig.held()
+    short = rig.submit(text(2, 8), text(3, 30))
+    rig.step()
+    assert rig.held() == [(2, 8), (3, 8), (1, 16)]
+    rig.step()
+    rig.held()
+    rig.finish()
+    rig.check_complete(long, text(1, 100))
+    rig.check_complete(short, text(2, 8), text(3, 30))
+
+
+def test_texts_whose_cells_are_not_there_wait(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig("attention", Pooling.LAST, n_ctx=128)
+    first, second = rig.submit(text(1, 100)), rig.submit(text(2, 60))
+    while not first.ended.done():
+        assert len(rig.held()) == 1
+        rig.step()
+        if rig.held()[0][0] == 2:
+            break
+    rig.finish()
+    rig.check_complete(first, text(1, 100))
+    rig.check_complete(second, text(2, 60))
+
+
+def test_a_step_without_room_begins_its_newest_text_again_later(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig("attention", Pooling.LAST)
+    rig.embedder.next_status.extend([StepStatus.OK, StepStatus.NO_ROOM])
+    blocker = rig.submit(text(8, 32))
+    rig.held()
+    first, second = rig.submit(text(1, 10)), rig.submit(text(2, 10))
+    rig.finish()
+    for request, one in ((blocker, text(8, 32)), (first, text(1, 10)), (second, text(2, 10))):
+        rig.check_complete(request, one)
+    assert [record.status for record in rig.watcher.steps][:2] == ["ok", "no_room"]
+
+
+def test_what_can_never_be_served_is_refused_by_name(rig: Rig) -> None:
+    for texts in ([], [[]], [[1], [300]], [[1, -1]], [[1]] * 2049):
+        with pytest.raises(InvalidRequestError) as caught:
+            rig.submit(*texts)
+        assert caught.value.param == "input"
+    with pytest.raises(TextLengthError, match=r"text 1 has 33 tokens, but this model embeds 32 at most"):
+        rig.submit([1], text(1, 33))
+    with pytest.raises(InvalidRequestError) as late:
+        rig.submit([1], timeout=-1.0)
+    assert late.value.param == "timeout"
+
+
+def test_it_does_not_generate(rig: Rig) -> None:
+    with pytest.raises(InvalidRequestError, match="does not generate"):
+        rig.engine.submit([[1]], GenerationParams(sampling=SamplingParams()), RecordingSink())
+
+
+def test_a_summary_counts_texts_and_their_slots(rig: Rig) -> None:
+    request = rig.submit(text(1, 30), text(2, 10), request_id="mine")
+    rig.held()
+    summary = request.summary()
+    assert (summary.id, summary.n, summary.prompt_tokens, summary.prompt_tokens_done) == ("mine", 2, 40, 0)
+    assert len(summary.slots) == 1
+    assert rig.engine.occupancy().slots in {0, 1}
+    rig.finish()
+    (ended,) = rig.engine.registry.history()
+    assert (ended.prompt_tokens_done, ended.completion_tokens, ended.slots) == (40, 0, ())

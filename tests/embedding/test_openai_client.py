@@ -1,0 +1,141 @@
+"""The official ``openai`` client against a real process that serves a model which pools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.embeddings.engine import EmbeddingEngine
+from pyllmcancel.engine import Engine
+from tests.support.http_process import SOON, RawClient, ServerProcess, fresh_id
+from tests.support.tiny_embedders import write_tiny_encoder
+
+TEXTS = ["the cat sat on the mat", "and was happy", "to see the sun"]
+MANY = [f"{text} {number}" * 8 for number in range(200) for text in TEXTS]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wide enough for hundreds of texts to take seconds."""
+    path = tmp_path_factory.mktemp("models") / "encoder.gguf"
+    return write_tiny_encoder(path, n_layer=6, n_embd=256, n_ff=1024)
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[ServerProcess]:
+    with ServerProcess("--model", str(model), "--parallel", "2") as process:
+        yield process.started()
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as made:
+        yield made
+    server.wait_idle()
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path) -> np.ndarray:
+    engine = Engine.load(EngineConfig(model=model, threads=1))
+    assert isinstance(engine, EmbeddingEngine)
+    with engine:
+        return engine.embed(TEXTS)
+
+
+def vectors(answer: openai.types.CreateEmbeddingResponse) -> np.ndarray:
+    return np.array([entry.embedding for entry in answer.data])
+
+
+def embedding_bytes(request_id: str) -> bytes:
+    """A request for all of MANY as it goes over the wire."""
+    body = json.dumps({"input": MANY}).encode()
+    head = (
+        "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def test_embeddings_by_default_and_as_floats(client: openai.OpenAI, expected: np.ndarray) -> None:
+    """By default this client asks for base64, and decodes it."""
+    answer = client.embeddings.create(model="any", input=TEXTS)
+    assert (answer.object, answer.model) == ("list", "encoder")
+    assert [entry.index for entry in answer.data] == [0, 1, 2]
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens > 3
+    np.testing.assert_allclose(vectors(answer), expected, atol=1e-6)
+    floats = client.embeddings.create(model="any", input=TEXTS, encoding_format="float")
+    np.testing.assert_allclose(vectors(floats), expected, atol=1e-6)
+
+
+def test_one_text_and_tokens(client: openai.OpenAI, expected: np.ndarray) -> None:
+    one = client.embeddings.create(model="any", input=TEXTS[0])
+    np.testing.assert_allclose(vectors(one), expected[:1], atol=2e-3)
+    tokens = client.embeddings.create(model="any", input=[[2, 45, 3], [2, 50, 3]])
+    assert len(tokens.data) == 2
+    assert tokens.usage.prompt_tokens == 6
+
+
+def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
+    for options in ({"input": []}, {"input": ["the cat " * 200]}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.embeddings.create(model="any", **options)
+        assert caught.value.param == "input"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model="any", prompt="hello")
+    assert "does not generate" in str(refused.value)
+
+
+def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
+    mine = fresh_id()
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=0.3, max_retries=0).embeddings.create(
+            model="any", input=MANY, extra_headers={"X-Request-Id": mine}
+        )
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+@pytest.mark.parametrize("way", ["reset", "close", "half-close"])
+def test_a_client_that_leaves_in_the_middle_of_a_list_stops_the_computation(
+    server: ServerProcess, client: openai.OpenAI, expected: np.ndarray, way: str
+) -> None:
+    with RawClient(server.port) as leaver:
+        mine = fresh_id()
+        leaver.socket.sendall(embedding_bytes(mine))
+        seen = server.wait_for(mine, prompt_tokens_done=lambda n: n > 0)
+        left_at = leaver.leave(way)
+        ended = server.wait_for(mine, status="cancelled")
+    assert ended["cancel_reason"] == "disconnect"
+    assert seen["prompt_tokens_done"] <= ended["prompt_tokens_done"] < ended["prompt_tokens"]
+    assert ended["created"] + ended["seconds"] - left_at < SOON
+    np.testing.assert_allclose(vectors(client.embeddings.create(model="any", input=TEXTS)), expected, atol=1e-6)
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_task_is_cancelled_and_its_neighbour_is_not(
+    server: ServerProcess, expected: np.ndarray
+) -> None:
+    mine = fresh_id()
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        options: dict[str, Any] = {"model": "any", "extra_headers": {"X-Request-Id": mine}}
+        task = asyncio.create_task(client.embeddings.create(input=MANY, **options))
+        await asyncio.to_thread(server.wait_for, mine, prompt_tokens_done=lambda n: n > 0)
+        neighbour = asyncio.create_task(client.embeddings.create(model="any", input=TEXTS))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        found = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
+        assert found["cancel_reason"] == "disconnect"
+        np.testing.assert_allclose(vectors(await neighbour), expected, atol=2e-3)

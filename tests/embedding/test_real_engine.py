@@ -1,0 +1,149 @@
+"""Models that pool, on the compiled engine: what they are loaded as, and cancels among many texts."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.embeddings.engine import EmbeddingEngine
+from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.engine import Engine
+from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
+from pyllmcancel.request import FinishReason
+from tests.support.driver import RecordingSink, Watcher
+from tests.support.step_gate import TEST_LIMIT
+from tests.support.tiny_embedders import N_BERT_CONTEXT
+
+WORDS = ["the cat", "sat on", "the mat", "and was happy", "to see", "its own shadow", "in the sun"]
+TEXTS = [" ".join(WORDS[number % 7 :] + WORDS[: number % 5]) for number in range(40)]
+
+
+def load(path: Path, **config: Any) -> EmbeddingEngine:
+    engine = Engine.load(EngineConfig(model=path, threads=1, **config), observer=Watcher())
+    assert isinstance(engine, EmbeddingEngine)
+    return engine
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("encoder", Pooling.MEAN), ("decoder", Pooling.LAST)])
+def test_a_model_that_pools_is_served_as_its_file_says(
+    embedder_files: dict[str, Path], kind: str, pooling: Pooling
+) -> None:
+    with load(embedder_files[kind]) as engine:
+        assert engine.pooling is pooling
+        vectors = engine.embed(TEXTS)
+        assert vectors.shape == (40, engine.n_embd)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
+        np.testing.assert_allclose(engine.embed(TEXTS[7:8])[0], vectors[7], atol=2e-3)
+        np.testing.assert_array_equal(engine.embed([engine.text_tokens(TEXTS[7])]), engine.embed(TEXTS[7:8]))
+        with pytest.raises(InvalidRequestError, match="does not generate"):
+            engine.generate("hello")
+
+
+def test_a_model_that_generates_makes_embeddings_when_it_is_told_how(model_files: dict[str, Path]) -> None:
+    with load(model_files["attention"], pooling="mean") as engine:
+        assert engine.embed(TEXTS).shape == (40, engine.n_embd)
+    with Engine.load(EngineConfig(model=model_files["attention"], threads=1)) as generator:
+        assert not isinstance(generator, EmbeddingEngine)
+        with pytest.raises(InvalidRequestError, match="does not pool"):
+            generator.submit_texts([[1]], RecordingSink())
+
+
+def test_a_model_that_pools_can_be_made_to_generate(embedder_files: dict[str, Path]) -> None:
+    with (
+        Engine.load(EngineConfig(model=embedder_files["decoder"], threads=1, pooling="none")) as engine,
+        engine.generate("the cat", max_tokens=3) as stream,
+    ):
+        assert sum(len(delta.tokens) for delta in stream) == 3
+
+
+def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) -> None:
+    with pytest.raises(ContextError, match="cannot generate"):
+        Engine.load(EngineConfig(model=embedder_files["encoder"], threads=1, pooling="none"))
+
+
+def test_who_wants_embeddings_is_told_that_a_model_would_generate(model_files: dict[str, Path]) -> None:
+    with pytest.raises(ContextError, match="does not pool"):
+        Engine.load(EngineConfig(model=model_files["attention"], threads=1, embeddings=True))
+
+
+def test_a_text_beyond_the_positions_of_an_encoder_is_refused_and_the_longest_is_not(
+    embedder_files: dict[str, Path],
+) -> None:
+    with load(embedder_files["encoder"]) as engine:
+        assert engine.n_ctx == N_BERT_CONTEXT
+        assert engine.embed([[9] * N_BERT_CONTEXT]).shape == (1, engine.n_embd)
+        with pytest.raises(TextLengthError):
+            engine.embed([[9] * (N_BERT_CONTEXT + 1)])
+
+
+def test_a_text_longer_than_a_step_is_the_same_in_parts(embedder_files: dict[str, Path]) -> None:
+    text = [(7 * n + 3) % 250 for n in range(300)]
+    with load(embedder_files["decoder"], ubatch_size=64) as parts, load(embedder_files["decoder"]) as whole:
+        np.testing.assert_allclose(parts.embed([text]), whole.embed([text]), atol=2e-3)
+        assert parts.trace.n_steps >= 5
+
+
+class Holder(RecordingSink):
+    """Holds the engine thread at its first embedding until the test has cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.on_event = self._hold
+
+    def _hold(self, event: object) -> None:
+        if isinstance(event, Embedded) and not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(TEST_LIMIT)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_a_cancel_in_a_list_of_five_hundred_ends_it_early_and_the_neighbour_gets_its_own(
+    embedder_files: dict[str, Path], kind: str
+) -> None:
+    with load(embedder_files[kind]) as engine:
+        expected = engine.embed(TEXTS[:3])
+        n_before = engine.trace.n_steps
+        holder, sink = Holder(), RecordingSink()
+        victim = engine.submit_texts([engine.text_tokens(TEXTS[n % 40]) for n in range(500)], holder)
+        assert holder.begun.wait(TEST_LIMIT)
+        neighbour = engine.submit_texts([engine.text_tokens(text) for text in TEXTS[:3]], sink)
+        engine.cancel(victim, CancelReason.DISCONNECT)
+        holder.go_on.set()
+        ending = victim.ended.result(TEST_LIMIT)
+        assert (ending.finish_reason, ending.cancel_reason) == (FinishReason.CANCELLED, CancelReason.DISCONNECT)
+        assert ending.usage.prompt_tokens < victim.n_prompt_tokens / 2
+        assert neighbour.ended.result(TEST_LIMIT).finish_reason is FinishReason.STOP
+        found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
+        np.testing.assert_allclose([found[n] for n in range(3)], expected, atol=2e-3)
+        after = engine.trace.snapshot()[n_before + 1 :]
+        assert after
+        assert all(entry[0] == neighbour.id for record in after for entry in record.sequences)
+
+
+def test_a_storm_of_cancels_leaves_nothing_and_harms_nobody(embedder_files: dict[str, Path]) -> None:
+    """Sixteen threads: half of the requests are cancelled, whenever that may be; the others are complete."""
+    with load(embedder_files["encoder"], parallel=4) as engine:
+        expected = engine.embed(TEXTS)
+        tokens = [engine.text_tokens(text) for text in TEXTS]
+        sinks = [RecordingSink() for _ in range(16)]
+        requests = [engine.submit_texts(tokens, sink) for sink in sinks]
+        cancellers = [threading.Thread(target=engine.cancel, args=(request,)) for request in requests[1::2]]
+        for thread in cancellers:
+            thread.start()
+        for thread in cancellers:
+            thread.join()
+        endings = [request.ended.result(TEST_LIMIT) for request in requests]
+        assert [ending.finish_reason for ending in endings[::2]] == [FinishReason.STOP] * 8
+        for sink in sinks[::2]:
+            found = {delta.index: delta.embedding for delta in sink.deltas if isinstance(delta, Embedded)}
+            np.testing.assert_allclose([found[n] for n in range(40)], expected, atol=2e-3)
+        assert all(len(sink.endings) == 1 for sink in sinks)
+        assert engine.registry.wait_until_empty(TEST_LIMIT)
+        assert engine.occupancy() == (0, 0, 0, 0)

@@ -1,0 +1,135 @@
+"""``response_format``, ``json_schema`` and ``grammar``: the form that an answer must have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.fake_model import NOTHING
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+SURE = {
+    "type": "object",
+    "properties": {"sure": {"type": "boolean"}, "why": {"enum": ["é", "n"]}},
+    "required": ["sure", "why"],
+    "additionalProperties": False,
+}
+
+
+def schema_format(schema: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:
+    named = {"name": "answer", **fields} | ({"schema": schema} if schema is not None else {})
+    return {"type": "json_schema", "json_schema": named}
+
+
+async def text_of(world: World, *, stream: bool = False, **fields: Any) -> tuple[str, str]:
+    """Text and finish reason."""
+    exchange = await world.chat(stream=stream, **fields).end()
+    assert exchange.status == 200, exchange.body
+    if not stream:
+        (choice,) = exchange.json()["choices"]
+        return choice["message"]["content"], choice["finish_reason"]
+    chunks = [json.loads(event)["choices"][0] for event in exchange.events[:-1]]
+    return "".join(chunk["delta"].get("content", "") for chunk in chunks), chunks[-1]["finish_reason"]
+
+
+@streaming
+@pytest.mark.parametrize("fields", [{}, {"strict": True}, {"strict": False}, {"strict": None, "description": "x"}])
+async def test_a_schema_is_obeyed_whatever_the_model_would_say(fields: dict[str, Any], stream: bool) -> None:
+    async with open_world() as world:
+        for seed in range(3):
+            text, reason = await text_of(
+                world, stream=stream, response_format=schema_format(SURE, **fields), temperature=5, seed=seed
+            )
+            answer = json.loads(text)
+            assert reason == "stop"
+            assert answer["sure"] in (True, False)
+            assert answer["why"] in ("é", "n")
+
+
+async def test_every_choice_obeys_by_itself() -> None:
+    async with open_world() as world:
+        exchange = await world.chat(response_format=schema_format(SURE), n=4, temperature=5, seed=1).end()
+        answers = {json.dumps(json.loads(choice["message"]["content"])) for choice in exchange.json()["choices"]}
+        assert len(answers) > 1
+
+
+@pytest.mark.parametrize(
+    "form", [{"type": "json_object"}, schema_format(None), {"type": "json_object", "schema": {"type": "object"}}]
+)
+async def test_any_object(form: dict[str, Any]) -> None:
+    async with open_world() as world:
+        exchange = await world.chat(response_format=form, max_tokens=1, temperature=0).end()
+        assert exchange.json()["choices"][0]["message"]["content"] == "{"
+
+
+async def test_text_is_what_there_is_anyway() -> None:
+    async with open_world() as world:
+        free = await text_of(world, max_tokens=5, temperature=0)
+        assert await text_of(world, max_tokens=5, temperature=0, response_format={"type": "text"}) == free
+
+
+async def test_a_completion_obeys_a_schema_too() -> None:
+    async with open_world() as world:
+        (choice,) = (await world.complete(json_schema=SURE, max_tokens=200).end()).json()["choices"]
+        assert set(json.loads(choice["text"])) == {"sure", "why"}
+
+
+async def test_an_answer_that_is_cut_says_so() -> None:
+    async with open_world() as world:
+        text, reason = await text_of(world, response_format=schema_format(SURE), max_tokens=3)
+        assert (text[0], reason) == ("{", "length")
+
+
+async def test_ignoring_the_end_does_not_go_on_behind_a_complete_object() -> None:
+    async with open_world() as world:
+        text, reason = await text_of(world, response_format=schema_format(SURE), ignore_eos=True)
+        assert (set(json.loads(text)), reason) == ({"sure", "why"}, "stop")
+
+
+async def test_a_neighbours_schema_is_its_own() -> None:
+    async with open_world() as world:
+        alone = await text_of(world, content="free", max_tokens=20, temperature=0)
+        bound = world.chat("bound", response_format=schema_format(SURE))
+        assert await text_of(world, content="free", max_tokens=20, temperature=0) == alone
+        json.loads((await bound.end()).json()["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"response_format": schema_format({"type": "frob"})}, "response_format", "Invalid type: frob"),
+        ({"response_format": schema_format({"not": {}}, strict=True)}, "response_format", "not"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema"),
+        ({"response_format": {"type": "xml"}}, "response_format", "xml"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, "response_format", "name"),
+        ({"response_format": {"type": "json_object"}, "grammar": 'root ::= "x"'}, "grammar", "combined"),
+        ({"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema", "response_format"),
+        ({"json_schema": {"enum": []}}, "json_schema", "Unsatisfiable"),
+        ({"grammar": "no grammar"}, "grammar", "parsed"),
+    ],
+)
+async def test_a_form_that_is_none_is_refused(fields: dict[str, Any], param: str, words: str) -> None:
+    async with open_world() as world:
+        exchange = await world.chat(**fields).end()
+        assert exchange.status == 400, exchange.body
+        assert exchange.json()["error"]["param"] == param
+        assert words in exchange.json()["error"]["message"]
+        assert await world.requests() == []
+
+
+async def test_a_schema_that_cannot_be_enforced_is_passed_over_if_it_is_not_meant_strictly() -> None:
+    async with open_world() as world:
+        schema = SURE | {"not": {"required": ["x"]}}
+        assert json.loads((await text_of(world, response_format=schema_format(schema, strict=False)))[0])
+
+
+async def test_a_grammar_reaches_llama_cpps_sampler() -> None:
+    async with open_world() as world:
+        exchange = await world.chat(grammar=NOTHING).end()
+        assert exchange.status == 500
+        assert "grammar" in exchange.json()["error"]["message"]

@@ -1,0 +1,107 @@
+"""``--max-body-mib``: a body that is too long is refused, before it is read where its length is declared."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from pyllmcancel.server.body_limit import BodyLimit
+from tests.support.http_asgi import Exchange
+from tests.support.http_process import RawClient, ServerProcess
+from tests.support.http_world import COMPLETIONS, open_world
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"content-type": "application/json"}
+
+
+def assert_too_large(exchange: Exchange) -> None:
+    assert exchange.status == 413
+    assert exchange.headers["connection"] == "close"
+    error = json.loads(exchange.body)["error"]
+    assert (error["code"], error["request_id"]) == ("body_too_large", exchange.headers["x-request-id"])
+
+
+async def test_a_declared_length_is_refused_before_anything_is_read() -> None:
+    async with open_world(max_body=100) as world:
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers={"content-length": "101"})
+        await exchange.until_body(b"body_too_large")
+        assert_too_large(exchange)
+        assert not exchange.complete, "the connection stays until the client has stopped sending"
+        exchange.body_arrives(b"x" * 101)
+        await exchange.end()
+        assert exchange.complete
+
+
+async def test_a_length_that_is_not_declared_is_refused_as_soon_as_it_is_too_long() -> None:
+    async with open_world(max_body=100) as world:
+        exchange = world.begin("POST", COMPLETIONS, content=None)
+        exchange.body_arrives(b"x" * 100, more=True)
+        exchange.body_arrives(b"x", more=True)
+        await exchange.until_body(b"body_too_large")
+        assert_too_large(exchange)
+        exchange.body_arrives(b"x" * 1000, more=True)
+        exchange.leave()
+        await exchange.end()
+
+
+async def test_a_body_of_just_that_length_is_served() -> None:
+    body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
+    async with open_world(max_body=len(body)) as world:
+        headers = JSON | {"content-length": str(len(body))}
+        assert (await world.post(COMPLETIONS, body, headers=headers)).status == 200
+        exchange = world.begin("POST", COMPLETIONS, content=None, headers=JSON)
+        for piece in (body[:5], body[5:]):
+            exchange.body_arrives(piece, more=True)
+        exchange.body_arrives(b"")
+        assert (await exchange.end()).status == 200
+
+
+async def test_every_path_has_the_limit() -> None:
+    async with open_world(max_body=10) as world:
+        for path in ("/v1/requests/x/cancel", "/nowhere"):
+            assert (await world.post(path, b"x" * 11)).status == 413
+
+
+async def test_a_client_that_goes_on_sending_is_not_listened_to_for_ever() -> None:
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it must not get there")
+
+    async def receive() -> Message:
+        return await Exchange(nothing, "GET", "/", body=None)._receive()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-length", b"11")], "state": {"request_id": "mine"}}
+    await BodyLimit(app, 10, linger=0.001)(scope, receive, send)
+    assert [message.get("more_body") for message in sent] == [None, True, False]
+
+
+async def nothing(scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_over_a_socket_the_answer_arrives_whole_though_the_client_sends_all_first(
+    server: ServerProcess, chunked: bool
+) -> None:
+    n_bytes = 33 << 20
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {n_bytes}"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode()
+    with RawClient(server.port) as client:
+        client.socket.sendall(head)
+        if chunked:
+            client.socket.sendall(f"{n_bytes:x}\r\n".encode())
+        client.socket.sendall(b"x" * n_bytes)
+        if chunked:
+            client.socket.sendall(b"\r\n0\r\n\r\n")
+        answer = client.answer()
+        assert answer.status == 413
+        assert json.loads(answer.read())["error"]["code"] == "body_too_large"
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.socket.recv(1) == b"", "the connection is closed"

@@ -1,0 +1,81 @@
+"""``--cors-origins``: which web pages may use the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import COMPLETIONS, World, open_world
+
+pytestmark = pytest.mark.anyio
+
+PAGE = "https://page.example"
+
+
+async def preflight(world: World, origin: str) -> Exchange:
+    headers = {
+        "origin": origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,x-session-id",
+    }
+    return await world.begin("OPTIONS", COMPLETIONS, headers=headers).end()
+
+
+async def test_by_default_no_page_is_allowed() -> None:
+    async with open_world() as world:
+        assert (await preflight(world, PAGE)).status == 405
+        exchange = await world.get("/health", headers={"origin": PAGE})
+        assert not [name for name in exchange.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize("allowed", [("*",), (PAGE,), ("https://other.example", PAGE)])
+async def test_a_preflight_passes_without_a_key_and_allows_what_was_asked_for(allowed: tuple[str, ...]) -> None:
+    async with open_world(cors_origins=allowed, api_keys=("key",)) as world:
+        exchange = await preflight(world, PAGE)
+        assert exchange.status == 200
+        assert exchange.headers["access-control-allow-origin"] == ("*" if allowed == ("*",) else PAGE)
+        assert "x-session-id" in exchange.headers["access-control-allow-headers"]
+        assert "x-request-id" in exchange.headers
+
+
+async def test_another_page_is_not_allowed() -> None:
+    async with open_world(cors_origins=(PAGE,)) as world:
+        exchange = await preflight(world, "https://evil.example")
+        assert "access-control-allow-origin" not in exchange.headers
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost", True),
+        ("http://localhost:8080", True),
+        ("http://127.0.0.1:3000", True),
+        ("http://[::1]:3000", True),
+        ("http://localhost.evil.example", False),
+        ("http://notlocalhost", False),
+        ("http://127.0.0.1.evil.example", False),
+    ],
+)
+async def test_localhost_stands_for_this_machine_on_any_port(origin: str, allowed: bool) -> None:
+    async with open_world(cors_origins=("localhost",)) as world:
+        exchange = await preflight(world, origin)
+        assert exchange.headers.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+async def test_a_page_can_read_the_id_of_answers_and_why_it_was_refused() -> None:
+    async with open_world(cors_origins=(PAGE,), api_keys=("key",)) as world:
+        exchange = await world.complete(headers={"origin": PAGE}).end()
+        assert exchange.status == 401
+        assert exchange.headers["access-control-allow-origin"] == PAGE
+        assert "X-Request-Id" in exchange.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_page_that_is_closed_is_a_client_that_leaves(stream: bool) -> None:
+    async with open_world(cors_origins=("*",)) as world:
+        world.hold()
+        exchange = world.complete(stream=stream, headers={"origin": PAGE, "x-request-id": "mine"})
+        await world.held()
+        exchange.leave()
+        await exchange.end()
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"

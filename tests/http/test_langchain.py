@@ -1,0 +1,79 @@
+"""LangChain's class for OpenAI's API: it streams a chat, binds tools, and what it leaves is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import pytest
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+from tests.support.http_process import ServerProcess, fresh_id
+
+
+class Verdict(BaseModel):
+    """A verdict."""
+
+    grade: Literal["a", "b"]
+
+
+def chat(server: ServerProcess, request_id: str, max_tokens: int = 30_000) -> ChatOpenAI:
+    return ChatOpenAI(
+        base_url=f"{server.url}/v1",
+        api_key="none",
+        model="any",
+        temperature=0,
+        max_completion_tokens=max_tokens,
+        max_retries=0,
+        stream_usage=True,
+        # Its time-out between chunks waits in a way in which, on Python 3.11, a task's cancel gets lost.
+        stream_chunk_timeout=None,
+        default_headers={"X-Request-Id": request_id},
+    )
+
+
+def test_a_chat_streams_with_its_usage(server: ServerProcess) -> None:
+    chunks = list(chat(server, fresh_id(), max_tokens=5).stream("hello"))
+    assert "".join(str(chunk.content) for chunk in chunks)
+    usages = [chunk.usage_metadata for chunk in chunks if chunk.usage_metadata is not None]
+    assert [usage["output_tokens"] for usage in usages] == [5]
+
+
+def test_a_stream_that_is_left_is_cancelled(server: ServerProcess) -> None:
+    mine = fresh_id()
+    stream = chat(server, mine).stream("hello")
+    for _ in range(3):
+        next(stream)
+    stream.close()
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stream: bool) -> None:
+    mine = fresh_id()
+    model = chat(server, mine)
+
+    async def ask() -> None:
+        if stream:
+            async for _ in model.astream("hello"):
+                pass
+        else:
+            await model.ainvoke("hello")
+
+    task = asyncio.create_task(ask())
+    await asyncio.to_thread(server.wait_for, mine, completion_tokens=lambda n: n > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
+    assert seen["cancel_reason"] == "disconnect"
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_structured_output(server: ServerProcess, method: Literal["json_schema", "function_calling"]) -> None:
+    # Strict: a model of random weights would go on inventing properties.
+    model = chat(server, fresh_id(), max_tokens=300)
+    answer = model.with_structured_output(Verdict, method=method, strict=True).invoke("hello")
+    assert isinstance(answer, Verdict)

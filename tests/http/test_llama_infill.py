@@ -1,0 +1,164 @@
+"""llama-server's ``/infill``, with the very bodies that editors' plug-ins send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+PRE, SUF, MID, REP, SEP = 1, 2, 3, 4, 5
+SPECIAL = {"eos": 256, "fim_pre": PRE, "fim_suf": SUF, "fim_mid": MID, "fim_rep": REP, "fim_sep": SEP}
+GAP = {"input_prefix": "def f():\n", "input_suffix": "\nf()\n"}
+TIMINGS = [
+    f"timings/{part}_{what}" for part in ("prompt", "predicted") for what in ("n", "ms", "per_token_ms", "per_second")
+]
+# What llama.vim sends while somebody types, and between, to have the snippets in the cache.
+VIM = GAP | {
+    "id_slot": 0,
+    "input_extra": [{"text": "x = 1\n", "time": [1, 2], "filename": "a.py"}],
+    "prompt": "    ret",
+    "n_predict": 4,
+    "stop": [],
+    "n_indent": 4,
+    "top_k": 40,
+    "top_p": 0.9,
+    "samplers": ["top_k", "top_p", "infill"],
+    "stream": False,
+    "cache_prompt": True,
+    "t_max_prompt_ms": 60_000,
+    "t_max_predict_ms": 60_000,
+    "response_fields": ["content", *TIMINGS, "truncated", "tokens_cached"],
+}
+VIM_WARMING_UP = {
+    "id_slot": 0,
+    "input_prefix": "",
+    "input_suffix": "",
+    "input_extra": VIM["input_extra"],
+    "prompt": "",
+    "n_predict": 0,
+    "temperature": 0.0,
+    "samplers": [],
+    "stream": False,
+    "cache_prompt": True,
+    "t_max_prompt_ms": 1,
+    "t_max_predict_ms": 1,
+    "response_fields": [""],
+}
+VSCODE = GAP | {
+    "input_extra": [{"text": "x = 1\n", "time": 1732190000000, "filename": "a.py"}],
+    "prompt": "    ret",
+    "n_predict": 4,
+    "top_k": 40,
+    "top_p": 0.99,
+    "stream": False,
+    "samplers": ["top_k", "top_p", "infill"],
+    "cache_prompt": True,
+    "n_indent": 4,
+    "t_max_prompt_ms": 60_000,
+    "t_max_predict_ms": 60_000,
+}
+
+
+def can_fill_gaps(world: World, **special: int) -> None:
+    world.model.special_tokens = special or SPECIAL
+
+
+async def fill(world: World, body: dict[str, Any]) -> Any:
+    exchange = await world.post("/infill", body)
+    assert exchange.status == 200, exchange.body
+    return exchange.json()
+
+
+async def test_what_llama_vim_sends_is_answered_as_it_expects() -> None:
+    async with open_world() as world:
+        can_fill_gaps(world)
+        prompt = bytes([REP, *b"project\n", SEP, *b"a.py\nx = 1\n", SEP, *b"file\n"])
+        prompt += bytes([PRE, *b"def f():\n    ret", SUF, *b"\nf()\n", MID])
+        world.model.answers[prompt] = b"urn"
+        found = await fill(world, VIM)
+        assert set(found) == set(VIM["response_fields"])
+        assert (found["content"], found["truncated"]) == ("urn", False)
+        assert found["tokens_cached"] == len(prompt) + 3
+        assert found["timings/prompt_n"] == len(prompt)
+
+
+async def test_what_llama_vim_sends_between_warms_the_cache_up() -> None:
+    """It allows a millisecond for the prompt, which is all that it wants computed."""
+    async with open_world() as world:
+        can_fill_gaps(world)
+        body = VIM_WARMING_UP | {"input_extra": [{"text": "x" * 600, "time": [1, 2], "filename": "a.py"}]}
+        assert await fill(world, body) == {}
+        found = await fill(world, VIM | {"input_extra": body["input_extra"]})
+        assert found["timings/prompt_n"] < 40
+
+
+async def test_what_llama_vscode_sends_is_answered() -> None:
+    async with open_world() as world:
+        can_fill_gaps(world)
+        found = await fill(world, VSCODE)
+        assert {"content", "tokens_cached", "truncated", "timings", "generation_settings"} <= set(found)
+        assert (await fill(world, VIM_WARMING_UP | {"response_fields": None}))["tokens_predicted"] == 0
+
+
+async def test_an_answer_ends_before_a_line_that_is_indented_too_little() -> None:
+    async with open_world() as world:
+        can_fill_gaps(world)
+        world.model.answers[bytes([PRE, *b"def f():\n    x", SUF, *b"\nf()\n", MID])] = b" = 1\n    y = 2\n  z"
+        found = await fill(world, GAP | {"prompt": "    x", "n_indent": 4})
+        assert (found["content"], found["stop_type"]) == (" = 1\n    y = 2\n  ", "limit")
+        assert found["tokens_predicted"] == len(" = 1\n    y = 2\n  z")
+
+
+async def test_what_surrounds_the_gap_may_be_tokens_and_texts() -> None:
+    async with open_world() as world:
+        can_fill_gaps(world)
+        found = await fill(world, {"input_prefix": [97, "bc"], "input_suffix": ["d", 101], "n_predict": 1})
+        assert found["prompt"].encode() == bytes([PRE, *b"abc", SUF, *b"de", MID])
+
+
+async def test_a_long_text_is_cut_so_that_the_answer_has_room() -> None:
+    async with open_world(n_ctx=256) as world:
+        can_fill_gaps(world)
+        found = await fill(world, {"input_prefix": "a" * 5000, "input_suffix": "b" * 5000, "n_predict": 64})
+        assert 128 < found["tokens_evaluated"] <= 256 - 64
+        assert found["prompt"].endswith("b\x03")
+
+
+async def test_a_huge_n_predict_leaves_half_of_the_context_to_the_prompt() -> None:
+    async with open_world(n_ctx=256) as world:
+        can_fill_gaps(world)
+        body = {"input_prefix": "a" * 5000, "input_suffix": "", "n_predict": 100_000, "t_max_predict_ms": 1}
+        assert (await fill(world, body))["tokens_evaluated"] > 100
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input_prefix": None}, "input_prefix"),
+        ({"input_suffix": None}, "input_suffix"),
+        ({"input_prefix": 1}, "input_prefix"),
+        ({"prompt": ["x"]}, "prompt"),
+        ({"input_extra": {"text": "x"}}, "input_extra"),
+        ({"input_extra": [{"filename": "x"}]}, "input_extra"),
+        ({"input_extra": [{"text": "x", "filename": 1}]}, "input_extra"),
+        ({"input_extra": ["x"]}, "input_extra"),
+        ({"suffix": "x"}, "suffix"),
+    ],
+)
+async def test_what_cannot_be_read_is_named(fields: dict[str, Any], param: str) -> None:
+    async with open_world() as world:
+        can_fill_gaps(world)
+        exchange = await world.post("/infill", GAP | fields)
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
+
+
+async def test_a_model_that_cannot_fill_gaps_says_so() -> None:
+    async with open_world() as world:
+        can_fill_gaps(world, eos=256)
+        exchange = await world.post("/infill", GAP)
+        assert exchange.status == 400
+        assert "fim_pre" in exchange.json()["error"]["message"]

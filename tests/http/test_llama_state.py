@@ -1,0 +1,154 @@
+"""llama-server's endpoints about texts, tokens and the server itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support import fake_native
+from tests.support.http_world import open_world
+
+pytestmark = pytest.mark.anyio
+
+
+class Beginning(fake_native.Model):
+    """Begins every text with token 6, and reads ``<x>`` as token 7 where special tokens are."""
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        tokens = super().tokenize(text)
+        found = list(bytes(tokens).replace(b"<x>", b"\x07")) if parse_special else tokens
+        return [6, *found] if add_special else found
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"content": "ab"}, [97, 98]),
+        ({"content": "ab", "add_special": True}, [6, 97, 98]),
+        ({"content": "a<x>"}, [97, 7]),
+        ({"content": "<x>", "parse_special": False}, list(b"<x>")),
+        ({"content": ["a", 7, "b"], "add_special": True}, [6, 97, 7, 98]),
+        ({"content": [7, "b"], "add_special": True}, [7, 98]),
+        ({"content": ""}, []),
+        ({}, []),
+        (
+            {"content": "hé", "with_pieces": True},
+            [{"id": 104, "piece": "h"}, {"id": 195, "piece": [195]}, {"id": 169, "piece": [169]}],
+        ),
+    ],
+)
+async def test_tokenize(fields: dict[str, Any], tokens: list[Any]) -> None:
+    async with open_world(model=Beginning()) as world:
+        exchange = await world.post("/tokenize", fields)
+        assert (exchange.status, exchange.json()) == (200, {"tokens": tokens})
+
+
+@pytest.mark.parametrize("content", ["short", "long " * 10_000])
+async def test_detokenize_is_the_way_back(content: str) -> None:
+    async with open_world() as world:
+        tokens = (await world.post("/tokenize", {"content": content})).json()["tokens"]
+        assert (await world.post("/detokenize", {"tokens": tokens})).json() == {"content": content}
+
+
+async def test_detokenize_spells_special_tokens_and_replaces_halves_of_characters() -> None:
+    async with open_world() as world:
+        assert (await world.post("/detokenize", {"tokens": [104, 256, 195]})).json() == {"content": "h<eos>\ufffd"}
+        assert (await world.post("/detokenize", {})).json() == {"content": ""}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {"content": 1}, "content"),
+        ("/tokenize", {"content": [257]}, "content"),
+        ("/tokenize", {"content": "x", "with_pieces": "yes"}, "with_pieces"),
+        ("/tokenize", {"text": "x"}, "text"),
+        ("/detokenize", {"tokens": [257]}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens"),
+        ("/detokenize", {"tokens": ["x"]}, "tokens"),
+        ("/detokenize", {"tokens": "x"}, "tokens"),
+    ],
+)
+async def test_what_is_no_text_and_no_token_is_named(path: str, body: dict[str, Any], param: str) -> None:
+    async with open_world() as world:
+        exchange = await world.post(path, body)
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param), exchange.body
+
+
+async def test_a_template_is_applied_and_nothing_computed() -> None:
+    async with open_world() as world:
+        messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+        exchange = await world.post("/apply-template", {"messages": messages})
+        expected = "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n"
+        assert (exchange.status, exchange.json()) == (200, {"prompt": expected})
+        for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
+            counted = (await world.post(path, {"messages": messages})).json()
+            assert counted == {"object": "response.input_tokens", "input_tokens": len(expected)}
+        assert await world.requests() == []
+
+
+async def test_props_tell_what_is_served() -> None:
+    async with open_world(n_ctx=512, parallel=2) as world:
+        props = (await world.get("/props")).json()
+        assert (props["total_slots"], props["model_alias"], props["is_sleeping"]) == (2, "fake-model", False)
+        assert props["model_path"].endswith(".gguf")
+        assert "<|im_start|>" in props["chat_template"]
+        assert (props["bos_token"], props["eos_token"]) == ("", "<eos>")
+        assert not any(props["modalities"].values())
+        defaults = props["default_generation_settings"]
+        assert (defaults["n_ctx"], defaults["params"]["temperature"], defaults["params"]["seed"]) == (
+            512,
+            0.8,
+            2**32 - 1,
+        )
+
+
+async def test_idle_slots() -> None:
+    async with open_world(parallel=2, n_ctx=512) as world:
+        idle = {"n_ctx": 512, "speculative": False, "is_processing": False}
+        assert (await world.get("/slots")).json() == [{"id": 0} | idle, {"id": 1} | idle]
+
+
+async def test_a_busy_slot_tells_of_its_request_while_a_step_runs() -> None:
+    async with open_world(parallel=2) as world:
+        await world.running_stream("mine", prompt="hello", max_tokens=8)
+        await world.step(3)
+        await world.held()
+        busy, idle = (await world.get("/slots")).json()
+        assert (busy["is_processing"], busy["request_id"], idle["is_processing"]) == (True, "mine", False)
+        assert (busy["n_prompt_tokens"], busy["n_prompt_tokens_processed"], busy["n_prompt_tokens_cache"]) == (5, 5, 0)
+        (following,) = busy["next_token"]
+        assert (following["n_decoded"], following["n_remain"], following["has_next_token"]) == (3, 5, True)
+        assert busy["params"]["n_predict"] == 8
+        assert "hello" not in str(busy), "what somebody asks is nobody else's"
+
+
+async def test_whoever_needs_a_slot_can_ask_for_one() -> None:
+    async with open_world(parallel=1) as world:
+        assert (await world.get("/slots?fail_on_no_slot=1")).status == 200
+        await world.running_stream("mine")
+        exchange = await world.get("/slots?fail_on_no_slot=1")
+        assert (exchange.status, exchange.json()["error"]["type"]) == (503, "unavailable_error")
+        assert (await world.get("/slots")).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/props", "/slots/0?action=erase", "/slots/0?action=save", "/slots/0?action=restore", "/lora-adapters"],
+)
+async def test_what_cannot_be_changed_is_said_to_be_unsupported(path: str) -> None:
+    async with open_world() as world:
+        exchange = await world.post(path, {"filename": "x"})
+        assert (exchange.status, exchange.json()["error"]["type"]) == (501, "not_supported_error")
+
+
+async def test_an_unknown_action_on_a_slot_is_refused() -> None:
+    async with open_world() as world:
+        exchange = await world.post("/slots/0?action=polish")
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "action")
+
+
+async def test_there_are_no_adapters() -> None:
+    async with open_world() as world:
+        assert (await world.get("/lora-adapters")).json() == []

@@ -1,0 +1,300 @@
+"""The official ``openai`` client against a real server and the packaged model: what each parameter gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from pyllmcancel.models import packaged_model_path
+from tests.support.http_process import ServerProcess
+
+HELLO: Any = [{"role": "user", "content": "Hello!"}]
+PROMPT = "def add(a, b):\n    "
+SHORT: Any = {"model": "any", "prompt": PROMPT, "max_tokens": 8, "seed": 1}
+
+
+class Verdict(BaseModel):
+    sure: bool
+    grade: Literal["good", "bad"]
+
+
+GRADE: Any = {
+    "type": "function",
+    "function": {"name": "grade", "parameters": Verdict.model_json_schema() | {"additionalProperties": False}},
+}
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Iterator[ServerProcess]:
+    with ServerProcess() as process:
+        yield process.started()
+        process.wait_idle()
+
+
+@pytest.fixture
+def client(packaged: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{packaged.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def async_client(packaged: ServerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{packaged.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def text_of(client: openai.OpenAI, **fields: Any) -> str:
+    return client.completions.create(**SHORT | fields).choices[0].text
+
+
+# -- completions ------------------------------------------------------------------------------------------------------
+
+
+def test_completion(client: openai.OpenAI) -> None:
+    answer = client.completions.create(**SHORT, user="me", stop=["\x00"])
+    assert answer.object == "text_completion"
+    assert answer.id == f"cmpl-{answer._request_id}"
+    assert answer.model == packaged_model_path().stem
+    assert answer.system_fingerprint
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.choices[0].text
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 8
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "like"),
+    [
+        ({"temperature": 0, "seed": 2}, {"temperature": 0, "seed": 3}),
+        ({"top_p": 0}, {"temperature": 0}),
+        ({"extra_body": {"top_k": 1}}, {"temperature": 0}),
+        ({"extra_body": {"min_p": 1}}, {"temperature": 0}),
+        ({"extra_body": {"typical_p": 0.01, "top_k": 1}}, {"temperature": 0}),
+        ({"extra_body": {"top_n_sigma": 0, "top_k": 1}}, {"temperature": 0}),
+        ({"extra_body": {"samplers": ["top_k"], "top_k": 1}}, {"temperature": 0}),
+        ({"extra_body": {"cache_prompt": False}}, {}),
+        ({"extra_body": {"xtc_probability": 0, "dry_multiplier": 0, "dynatemp_range": 0, "mirostat": 0}}, {}),
+    ],
+)
+def test_settings_that_come_to_the_same(client: openai.OpenAI, fields: dict[str, Any], like: dict[str, Any]) -> None:
+    assert text_of(client, **fields) == text_of(client, **like)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 2},
+        {"frequency_penalty": 2},
+        {"presence_penalty": 2},
+        {"logit_bias": {str(token): -100 for token in range(2000)}},
+        {"extra_body": {"repeat_penalty": 5, "repeat_last_n": -1}},
+        {"extra_body": {"dry_multiplier": 50, "dry_allowed_length": 0, "dry_sequence_breakers": ["~"]}},
+        {"extra_body": {"xtc_probability": 1, "xtc_threshold": 0.01}},
+        {"extra_body": {"mirostat": 2, "mirostat_tau": 12, "mirostat_eta": 0.9}},
+        {"extra_body": {"dynatemp_range": 50, "dynatemp_exponent": 0.1}},
+    ],
+)
+def test_settings_that_make_a_difference(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+    same: dict[str, Any] = {"max_tokens": 40, "temperature": 1}
+    assert text_of(client, **same | fields) != text_of(client, **same)
+
+
+def test_n_and_best_of(client: openai.OpenAI) -> None:
+    answer = client.completions.create(**SHORT, n=2, best_of=4)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens > 16
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo_and_logprobs(client: openai.OpenAI, stream: bool) -> None:
+    answer: Any = client.completions.create(**SHORT, echo=True, logprobs=3, stream=stream)
+    parts = list(answer) if stream else [answer]
+    text = "".join(part.choices[0].text for part in parts)
+    found = [part.choices[0].logprobs for part in parts if part.choices[0].logprobs is not None]
+    tokens = [token for logprobs in found for token in logprobs.tokens]
+    offsets = [offset for logprobs in found for offset in logprobs.text_offset]
+    assert text.startswith(PROMPT)
+    assert "".join(tokens) == text
+    for token, offset in zip(tokens, offsets, strict=True):
+        assert text[offset:].startswith(token)
+    assert found[0].token_logprobs[0] is None
+    assert all(logprob <= 0 for logprobs in found for logprob in logprobs.token_logprobs if logprob is not None)
+
+
+def test_the_logprobs_of_a_prompt_are_those_that_it_had_as_an_answer(client: openai.OpenAI) -> None:
+    said = client.completions.create(**SHORT | {"max_tokens": 6}, temperature=0, logprobs=1).choices[0]
+    echoed = client.completions.create(
+        model="any", prompt=PROMPT + said.text, max_tokens=0, echo=True, logprobs=1
+    ).choices[0]
+    assert echoed.text == PROMPT + said.text
+    assert said.logprobs is not None
+    assert echoed.logprobs is not None
+    assert (echoed.logprobs.tokens or [])[-6:] == said.logprobs.tokens
+    assert (echoed.logprobs.token_logprobs or [])[-6:] == pytest.approx(said.logprobs.token_logprobs, abs=0.05)
+
+
+def test_suffix(client: openai.OpenAI) -> None:
+    answer = client.completions.create(**SHORT, suffix="\n    return total\n")
+    assert answer.choices[0].text
+    assert answer.usage is not None
+    plain = client.completions.create(**SHORT)
+    assert plain.usage is not None
+    assert answer.usage.prompt_tokens > plain.usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("prompt", "n_prompts"), [("a = ", 1), ([68, 69, 70], 1), (["a = ", "b = "], 2), ([[68, 69], [70]], 2)]
+)
+def test_prompts_of_every_kind(client: openai.OpenAI, prompt: Any, n_prompts: int) -> None:
+    answer = client.completions.create(**SHORT | {"prompt": prompt, "max_tokens": 2})
+    assert len(answer.choices) == n_prompts
+
+
+def test_a_stream_with_usage(client: openai.OpenAI) -> None:
+    *chunks, last = client.completions.create(
+        **SHORT, stream=True, stream_options={"include_usage": True, "include_obfuscation": False}
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks) == text_of(client)
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 8
+
+
+def test_the_same_seed_gives_the_same_text(client: openai.OpenAI) -> None:
+    texts = [text_of(client, seed=seed, temperature=1, max_tokens=24) for seed in (1, 2, 1)]
+    assert texts[0] == texts[2] != texts[1]
+
+
+# -- chat -------------------------------------------------------------------------------------------------------------
+
+
+def test_chat(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="any",
+        messages=[{"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}, *HELLO],
+        max_completion_tokens=5,
+        n=2,
+        modalities=["text"],
+        verbosity="medium",
+        prediction={"type": "content", "content": "Hello!"},
+        store=False,
+        metadata={"a": "b"},
+        service_tier="auto",
+        prompt_cache_key="x",
+        safety_identifier="me",
+    )
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert all(choice.message.content for choice in answer.choices)
+    assert answer.id == f"chatcmpl-{answer._request_id}"
+    assert answer.service_tier == "default"
+
+
+def test_chat_logprobs(client: openai.OpenAI) -> None:
+    (choice,) = client.chat.completions.create(
+        model="any", messages=HELLO, max_tokens=4, logprobs=True, top_logprobs=3
+    ).choices
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    said = b"".join(bytes(entry.bytes or b"") for entry in choice.logprobs.content)
+    assert said.decode() == choice.message.content
+    assert [len(entry.top_logprobs) for entry in choice.logprobs.content] == [3] * 4
+
+
+def test_parse_gives_the_object_that_was_asked_for(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(model="any", messages=HELLO, response_format=Verdict, max_tokens=200)
+    assert isinstance(answer.choices[0].message.parsed, Verdict)
+
+
+def test_any_json_object(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="any", messages=HELLO, response_format={"type": "json_object"}, max_tokens=1
+    )
+    assert (answer.choices[0].message.content or "").startswith("{")
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "grade"}}])
+def test_a_forced_call(client: openai.OpenAI, choice: Any) -> None:
+    answer = client.chat.completions.create(
+        model="any", messages=HELLO, tools=[GRADE], tool_choice=choice, max_tokens=200, seed=1
+    )
+    (call,) = answer.choices[0].message.tool_calls or ()
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert call.type == "function"
+    Verdict.model_validate_json(call.function.arguments)
+    followed_up = client.chat.completions.create(
+        model="any",
+        messages=[
+            *HELLO,
+            answer.choices[0].message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": "noted"},
+        ],
+        tools=[GRADE],
+        tool_choice="none",
+        max_tokens=4,
+    )
+    assert followed_up.choices[0].message.content
+    assert followed_up.choices[0].message.tool_calls is None
+
+
+def test_the_stream_helper_tells_of_content(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="any", messages=HELLO, temperature=0, stop=["."], stream_options={"include_usage": True}
+    ) as stream:
+        text = "".join(event.delta for event in stream if event.type == "content.delta")
+        final = stream.get_final_completion()
+    assert text == final.choices[0].message.content
+    assert final.usage is not None
+    assert final.usage.completion_tokens > 1
+
+
+def test_the_stream_helper_tells_of_calls(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="any", messages=HELLO, tools=[openai.pydantic_function_tool(Verdict)], tool_choice="required", seed=1
+    ) as stream:
+        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+        final = stream.get_final_completion()
+    (call,) = final.choices[0].message.tool_calls or ()
+    assert isinstance(call.function.parsed_arguments, Verdict)
+    assert [event.arguments for event in done] == [call.function.arguments]
+
+
+def test_a_schema_that_is_none_is_a_bad_request(client: openai.OpenAI) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "frob"}}}
+    with pytest.raises(openai.BadRequestError, match="frob") as caught:
+        client.chat.completions.create(model="any", messages=HELLO, response_format=form)
+    assert caught.value.param == "response_format"
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [packaged_model_path().stem]
+
+
+# -- async ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_async_answers_and_streams(async_client: openai.AsyncOpenAI) -> None:
+    whole = await async_client.chat.completions.create(model="any", messages=HELLO, max_tokens=5)
+    assert whole.choices[0].message.content
+    stream = await async_client.completions.create(**SHORT, stream=True)
+    assert "".join([chunk.choices[0].text async for chunk in stream])
+    parsed = await async_client.chat.completions.parse(
+        model="any", messages=HELLO, response_format=Verdict, max_tokens=200
+    )
+    assert parsed.choices[0].message.parsed is not None
+
+
+@pytest.mark.anyio
+async def test_the_async_stream_helper_tells_of_calls(async_client: openai.AsyncOpenAI) -> None:
+    async with async_client.chat.completions.stream(
+        model="any", messages=HELLO, tools=[openai.pydantic_function_tool(Verdict)], tool_choice="required"
+    ) as stream:
+        final = await stream.get_final_completion()
+    (call,) = final.choices[0].message.tool_calls or ()
+    assert json.loads(call.function.arguments).keys() == {"sure", "grade"}

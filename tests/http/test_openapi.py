@@ -1,0 +1,174 @@
+"""The OpenAPI page tells the truth: its examples run, and answers are what it says they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pyllmcancel import __version__
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.openapi.examples import EXAMPLES
+from pyllmcancel.server.state import ServerConfig
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import CHAT, COMPLETIONS, open_world
+
+pytestmark = pytest.mark.anyio
+
+CHUNKS = {COMPLETIONS: "CompletionChunk", CHAT: "ChatCompletionChunk"}
+
+
+@cache
+def page_of(**options: Any) -> dict[str, Any]:
+    return create_app(ServerConfig(engine=EngineConfig(), **options)).openapi()
+
+
+def operations(page: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in page["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def check(page: dict[str, Any], schema: dict[str, Any], answer: Any) -> None:
+    jsonschema.validate(answer, schema | {"components": page["components"]})
+
+
+def check_exchange(path: str, method: str, exchange: Exchange) -> None:
+    """The status is described, and so is the body."""
+    page = page_of()
+    described = page["paths"][path][method]["responses"][str(exchange.status)]["content"]
+    if exchange.headers["content-type"].startswith("text/event-stream"):
+        assert "text/event-stream" in described
+        schema = {"$ref": f"#/components/schemas/{CHUNKS[path]}"}
+        for event in exchange.json_events():
+            check(page, schema, event)
+    else:
+        check(page, described["application/json"]["schema"], exchange.json())
+
+
+@pytest.mark.parametrize(("path", "name"), [(path, name) for path, examples in EXAMPLES.items() for name in examples])
+async def test_every_example_of_the_page_runs_and_is_answered_as_described(path: str, name: str) -> None:
+    async with open_world() as world:
+        world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+        body = page_of()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        exchange = await world.post(path, body["examples"][name]["value"])
+        assert exchange.status == 200, exchange.body
+        check_exchange(path, "post", exchange)
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+async def test_refusals_are_answered_as_described(path: str) -> None:
+    async with open_world(max_body=100, strict_model=True) as world:
+        asked = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
+        for body, headers, status in (
+            ({}, {}, 400),
+            (asked | {"model": "unknown"}, {}, 404),
+            ({"prompt": "x" * 100}, {}, 413),
+            (asked, {"content-type": "text/plain"}, 415),
+        ):
+            exchange = await world.post(path, body, headers=headers)
+            assert exchange.status == status
+            check_exchange(path, "post", exchange)
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+async def test_cancelled_answers_are_as_described(path: str) -> None:
+    async with open_world() as world:
+        world.hold()
+        begin = world.complete if path == COMPLETIONS else world.chat
+        exchange = begin(headers={"x-request-id": "mine"})
+        await world.held()
+        report = await world.post("/v1/requests/mine/cancel")
+        check_exchange("/v1/requests/{request_id}/cancel", "post", report)
+        await exchange.end()
+        assert exchange.status == 499
+        check_exchange(path, "post", exchange)
+
+
+async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() -> None:
+    async with open_world(parallel=1) as world:
+        await world.complete(max_tokens=2, headers={"x-request-id": "ended"}).end()
+        await world.running_stream("running")
+        world.complete(headers={"x-request-id": "waits", "x-session-id": "s"})
+        await world.added("waits")
+        for path, described in (
+            ("/health", "/health"),
+            ("/v1/models", "/v1/models"),
+            ("/v1/models/fake-model", "/v1/models/{model}"),
+            ("/v1/models/other", "/v1/models/{model}"),
+            ("/v1/requests", "/v1/requests"),
+            ("/v1/requests?status=asleep", "/v1/requests"),
+            ("/v1/requests/ended", "/v1/requests/{request_id}"),
+            ("/v1/requests/unknown", "/v1/requests/{request_id}"),
+            ("/v1/steps", "/v1/steps"),
+        ):
+            check_exchange(described, "get", await world.get(path))
+        for path, described in (
+            ("/v1/requests/ended/cancel", "/v1/requests/{request_id}/cancel"),
+            ("/v1/requests/running/cancel?wait=false", "/v1/requests/{request_id}/cancel"),
+            ("/v1/requests/later/cancel?hold=1", "/v1/requests/{request_id}/cancel"),
+            ("/v1/sessions/s/cancel?wait=false", "/v1/sessions/{session_id}/cancel"),
+            ("/v1/sessions/later/cancel?hold=1", "/v1/sessions/{session_id}/cancel"),
+            ("/v1/sessions/unknown/cancel", "/v1/sessions/{session_id}/cancel"),
+        ):
+            check_exchange(described, "post", await world.post(path))
+
+
+def test_errors_are_described_in_one_shape_and_fastapis_own_is_nowhere() -> None:
+    page = page_of()
+    assert page["info"]["version"] == __version__
+    assert not {"HTTPValidationError", "ValidationError"} & set(page["components"]["schemas"])
+    for path, _, operation in operations(page):
+        assert "422" not in operation["responses"], path
+        for status, answer in operation["responses"].items():
+            if int(status) >= 400 and path != "/health":
+                schema = answer["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/ErrorAnswer"}, (path, status)
+
+
+def test_every_operation_is_summarised_and_every_answer_has_a_schema() -> None:
+    for path, method, operation in operations(page_of()):
+        assert operation["summary"], path
+        for status, answer in operation["responses"].items():
+            for content in answer["content"].values():
+                schema = content.get("schema") or content["itemSchema"]
+                assert not set(schema) <= {"title"}, (path, method, status)
+
+
+def test_every_reference_is_to_something() -> None:
+    page = page_of()
+    for name in set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(page))):
+        assert name in page["components"]["schemas"]
+
+
+def test_keys_are_described_when_they_are_asked_for_and_open_paths_are_told_apart() -> None:
+    assert "securitySchemes" not in page_of()["components"]
+    page = page_of(api_keys=("key",))
+    assert set(page["components"]["securitySchemes"]) == {"bearer", "x-api-key"}
+    assert page["security"] == [{"bearer": []}, {"x-api-key": []}]
+    assert "401" in page["paths"][COMPLETIONS]["post"]["responses"]
+    assert page["paths"]["/health"]["get"]["security"] == []
+
+
+def test_what_is_switched_off_is_not_on_the_page() -> None:
+    paths = page_of(metrics=False, ui=False)["paths"]
+    assert not {"/metrics", "/"} & set(paths)
+    assert {"/metrics", "/"} <= set(page_of()["paths"])
+
+
+async def test_what_is_switched_off_is_not_there() -> None:
+    async with open_world(metrics=False, ui=False) as world:
+        for path in ("/metrics", "/"):
+            assert (await world.get(path)).status == 404
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_page_needs_no_key(path: str) -> None:
+    async with open_world(api_keys=("key",)) as world:
+        assert (await world.get(path)).status == 200

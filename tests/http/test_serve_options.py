@@ -1,0 +1,182 @@
+"""What the options of ``serve`` mean: the configuration that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.chat_template import CHATML
+from pyllmcancel.cli import main
+from pyllmcancel.cli.serve import certificate_of, server_config
+from pyllmcancel.errors import Error
+from pyllmcancel.server.state import ServerConfig
+from tests.http.test_startup import serve_parser
+
+
+def config_of(*options: str) -> ServerConfig:
+    return server_config(serve_parser().parse_args(["serve", *options]))
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    path = tmp_path / "adapter.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ("-a one,two", "alias", "one,two"),
+        ("-c 4096", "ctx_size", 4096),
+        ("-t 3", "threads", 3),
+        ("-tb 2", "threads_batch", 2),
+        ("-b 1024", "batch_size", 1024),
+        ("-ub 64", "ubatch_size", 64),
+        ("-np 7", "parallel", 7),
+        ("-ngl 12", "n_gpu_layers", 12),
+        ("--gpu-layers all", "n_gpu_layers", -1),
+        ("-fa", "flash_attn", "on"),
+        ("-fa off", "flash_attn", "off"),
+        ("-ctk q8_0", "cache_type_k", "q8_0"),
+        ("-ctv q4_0", "cache_type_v", "q4_0"),
+        ("-ctxcp 9", "ctx_checkpoints", 9),
+        ("--no-mmap", "mmap", False),
+        ("--mlock", "mlock", True),
+        ("--embeddings --pooling mean", "pooling", "mean"),
+        ("--matryoshka", "matryoshka", True),
+    ],
+)
+def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value: Any) -> None:
+    assert getattr(config_of(*options.split()).engine, name) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ("--strict-model", "strict_model", True),
+        ("--tags chat,small", "tags", ("chat", "small")),
+        ("-n 32", "n_predict", 32),
+        ("--n-predict -1", "n_predict", None),
+        ("--predict 0", "n_predict", 0),
+        ("-s 42", "seed", 42),
+        ("--seed -1", "seed", None),
+        ("--sse-ping-interval 0", "sse_ping_interval", 0.0),
+        ("--sse-ping-interval -1", "sse_ping_interval", 0.0),
+        ("--max-body-mib 2", "max_body", 2 << 20),
+        ("--cors-origins http://a,http://b", "cors_origins", ("http://a", "http://b")),
+        ("--no-slots", "slots", False),
+        ("--no-metrics", "metrics", False),
+        ("--no-ui", "ui", False),
+        ("--chat-template chatml", "chat_template", CHATML),
+        ("--chat-template {{x}}", "chat_template", "{{x}}"),
+    ],
+)
+def test_options_reach_the_server(options: str, name: str, value: Any) -> None:
+    assert getattr(config_of(*options.split()), name) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ("--temperature 0.5", "temperature", 0.5),
+        ("--top-k 3", "top_k", 3),
+        ("--top-nsigma 1.5", "top_n_sigma", 1.5),
+        ("--typical 0.9", "typical_p", 0.9),
+        ("--repeat-last-n 8", "penalty_last_n", 8),
+        ("--repeat-penalty 1.5", "repeat_penalty", 1.5),
+        ("--presence-penalty 0.5", "presence_penalty", 0.5),
+        ("--frequency-penalty -0.5", "frequency_penalty", -0.5),
+        ("--dry-multiplier 0.5", "dry_multiplier", 0.5),
+        ("--dynatemp-exp 2", "dynatemp_exponent", 2.0),
+        ("--mirostat 2", "mirostat", 2),
+        ("--mirostat-lr 0.2", "mirostat_eta", 0.2),
+        ("--mirostat-ent 4", "mirostat_tau", 4.0),
+        ("--samplers top_k;temperature", "samplers", ("top_k", "temperature")),
+    ],
+)
+def test_sampling_options_are_defaults_of_requests(options: str, name: str, value: Any) -> None:
+    assert getattr(config_of(*options.split()).sampling, name) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [("", 512), ("-b 256", 256), ("-ub 1024", 1024), ("-ub 4096", 2048), ("-b 64 -ub 128", 64)]
+)
+def test_a_step_is_one_ubatch_and_at_most_one_batch(options: str, expected: int) -> None:
+    assert config_of(*options.split()).engine.step_tokens() == expected
+
+
+def test_adapters_add_up_in_their_order_with_their_scales(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, scaled = (adapter, 1.0), (adapter, 0.5)
+    assert config_of("--lora", str(adapter)).engine.lora == (one,)
+    assert config_of("--lora", str(adapter), "--lora", f"{adapter},{adapter}").engine.lora == (one, one, one)
+    assert config_of("--lora", str(adapter), "--lora-scaled", f"{adapter}:0.5").engine.lora == (one, scaled)
+    monkeypatch.setenv("PYLLMCANCEL_LORA", f"{adapter},{adapter}")
+    assert config_of().engine.lora == (one, one)
+    assert config_of("--lora", str(adapter)).engine.lora == (one,), "the command line wins"
+
+
+def test_keys_come_from_the_option_and_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# of the team\n\n second \nthird\n", "utf-8")
+    assert config_of("--api-key", "first, ", "--api-key-file", str(path)).api_keys == ("first", "second", "third")
+
+
+def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "template.jinja"
+    path.write_text("{{ messages }}", "utf-8")
+    assert config_of("--chat-template-file", str(path)).chat_template == "{{ messages }}"
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ("--lora /nowhere/adapter.gguf", "/nowhere/adapter.gguf"),
+        ("--model /nowhere/model.gguf", "/nowhere/model.gguf"),
+        ("--api-key-file /nowhere/keys", "/nowhere/keys"),
+        ("--chat-template-file /nowhere/template", "/nowhere/template"),
+        ("--chat-template llama2", "llama2"),
+        ("--chat-template {{x}} --chat-template-file x", "exclude each other"),
+        ("--samplers top_k;top_z", "top_z"),
+        ("--repeat-penalty 0", "repeat_penalty"),
+        ("--mirostat 3", "mirostat"),
+        ("--ssl-key-file key.pem", "need each other"),
+        ("--ssl-key-file /nowhere/key --ssl-cert-file /nowhere/certificate", "/nowhere/key"),
+    ],
+)
+def test_what_cannot_be_meant_ends_with_a_message(capsys: pytest.CaptureFixture[str], options: str, part: str) -> None:
+    assert main(["serve", *options.split()]) == 2
+    message = capsys.readouterr().err
+    assert part in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--lora-scaled adapter.gguf",
+        "--lora-scaled adapter.gguf:x",
+        "-ngl many",
+        "--n-predict -2",
+        "-ub 0",
+        "--ubatch 4",
+    ],
+)
+def test_what_cannot_be_read_is_argparses_to_refuse(capsys: pytest.CaptureFixture[str], options: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *options.split()])
+    assert ended.value.code == 2
+    assert options.split(maxsplit=1)[0] in capsys.readouterr().err
+
+
+def test_a_file_without_a_key_does_not_open_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# none yet\n", "utf-8")
+    with pytest.raises(Error, match="there is no key"):
+        config_of("--api-key-file", str(path))
+
+
+def test_without_files_there_is_no_certificate() -> None:
+    assert certificate_of(serve_parser().parse_args(["serve"])) is None

@@ -1,0 +1,53 @@
+"""``--ssl-key-file`` and ``--ssl-cert-file``: the same server behind TLS, where leaving is noticed as without."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.http_process import LIMIT, ServerProcess, until
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*command, *names, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return key, cert
+
+
+@pytest.fixture
+def client(certificate: tuple[Path, Path], long_model: Path) -> Iterator[httpx.Client]:
+    key, cert = certificate
+    options = ("--model", str(long_model), "--ssl-key-file", str(key), "--ssl-cert-file", str(cert))
+    with ServerProcess(*options) as server:
+        port = server.wait_for_log(r"running on https://127\.0\.0\.1:(\d+)")[1]
+        context = ssl.create_default_context(cafile=str(cert))
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=LIMIT) as client:
+            until(lambda: client.get("/health").status_code, lambda status: status == 200)
+            yield client
+
+
+def test_it_serves(client: httpx.Client) -> None:
+    answer = client.post("/v1/completions", json={"prompt": "hello", "max_tokens": 2})
+    assert answer.status_code == 200
+
+
+def test_a_client_that_leaves_is_noticed(client: httpx.Client) -> None:
+    body = {"prompt": "hello", "max_tokens": 30_000, "ignore_eos": True, "stream": True}
+    with client.stream("POST", "/v1/completions", json=body, headers={"x-request-id": "mine"}) as answer:
+        next(answer.iter_lines())
+    seen = until(
+        lambda: client.get("/v1/requests/mine").json(), lambda seen: seen["status"] not in ("running", "cancelling")
+    )
+    assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")

@@ -1,0 +1,1 @@
+"""llama.cpp's own server tests, unmodified, against this server; see `__main__`."""

@@ -1,0 +1,38 @@
+"""A pytest plug-in, loaded into the run of llama.cpp's tests: no downloads, and a line of JSON for every result.
+
+It runs under whatever Python their requirements are installed in, so it imports nothing but pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    sys.path.insert(0, str(config.rootpath))
+    import utils  # type: ignore[import-not-found]
+
+    # It would download every model of every test before the first.
+    utils.ServerPreset.load_all = staticmethod(lambda: None)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """One line for a test: its call, or what kept it from being called."""
+    if report.when != "call" and report.passed:
+        return
+    message = ""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        message = crash.message if crash is not None else str(report.longrepr)
+    elif report.skipped:
+        message = str(report.longrepr[-1])
+    line = {"test": report.nodeid, "outcome": report.outcome, "message": message.strip(), "seconds": report.duration}
+    with Path(os.environ["RESULTS"]).open("a") as file:
+        file.write(json.dumps(line) + "\n")

@@ -1,0 +1,65 @@
+"""The page that tells what came of llama.cpp's tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tests.llama_server.verdicts import UNEXPLAINED, Verdict
+
+HEAD = """\
+# llama.cpp's own server tests, against this server
+
+The tests of the pinned llama.cpp (`tools/server/tests/unit`), unmodified, each with a `pyllmcancel serve` of its own.
+Written by `python -m tests.llama_server`, which says how; what is expected of each test is in
+[`tests/llama_server/verdicts.toml`](../tests/llama_server/verdicts.toml).
+
+Their models are not available. A tiny model with random weights and a tokenizer of the same kind stands in for the
+small language model, the packaged one for the one that fills gaps, and a tiny encoder for the one that embeds. Where a
+test asserts words, or numbers of tokens, that only their model can give, it fails, and the table says so.
+"""
+
+
+def page(verdicts: Sequence[Verdict]) -> str:
+    """Markdown: totals, and for every file its tests; a reason is written once for all tests that share it."""
+    by_file: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_file.setdefault(verdict.test.split("::")[0].removeprefix("unit/"), []).append(verdict)
+    parts = [HEAD, totals(by_file)]
+    parts += [section(name, own) for name, own in by_file.items()]
+    return "\n".join(parts)
+
+
+def totals(by_file: dict[str, list[Verdict]]) -> str:
+    rows = ["| file | passed | failed, explained | failed, unexplained | not applicable |", "|---|---|---|---|---|"]
+    whole: Counter[str] = Counter()
+    for name, verdicts in by_file.items():
+        counts = Counter(verdict.verdict for verdict in verdicts)
+        whole += counts
+        rows.append(f"| {name} | {cells(counts)} |")
+    rows.append(f"| **all {sum(whole.values())}** | {cells(whole)} |")
+    return "\n".join(rows) + "\n"
+
+
+def cells(counts: Counter[str]) -> str:
+    return " | ".join(str(counts[name]) for name in ("passed", "failed", UNEXPLAINED, "not applicable"))
+
+
+def section(name: str, verdicts: Iterable[Verdict]) -> str:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.test.split("::", 1)[1])
+    lines = [f"## {name}\n", "| result | why | tests |", "|---|---|---|"]
+    for (verdict, why), tests in groups.items():
+        lines.append(f"| {verdict} | {escaped(why)} | {names(tests)} |")
+    return "\n".join(lines) + "\n"
+
+
+def names(tests: Iterable[str]) -> str:
+    """Functions, with the number of their cases among these."""
+    counts = Counter(test.split("[")[0] for test in tests)
+    return ", ".join(f"`{name}`" + (f" ({count})" if count > 1 else "") for name, count in counts.items())
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,111 @@
+"""The contract of ``_native.pyi``: logprobs of prompts, masks, and starting afresh."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.step import LogitFault
+from tests.native.conftest import World, ok
+
+PROMPT = [(7 * n + 3) % 250 for n in range(40)]
+
+
+def mask_of(n_vocab: int, *tokens: int) -> np.ndarray:
+    words = np.zeros((n_vocab + 31) // 32, np.uint32)
+    for token in tokens:
+        words[token // 32] |= np.uint32(1 << (token % 32))
+    return words
+
+
+@pytest.mark.parametrize("chunks", [(32, 8), (1, 20, 19)])
+def test_a_prompt_is_described_whole_however_it_is_cut(world: World, chunks: tuple[int, ...]) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT, n_logprobs=2, n_described=len(PROMPT))
+    described = [entry for n in chunks for row in ok(context.step([(0, n)])) for entry in row.described]
+    assert [token for token, _, _ in described] == PROMPT[1:]
+    for _, logprob, top in described:
+        assert logprob <= float(top["logprob"][0]) <= 0.0
+        assert len(top) == 2
+
+
+def test_what_a_prompt_is_described_with_is_what_sampling_it_would_say(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT, n_logprobs=1, n_described=len(PROMPT))
+    (row,) = ok(context.step([(0, 30)]))
+    context.close(0, keep=False)
+    world.open(context, 0, PROMPT[:20], n_logprobs=1)
+    (shorter,) = ok(context.step([(0, 20)]))
+    assert shorter.top_logprobs is not None
+    _, _, top = row.described[19]
+    assert top["token"][0] == shorter.top_logprobs["token"][0]
+    assert top["logprob"][0] == pytest.approx(shorter.top_logprobs["logprob"][0], abs=1e-4)
+
+
+def test_a_prompt_that_is_to_be_described_is_computed_again(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    world.run(context, 0, 1)
+    context.close(0, keep=True)
+    world.open(context, 0, [*PROMPT, 1], n_described=len(PROMPT))
+    assert context.n_committed(0) == 0
+
+
+def test_a_request_may_start_from_nothing(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    world.run(context, 0, 1)
+    context.close(0, keep=True)
+    world.open(context, 0, [*PROMPT, 1], reuse=False)
+    assert context.n_committed(0) == 0
+
+
+def test_nothing_is_described_for_a_request_that_was_cancelled(world: World) -> None:
+    context = world.context(abortable=False)
+    flag = world.open(context, 0, PROMPT, n_described=len(PROMPT))
+    flag.set()
+    (row,) = ok(context.step([(0, 20)]))
+    assert row.described == ()
+
+
+def test_a_step_describes_no_more_than_it_has_rows_for(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT, n_described=len(PROMPT))
+    with pytest.raises(UsageError):
+        context.step([(0, len(PROMPT))])
+    assert context.n_committed(0) == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_mask_restricts_the_next_choice_only(world: World, temperature: float) -> None:
+    context = world.context()
+    sampler = world.sampler(temperature=temperature, seed=3)
+    free = world.alone(PROMPT, 1)[0]
+    wanted = (free + 101) % 250
+    context.open(0, PROMPT, sampler, world.native.CancelFlag())
+    sampler.restrict(mask_of(world.model.n_vocab, wanted))
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert row.token == wanted
+    tokens = {ok(context.step([(0, 1)]))[0].token for _ in range(4)}
+    assert tokens != {wanted}
+
+
+def test_a_mask_is_taken_back_with_none(world: World) -> None:
+    context = world.context()
+    sampler = world.sampler()
+    context.open(0, PROMPT, sampler, world.native.CancelFlag())
+    free = world.alone(PROMPT, 1)[0]
+    sampler.restrict(mask_of(world.model.n_vocab, (free + 1) % 250))
+    sampler.restrict(None)
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert row.token == free
+
+
+def test_a_mask_that_allows_nothing_is_a_fault_of_the_row(world: World) -> None:
+    context = world.context()
+    sampler = world.sampler()
+    context.open(0, PROMPT, sampler, world.native.CancelFlag())
+    sampler.restrict(mask_of(world.model.n_vocab))
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)

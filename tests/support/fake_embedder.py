@@ -1,0 +1,178 @@
+"""A verified fake of ``pyllmcancel._native.Embedder``: the same contract, no llama.cpp, and steps that a test can hold.
+
+Verified: ``tests/native/test_contract_embedder.py`` runs one set of tests against it and the compiled one. As in
+`fake_native`, an embedding is a function of the text, so any two computations of the same tokens agree.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow, Pooling
+from pyllmcancel.errors import ContextBusy, ContextError, UsageError
+from pyllmcancel.step import StepItem, StepStatus
+from tests.support.fake_model import CancelFlag, Model, check_token
+from tests.support.step_gate import N_POLLS, HeldStep, StepGate
+
+__all__ = ["CancelFlag", "Embedder", "Model", "embedding_of"]
+
+N_EMBD = 8
+
+
+def embedding_of(tokens: Sequence[int]) -> np.ndarray:
+    """What a text gets, whoever shares its steps; shape (N_EMBD,), of length 1."""
+    values = np.random.default_rng(zlib.crc32(array("i", tokens).tobytes())).standard_normal(N_EMBD)
+    embedding = (values / np.linalg.norm(values)).astype(np.float32)
+    embedding.flags.writeable = False
+    return embedding
+
+
+@dataclass(slots=True)
+class FakeText:
+    tokens: list[int] = field(default_factory=list)
+    n_committed: int = 0
+    open: bool = False
+    flag: CancelFlag | None = None
+
+
+class Embedder:
+    """As the real one, but its steps go through a gate. A model whose memory is ``none`` is an encoder."""
+
+    n_embd = N_EMBD
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        n_seq_max: int,
+        n_batch: int,
+        n_threads: int,
+        n_threads_batch: int | None = None,
+        pooling: Pooling | None = None,
+        abortable: bool = True,
+    ) -> None:
+        if min(n_ctx, n_seq_max, n_batch, n_threads) < 1:
+            raise UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
+        self.pooling = Pooling.MEAN if pooling is None else pooling
+        if self.pooling in {Pooling.NONE, Pooling.RANK}:
+            raise ContextError("this model does not pool, or ranks")
+        self.model, self.memory_kind = model, model.memory_kind
+        self.n_ctx = 0 if self.memory_kind == "none" else n_ctx
+        self.n_seq_max, self.n_batch = n_seq_max, n_batch
+        self.splits = self.memory_kind != "none" and self.pooling is Pooling.LAST
+        fits = self.n_ctx if self.splits else min(self.n_ctx or n_batch, n_batch)
+        self.n_text_max = min(fits, model.n_ctx_train)
+        self._abortable = abortable
+        self._keeps_truth = self.memory_kind in {"attention", "none"}
+        self._texts = [FakeText() for _ in range(n_seq_max)]
+        self._busy = threading.Lock()
+        self._first_step = True
+        self.gate = StepGate()  # this and what follows is for tests
+        self.faults: dict[tuple[int, ...], StepStatus] = {}  # by the tokens that a text begins with
+        self.faulty: set[tuple[int, ...]] = set()  # whole texts
+        self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
+        self.step_cost: tuple[float, float] | None = None
+
+    @property
+    def n_cells_used(self) -> int:
+        return sum(text.n_committed for text in self._texts) if self.n_ctx else 0
+
+    @property
+    def open_seqs(self) -> list[int]:
+        """For tests: sequences that hold a text."""
+        return [seq for seq, text in enumerate(self._texts) if text.open]
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise ContextBusy("a step is running on this context in another thread")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _at(self, seq: int) -> FakeText:
+        if not 0 <= seq < self.n_seq_max:
+            raise UsageError(f"there is no sequence {seq}")
+        return self._texts[seq]
+
+    def open(self, seq: int, tokens: Sequence[int], flag: CancelFlag) -> None:
+        with self._entered():
+            if self._at(seq).open or not 1 <= len(tokens) <= self.n_text_max:
+                raise UsageError(f"sequence {seq} is open already, or its text has {len(tokens)} tokens")
+            for token in tokens:
+                check_token(token)
+            self._texts[seq] = FakeText(list(tokens), 0, True, flag)
+
+    def close(self, seq: int) -> None:
+        with self._entered():
+            self._at(seq)
+            self._texts[seq] = FakeText()
+
+    def n_committed(self, seq: int) -> int:
+        return self._at(seq).n_committed
+
+    def step(
+        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+    ) -> EmbedResult:
+        parts = tuple(StepItem(*item) for item in items)
+        with self._entered():
+            self._validate(parts)
+            flags = tuple(flag for part in parts if (flag := self._at(part.seq).flag) is not None)
+            cost = self.step_cost or (fixed_cost, cost_per_token)
+            held = HeldStep(parts, flags, *cost, not self._keeps_truth, self._first_step, self._abortable)
+            if self.n_ctx and self.n_cells_used + sum(part.n_tokens for part in parts) > self.n_ctx:
+                return EmbedResult(StepStatus.NO_ROOM, [], False, 0, 0)
+            finished = self.gate.run(held)
+            status = self._status(parts) if finished else StepStatus.ABORTED
+            rows = self._settle(parts, status)
+            polls = max(1, round(held.progress * N_POLLS))
+            return EmbedResult(status, rows, status is StepStatus.OK and bool(held.cancelled), polls, 1000)
+
+    def _validate(self, parts: tuple[StepItem, ...]) -> None:
+        for seq, n_tokens in parts:
+            text = self._at(seq)
+            n_pending = len(text.tokens) - text.n_committed
+            if not text.open or not 1 <= n_tokens <= n_pending or (not self.splits and n_tokens != n_pending):
+                raise UsageError(f"sequence {seq} has {n_pending} tokens to compute, not {n_tokens}")
+        if len({part.seq for part in parts}) < len(parts):
+            raise UsageError("a sequence stands twice in one step")
+        if not 1 <= sum(part.n_tokens for part in parts) <= self.n_batch:
+            raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
+
+    def _status(self, parts: tuple[StepItem, ...]) -> StepStatus:
+        if self.next_status:
+            return self.next_status.popleft()
+        for part in parts:
+            for begin, status in self.faults.items():
+                if tuple(self._at(part.seq).tokens[: len(begin)]) == begin:
+                    return status
+        return StepStatus.OK
+
+    def _settle(self, parts: tuple[StepItem, ...], status: StepStatus) -> list[EmbedRow]:
+        if status is StepStatus.OK:
+            self._first_step = False
+            return [self._commit(part) for part in parts]
+        if status is not StepStatus.NO_ROOM and not self._keeps_truth:
+            for part in parts:
+                self._at(part.seq).n_committed = 0
+        return []
+
+    def _commit(self, part: StepItem) -> EmbedRow:
+        text = self._at(part.seq)
+        text.n_committed += part.n_tokens
+        assert text.flag is not None
+        if text.n_committed < len(text.tokens) or text.flag.is_set():
+            return EmbedRow(*part)
+        if tuple(text.tokens) in self.faulty:
+            return EmbedRow(*part, faulty=True)
+        return EmbedRow(*part, embedding_of(text.tokens))

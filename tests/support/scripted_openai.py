@@ -1,0 +1,111 @@
+"""A small OpenAI-compatible server over `ScriptedServer`: a word is a token, answers come at once or when allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.support.scripted_server import (
+    DONE,
+    LAST_CHUNK,
+    STREAM_HEAD,
+    Peer,
+    Received,
+    ScriptedServer,
+    chunk,
+    completion,
+    event,
+    token,
+    whole,
+)
+
+NOT_FOUND = {"error": {"message": "no such path", "code": "not_found"}}
+
+
+class ScriptedOpenAI:
+    """Answers everything, and remembers what it was asked for.
+
+    Attributes
+    ----------
+    counts
+        ``tokenize``: it has ``/tokenize``; ``usage``: its answers say how long the prompt was, two tokens a word and
+        five for a template; ``nothing``: it says nothing.
+    held
+        Prompts of more than this many words get no answer: the server waits until their client has left. None: all do.
+    held_keys
+        So many requests that name a session get none either.
+    together
+        Nobody is answered before so many have asked.
+    """
+
+    def __init__(self, counts: str = "tokenize") -> None:
+        self.counts = counts
+        self.held: int | None = None
+        self.held_keys = 0
+        self.together = 0
+        self._asked = asyncio.Event()
+        self.asked: list[Received] = []
+        self.url = ""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[ScriptedOpenAI]:
+        async with ScriptedServer.open(self._handle) as server:
+            self.url = server.url
+            yield self
+
+    @property
+    def prompts(self) -> list[str]:
+        return [received.fields["prompt"] for received in self.asked]
+
+    async def _handle(self, peer: Peer) -> None:
+        while True:
+            received = await peer.receive()
+            _, path, _ = received.line.split()
+            match path.partition("?")[0]:
+                case "/v1/models":
+                    peer.send(whole({"data": [{"id": "scripted"}]}))
+                case "/tokenize" if self.counts == "tokenize":
+                    fields = received.fields
+                    refused = list(fields) != ["content"]
+                    peer.send(whole(NOT_FOUND, "400") if refused else whole({"tokens": fields["content"].split()}))
+                case "/v1/completions":
+                    self.asked.append(received)
+                    await self._complete(peer, received)
+                case _:
+                    peer.send(whole(NOT_FOUND, "404 Not Found"))
+
+    def _holds(self, received: Received, n_words: int) -> bool:
+        if "x-session-id" in received.headers and self.held_keys > 0:
+            self.held_keys -= 1
+            return True
+        return self.held is not None and n_words > self.held
+
+    async def _complete(self, peer: Peer, received: Received) -> None:
+        fields = received.fields
+        n_words = len(fields["prompt"].split())
+        self._asked.set()
+        while len(self.asked) < self.together:
+            self._asked.clear()
+            await self._asked.wait()
+        if self._holds(received, n_words):
+            await peer.gone()
+            raise ConnectionResetError
+        if not fields.get("stream"):
+            answer = completion("a" * fields["max_tokens"])
+            answer["usage"] = self._usage(n_words, fields["max_tokens"])
+            peer.send(whole(answer))
+            return
+        peer.send(STREAM_HEAD)
+        for number in range(fields["max_tokens"]):
+            last = number == fields["max_tokens"] - 1
+            peer.send(chunk(event(token("a ", "length" if last else None))))
+            await asyncio.sleep(0)
+        peer.send(chunk(event({"choices": [], "usage": self._usage(n_words, fields["max_tokens"])})))
+        peer.send(chunk(DONE) + LAST_CHUNK)
+
+    def _usage(self, n_words: int, n_tokens: int) -> dict[str, int] | None:
+        if self.counts == "nothing":
+            return None
+        n_prompt = n_words if self.counts == "tokenize" else 2 * n_words + 5
+        return {"prompt_tokens": n_prompt, "completion_tokens": n_tokens}

@@ -1,0 +1,147 @@
+"""Constraints by schema and grammar, over the fake model's vocabulary: 256 bytes, and a token that ends an answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from pyllmcancel.constraints.guidance import Guidance, GuidedConstraint, json_rule
+from pyllmcancel.errors import ConstraintError, InvalidRequestError
+from tests.support.fake_model import EOS, N_VOCAB, Model
+
+AGE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"age": {"type": "integer"}},
+    "required": ["age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def guidance() -> Guidance:
+    return Guidance(cast("Any", Model()))
+
+
+def allowed(constraint: GuidedConstraint) -> set[int]:
+    mask = constraint.mask()
+    assert mask.dtype == np.uint32
+    assert mask.shape == ((N_VOCAB + 31) // 32,)
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    assert not bits[N_VOCAB:].any(), "there are no such tokens"
+    return set(np.flatnonzero(bits).tolist())
+
+
+def obeys(guidance: Guidance, schema: dict[str, Any], text: str) -> bool:
+    """Whether a whole text is allowed, byte by byte, and may end there."""
+    constraint = guidance.compile(f"start: {json_rule(schema)}", "x").new()
+    for byte in text.encode():
+        if byte not in allowed(constraint):
+            return False
+        constraint.accept(byte)
+    return EOS in allowed(constraint)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"age":1}', True),
+        ('{"age": -12}', True),
+        ('{\n  "age": 7\n}', True),
+        ('{"age": "7"}', False),
+        ('{"age": 1.5}', False),
+        ('{"Age": 1}', False),
+        ('{"age": 1, "more": 2}', False),
+        ("{}", False),
+        ("[]", False),
+        ('{"age":' + " " * 50 + "1}", False),
+        ("{" + "\n" * 5 + '"age": 1}', False),
+    ],
+)
+def test_a_schema_decides_byte_by_byte(guidance: Guidance, text: str, expected: bool) -> None:
+    assert obeys(guidance, AGE, text) is expected
+
+
+def test_an_answer_may_end_when_and_only_when_it_is_complete(guidance: Guidance) -> None:
+    constraint = guidance.compile(f"start: {json_rule(AGE)}", "x").new()
+    for byte in b'{"age": 1':
+        assert EOS not in allowed(constraint)
+        assert not constraint.accept(byte)
+    assert ord("}") in allowed(constraint)
+    assert constraint.accept(ord("}")), "nothing may follow, so it is complete"
+    assert allowed(constraint) == {EOS}
+
+
+def test_an_answer_that_may_end_and_may_go_on_is_not_complete(guidance: Guidance) -> None:
+    constraint = guidance.compile('start: "a" "b"?', "x").new()
+    assert not constraint.accept(ord("a"))
+    assert allowed(constraint) == {ord("b"), EOS}
+    assert constraint.accept(EOS)
+
+
+def test_each_choice_has_a_state_of_its_own(guidance: Guidance) -> None:
+    guide = guidance.compile('start: "ab"', "x")
+    one, other = guide.new(), guide.new()
+    one.accept(ord("a"))
+    assert allowed(one) == {ord("b")}
+    assert allowed(other) == {ord("a")}
+
+
+def test_characters_of_several_bytes_can_be_completed(guidance: Guidance) -> None:
+    assert obeys(guidance, {"type": "string"}, json.dumps("Grüße 🙂", ensure_ascii=False))
+
+
+def test_what_is_not_allowed_is_an_error_of_the_constraint(guidance: Guidance) -> None:
+    constraint = guidance.compile('start: "ab"', "x").new()
+    with pytest.raises(ConstraintError):
+        constraint.accept(ord("x"))
+    with pytest.raises(ConstraintError):
+        constraint.mask()
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "frob"}, "Invalid type: frob"),
+        ({"not": {"type": "string"}}, "Unimplemented keys"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ({"type": "string", "format": "no-such"}, "Unknown format"),
+        ({"type": "string", "pattern": "("}, "regex"),
+        ({"$ref": "#/nowhere"}, "does not exist"),
+        ({"$ref": "https://example.com/schema.json"}, "retrieving it failed"),
+        ({"enum": []}, "Unsatisfiable"),
+    ],
+)
+def test_a_schema_that_cannot_be_enforced_is_refused_in_llguidances_words(
+    guidance: Guidance, schema: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=words) as caught:
+        guidance.check_schema(schema, "response_format")
+    assert caught.value.param == "response_format"
+    assert "\n<" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema", [{"not": {"type": "string"}}, {"type": "array", "uniqueItems": True}, {"oneOf": [{}, {}]}]
+)
+def test_a_lenient_schema_passes_over_what_cannot_be_enforced(guidance: Guidance, schema: dict[str, Any]) -> None:
+    guidance.check_schema(schema, "x", lenient=True)
+    guidance.compile(f"start: {json_rule(schema, lenient=True)}", "x")
+
+
+def test_a_grammar_that_is_none_is_refused(guidance: Guidance) -> None:
+    with pytest.raises(InvalidRequestError, match="unknown name") as caught:
+        guidance.compile("start: nothing", "tools")
+    assert caught.value.param == "tools"
+
+
+def test_a_model_without_an_end_of_its_answers_still_completes(guidance: Guidance) -> None:
+    class Endless(Model):
+        def is_eog(self, token: int) -> bool:
+            return False
+
+    constraint = Guidance(cast("Any", Endless())).compile('start: "ab"', "x").new()
+    assert not constraint.accept(ord("a"))
+    assert constraint.accept(ord("b"))

@@ -1,0 +1,78 @@
+"""The verdicts on llama.cpp's own server tests: only a failure that is known by its message is explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.llama_server.launcher import translate
+from tests.llama_server.table import page
+from tests.llama_server.verdicts import UNEXPLAINED, Result, Verdict, Verdicts
+
+RULES = """\
+[[not_applicable]]
+tests = ["unit/a.py::*"]
+why = "no such thing"
+
+[[failing]]
+tests = ["unit/b.py::test_one[x*"]
+why = "their words"
+message = "assert (1|2) == 3"
+"""
+
+
+@pytest.fixture
+def verdicts(tmp_path: Path) -> Verdicts:
+    file = tmp_path / "verdicts.toml"
+    file.write_text(RULES)
+    return Verdicts(file)
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"),
+    [
+        (Result("unit/b.py::test_two", "passed"), "passed"),
+        (Result("unit/a.py::test", "not run"), "not applicable"),
+        (Result("unit/b.py::test_two", "skipped", "slow"), "not applicable"),
+        (Result("unit/b.py::test_one[x-1]", "failed", "assert 2 == 3"), "failed"),
+        (Result("unit/b.py::test_one[x-1]", "failed", "assert 4 == 3"), UNEXPLAINED),
+        (Result("unit/b.py::test_one[y-1]", "failed", "assert 2 == 3"), UNEXPLAINED),
+        (Result("unit/b.py::test_two", "failed", ""), UNEXPLAINED),
+    ],
+)
+def test_a_result_is_judged_by_the_first_rule_that_fits(verdicts: Verdicts, result: Result, verdict: str) -> None:
+    assert verdicts.judge(result).verdict == verdict
+
+
+def test_a_rule_that_names_no_test_is_stale(verdicts: Verdicts) -> None:
+    assert [rule.why for rule in verdicts.stale(["unit/a.py::test"])] == ["their words"]
+    assert verdicts.stale(["unit/a.py::test", "unit/b.py::test_one[x]"]) == []
+
+
+def test_the_real_rules_can_be_read() -> None:
+    assert not Verdicts().applies("unit/test_router.py::test_router_props")
+    assert Verdicts().applies("unit/test_tokenize.py::test_tokenize_detokenize")
+
+
+def test_the_page_counts_and_names_every_test() -> None:
+    verdicts = [
+        Verdict("unit/a.py::test_x[1]", "passed", ""),
+        Verdict("unit/a.py::test_x[2]", "passed", ""),
+        Verdict("unit/b.py::test_y", "failed", "this | that"),
+    ]
+    text = page(verdicts)
+    assert "| a.py | 2 | 0 | 0 | 0 |" in text
+    assert "| **all 3** | 2 | 1 | 0 | 0 |" in text
+    assert "| passed |  | `test_x` (2) |" in text
+    assert "| failed | this \\| that | `test_y` |" in text
+
+
+def test_options_are_passed_on_replaced_or_dropped() -> None:
+    given = ["--port", "1", "--offline", "--hf-repo", "theirs", "--cache-ram", "5", "--slots", "--alias", "x"]
+    ours = translate(given, {"theirs": "model.gguf"})
+    assert ours[4:] == [
+        *("--port", "1", "--slots", "--alias", "x", "--no-metrics", "--cors-origins", "*", "--model", "model.gguf")
+    ]
+    with pytest.raises(SystemExit, match="no stand-in for the model other"):
+        translate(["--hf-repo", "other"], {})
