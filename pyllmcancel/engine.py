@@ -16,17 +16,17 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation, CancelReason
+from pyllmcancel.choices import ChoiceMaker
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
-from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.embeddings.pooling import Pooling, pooling_of
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_loop import EngineLoop
-from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
-from pyllmcancel.request import Choice, FinishReason, GenerationParams, Request
+from pyllmcancel.request import FinishReason, GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduler import Occupancy, Scheduler
 from pyllmcancel.token_stream import AsyncStream, LoopSink, Outbox, Sink, ThreadSink, ThreadStream
@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pyllmcancel._native import Context, Embedder, Model, Sampler
+    from pyllmcancel._native import Context, Embedder, Model
     from pyllmcancel.embeddings.loop import EmbeddingLoop
     from pyllmcancel.observer import Observer
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-MAX_CHOICES = 128
 TRACED_STEPS = 1024
 
 
@@ -79,6 +78,7 @@ class Engine:
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue)
         self._native = native or compiled_module()
+        self._choice_maker = ChoiceMaker(self.model, self._native.Sampler)
         self._context = context
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
@@ -194,7 +194,7 @@ class Engine:
         """
         cancellation = Cancellation(self._native.CancelFlag())
         request = Request(request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session)
-        request.choices = self._choices(request, prompts)
+        request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return self._accept(request)
 
     def submit_texts(
@@ -241,51 +241,6 @@ class Engine:
 
     def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
-
-    def _choices(self, request: Request, prompts: Sequence[Sequence[int]]) -> list[Choice]:
-        params = request.params
-        if params.n < 1 or len(prompts) * params.n > MAX_CHOICES:
-            raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
-        if params.max_tokens is not None and params.max_tokens < 0:
-            raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
-        if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
-            raise InvalidRequestError("timeout must not be negative", "timeout")
-        choices: list[Choice] = []
-        for prompt in prompts:
-            room = self._room_after(prompt)
-            for number in range(params.n):
-                max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
-                sampler = self._sampler(params.sampling, prompt, number)
-                detokenizer = Detokenizer(self._pieces(params.visible_tokens), params.stop, params.min_indent)
-                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
-                choice.constraint = params.constraint.new() if params.constraint is not None else None
-                choices.append(choice)
-        return choices
-
-    def _pieces(self, visible: frozenset[int]) -> Callable[[int], bytes]:
-        """The bytes of a token in an answer, where some control tokens are to be seen."""
-        piece = self.model.piece
-        return (lambda token: piece(token, special=token in visible)) if visible else piece
-
-    def _room_after(self, prompt: Sequence[int]) -> int:
-        if not prompt:
-            raise InvalidRequestError("the prompt is empty", "prompt")
-        room = self.n_ctx - len(prompt)
-        if room < 1:
-            raise ContextLengthError(len(prompt), self.n_ctx)
-        return room
-
-    def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Sampler:
-        """Choices of one prompt differ by their seeds, each derived from the request's."""
-        try:
-            sampler: Sampler = self._native.Sampler(self.model, sampling.with_seed(sampling.seed + number))
-        except UsageError as error:
-            raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
-        try:
-            sampler.accept_prompt(prompt)
-        except (UsageError, OverflowError) as error:
-            raise InvalidRequestError(str(error), "prompt") from error
-        return sampler
 
     def _log_added(self, request: Request) -> None:
         counts = self.counts()

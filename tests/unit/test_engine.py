@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.engine import MAX_CHOICES, generation_params
+from pyllmcancel.choices import MAX_CHOICES
+from pyllmcancel.engine import generation_params
 from pyllmcancel.errors import ContextLengthError, EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.request import FinishReason
 from tests.support.driver import Driver, RecordingSink, complete

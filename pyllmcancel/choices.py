@@ -1,0 +1,86 @@
+"""What a request's choices are made of: room for their answers, samplers, detokenizers, constraints.
+
+Everything that can be wrong with a request is found here, before it is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyllmcancel.detokenizer import Detokenizer
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
+from pyllmcancel.request import Choice, Request
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model, Sampler
+    from pyllmcancel.sampling import SamplingParams
+
+MAX_CHOICES = 128
+
+
+class ChoiceMaker:
+    """Makes choices for one model; may be used from any thread."""
+
+    def __init__(self, model: Model, make_sampler: Callable[[Model, SamplingParams], Sampler]) -> None:
+        self._model = model
+        self._make_sampler = make_sampler
+
+    def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
+        """`n` choices for each prompt, prompt by prompt.
+
+        Parameters
+        ----------
+        n_ctx
+            Most tokens of one choice, prompt and answer together.
+
+        Raises
+        ------
+        InvalidRequestError
+            Never servable as it stands.
+        """
+        params = request.params
+        if params.n < 1 or len(prompts) * params.n > MAX_CHOICES:
+            raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
+        if params.max_tokens is not None and params.max_tokens < 0:
+            raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
+        if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
+            raise InvalidRequestError("timeout must not be negative", "timeout")
+        choices: list[Choice] = []
+        for prompt in prompts:
+            room = room_after(prompt, n_ctx)
+            for number in range(params.n):
+                max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
+                sampler = self._sampler(params.sampling, prompt, number)
+                detokenizer = Detokenizer(self._pieces(params.visible_tokens), params.stop, params.min_indent)
+                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
+                choice.constraint = params.constraint.new() if params.constraint is not None else None
+                choices.append(choice)
+        return choices
+
+    def _pieces(self, visible: frozenset[int]) -> Callable[[int], bytes]:
+        """The bytes of a token in an answer, where some control tokens are to be seen."""
+        piece = self._model.piece
+        return (lambda token: piece(token, special=token in visible)) if visible else piece
+
+    def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Sampler:
+        """Choices of one prompt differ by their seeds, each derived from the request's."""
+        try:
+            sampler: Sampler = self._make_sampler(self._model, sampling.with_seed(sampling.seed + number))
+        except UsageError as error:
+            raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
+        try:
+            sampler.accept_prompt(prompt)
+        except (UsageError, OverflowError) as error:
+            raise InvalidRequestError(str(error), "prompt") from error
+        return sampler
+
+
+def room_after(prompt: Sequence[int], n_ctx: int) -> int:
+    """Most tokens that an answer to `prompt` can have; InvalidRequestError if it can have none."""
+    if not prompt:
+        raise InvalidRequestError("the prompt is empty", "prompt")
+    room = n_ctx - len(prompt)
+    if room < 1:
+        raise ContextLengthError(len(prompt), n_ctx)
+    return room
