@@ -7,6 +7,17 @@
 namespace pyllmcancel {
 namespace {
 
+// What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
+Sampled sample(Sampler & sampler, const float * logits) {
+    try {
+        return sampler.sample(logits);
+    } catch (const std::exception &) {
+        Sampled failed;
+        failed.fault = LogitFault::grammar;
+        return failed;
+    }
+}
+
 // Logits are wanted for one token a sequence, and for the described tokens of prompts.
 uint32_t max_outputs(const ContextParams & params) {
     return std::min(params.n_batch, params.n_seq_max + MOST_DESCRIBED);
@@ -349,7 +360,7 @@ void Context::commit(const std::vector<StepItem> & items, const std::vector<int3
             row.sampled = true;
             // A request that is cancelled by now gets nothing computed for it any more.
             if (!sequence.flag->raised()) {
-                row.next = sequence.sampler->sample(sequence.logits);
+                row.next = sample(*sequence.sampler, sequence.logits);
             }
             if (row.next.token >= 0) {
                 sequence.tokens.push_back(row.next.token);

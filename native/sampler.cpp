@@ -1,6 +1,7 @@
 #include "sampler.hpp"
 
 #include "errors.hpp"
+#include "grammar_check.hpp"
 #include "log.hpp"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
         }
     }
     if (!params_.grammar.empty()) {
+        check_grammar(params_.grammar);
         clear_log_errors();
         grammar_.reset(llama_sampler_init_grammar(model_->vocab(), params_.grammar.c_str(), "root"));
         if (!grammar_) {
@@ -104,6 +106,12 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
         const auto barred = [](const llama_token_data & candidate) { return candidate.logit == -INFINITY; };
         candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(), barred), candidates_.end());
         token = candidates_.empty() ? -1 : run_chain(sampled);
+        // One of llama.cpp's samplers, "infill", makes up an end of the answer: a grammar given what it does not allow
+        // would end the process.
+        token = token >= 0 && grammar_allows(token) ? token : -1;
+    }
+    if (token >= 0 && !mask_.empty() && !allowed(token)) {
+        token = -1;
     }
     if (token >= 0) {
         if (grammar_) {

@@ -1,10 +1,12 @@
 #include "sampler_chain.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace pyllmcancel {
 namespace {
 
+constexpr int32_t INFILL_MOST = 256;
 constexpr int32_t MIROSTAT_M = 100; // tokens in Mirostat 1's estimate; the paper's value
 
 } // namespace
@@ -66,6 +68,8 @@ void SamplerChain::add_named(const std::string & name) {
     } else if (name == "xtc" && params_.xtc_probability > 0.0F) {
         add(llama_sampler_init_xtc(params_.xtc_probability, params_.xtc_threshold, keep, params_.seed));
     } else if (name == "infill") {
+        // It compares every candidate with every other.
+        add(llama_sampler_init_top_k(params_.top_k > 0 ? std::min(params_.top_k, INFILL_MOST) : INFILL_MOST));
         add(llama_sampler_init_infill(model_.vocab()));
     } else if (name == "temperature") {
         add(llama_sampler_init_temp_ext(params_.temperature, params_.dynatemp_range, params_.dynatemp_exponent));
@@ -115,7 +119,8 @@ void SamplerChain::add_choice() {
 
 // A negative window means everything; llama.cpp keeps a ring of that length, so give it the context's.
 int32_t SamplerChain::window(int32_t last_n) const {
-    return last_n < 0 ? llama_model_n_ctx_train(model_.handle()) : last_n;
+    const int32_t context = llama_model_n_ctx_train(model_.handle());
+    return last_n < 0 ? context : std::min(last_n, context);
 }
 
 } // namespace pyllmcancel

@@ -177,6 +177,7 @@ class Engine:
         *,
         request_id: str | None = None,
         session: str | None = None,
+        arrived_at: float | None = None,
     ) -> Request:
         """Accept a request; its events go to `sink`. With a `session`, its older request is cancelled.
 
@@ -184,6 +185,9 @@ class Engine:
         ----------
         prompts
             Token ids; `params.n` choices are generated for each.
+        arrived_at
+            Monotonic seconds: deadlines count from here, and of a session's requests the one that arrived last is the
+            newest. By default now.
 
         Raises
         ------
@@ -193,7 +197,9 @@ class Engine:
             Not now; nothing was changed.
         """
         cancellation = Cancellation(self._native.CancelFlag())
-        request = Request(request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session)
+        request = Request(
+            request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session, arrived_at=arrived_at
+        )
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return self._accept(request)
 
@@ -205,6 +211,7 @@ class Engine:
         timeout: float | None = None,
         request_id: str | None = None,
         session: str | None = None,
+        arrived_at: float | None = None,
     ) -> Request:
         """As `submit`, for an embedding of each text; see `pyllmcancel.embeddings.engine`."""
         raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
@@ -213,9 +220,9 @@ class Engine:
         accepted = self.registry.accept(request)
         self._log_added(request)
         self._observer.request_added(request)
-        for previous in accepted.cancelled:
-            if previous is not request:
-                logger.info("request %s superseded by %s", previous.id, request.id)
+        for cancelled in accepted.cancelled:
+            if cancelled.superseded_by is not None:
+                logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by)
         for cancelled in accepted.withdrawn:
             self._conclude_waiting(cancelled)
         timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
@@ -247,7 +254,7 @@ class Engine:
         logger.info(
             "request %s added, session %s, %s prompt tokens, waiting %d, running %d",
             request.id,
-            request.session or "-",
+            (request.session or "-").encode("unicode_escape").decode(),  # a client's text, line feeds and all
             f"{request.n_prompt_tokens:,}",
             counts.waiting,
             counts.running,

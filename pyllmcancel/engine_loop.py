@@ -77,7 +77,8 @@ class EngineLoop(StepLoop[Request]):
         for request in [request for request in self._running if request.status is RequestStatus.PREFILL]:
             most, began = request.params.max_prompt_seconds, request.admitted_at
             if most is not None and began is not None and now - began > most:
-                for choice in request.choices:
+                # Those that wanted no answer may have finished already.
+                for choice in [choice for choice in request.choices if choice.finish_reason is None]:
                     choice.finish_reason = FinishReason.LENGTH
                     self._finish_choice(choice, Delta(choice.index, "", finish_reason=FinishReason.LENGTH))
 

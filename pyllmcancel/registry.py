@@ -61,18 +61,29 @@ class Registry:
         """Take a request in, as its session's newest, or raise and change nothing."""
         with self._lock:
             self._check(request)
-            previous = self._sessions.install(request)
+            older, newer = self._session_order(request)
             self._requests[request.id] = request
             self._waiting.append(request)
             cancelled = []
-            if previous is not None and previous.cancellation.request(CancelReason.SUPERSEDED):
-                previous.superseded_by = request.id
-                cancelled.append(previous)
+            if older is not None and newer is not None and older.cancellation.request(CancelReason.SUPERSEDED):
+                older.superseded_by = newer.id
+                cancelled.append(older)
             if self._is_held(request):
                 request.cancellation.request(CancelReason.EXPLICIT)
                 cancelled.append(request)
             self._changed.notify_all()
             return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._waiting.withdraw(old)))
+
+    def _session_order(self, request: Request) -> tuple[Request | None, Request | None]:
+        """The older and the newer one of a session that has two now; the newer is installed.
+
+        Newer is who arrived later: a request with more to be done before it is accepted must not supersede one that
+        its client sent after it.
+        """
+        newest = self._sessions.newest(request.session) if request.session is not None else None
+        if newest is not None and newest.arrived_at > request.arrived_at:
+            return request, newest
+        return self._sessions.install(request), request
 
     def _is_held(self, request: Request) -> bool:
         keys = [request.id] if request.session is None else [request.id, _session_key(request.session)]

@@ -216,13 +216,16 @@ class Request:
         cancellation: Cancellation,
         sink: Sink,
         session: str | None = None,
+        *,
+        arrived_at: float | None = None,
     ) -> None:
         self.id = request_id
         self.params = params
         self.session = session
         self.cancellation = cancellation
         self.created_at = time.time()
-        self.arrived_at = time.monotonic()
+        # Monotonic seconds: when its client asked, which may be some work before it is submitted.
+        self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
         self.superseded_by: str | None = None
         # Written by the owner only.
         self.choices: list[Choice] = []

@@ -109,6 +109,8 @@ class SamplingParams:
         _between("dry_base", self.dry_base, 0.0, 100.0)
         _between("dry_allowed_length", self.dry_allowed_length, 0, 1_000_000)
         _between("dry_penalty_last_n", self.dry_penalty_last_n, -1, 1_000_000)
+        if len(set(self.samplers)) != len(self.samplers):
+            raise InvalidRequestError("a sampler stands twice", "samplers")
         if unknown := set(self.samplers) - {*SAMPLERS, *SAMPLERS_ON_REQUEST}:
             raise InvalidRequestError(f"unknown samplers: {', '.join(sorted(unknown))}", "samplers")
         if self.n_logprobs is not None:

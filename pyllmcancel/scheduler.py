@@ -121,7 +121,10 @@ class Scheduler:
     def resync(self, items: list[StepItem]) -> None:
         """After a step that did not count: take over what the context says is still true."""
         for item in items:
-            self._active[item.seq].n_committed = self._context.n_committed(item.seq)
+            choice = self._active[item.seq]
+            choice.n_committed = self._context.n_committed(item.seq)
+            if choice.n_described:
+                del choice.prompt_logprobs[choice.n_committed :]  # what is computed again is described again
 
     def suspect(self, seqs: Iterable[int]) -> None:
         self._suspects = deque(seqs)

@@ -119,9 +119,9 @@ class StepLoop(Generic[R]):
         for request in [request for request in self._running if request.cancellation.requested]:
             self._end(request, FinishReason.CANCELLED)
         self._admit()
-        # Endings first: whoever was cancelled must not wait for the step of those who were not.
-        self._publish()
         items = self._plan()
+        # Endings first: whoever was cancelled, or ended by the planning, must not wait for the step of the others.
+        self._publish()
         if items:
             self._step(items)
             self._publish()

@@ -101,6 +101,7 @@ class EmbeddingEngine(Engine):
         *,
         request_id: str | None = None,
         session: str | None = None,
+        arrived_at: float | None = None,
     ) -> Request:
         raise InvalidRequestError("this model makes embeddings, it does not generate", "model")
 
@@ -112,6 +113,7 @@ class EmbeddingEngine(Engine):
         timeout: float | None = None,
         request_id: str | None = None,
         session: str | None = None,
+        arrived_at: float | None = None,
     ) -> Request:
         """Accept a request for an embedding of each text (token ids); `sink` gets an `Embedded` for each, and the end.
 
@@ -129,7 +131,10 @@ class EmbeddingEngine(Engine):
             raise InvalidRequestError("timeout must not be negative", "timeout")
         cancellation = Cancellation(self._native.CancelFlag())
         made_id = request_id or f"req-{secrets.token_hex(8)}"
-        return self._accept(EmbeddingRequest(made_id, texts, cancellation, sink, timeout=timeout, session=session))
+        request = EmbeddingRequest(
+            made_id, texts, cancellation, sink, timeout=timeout, session=session, arrived_at=arrived_at
+        )
+        return self._accept(request)
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:

@@ -45,9 +45,10 @@ class EmbeddingRequest(Request):
         *,
         timeout: float | None = None,
         session: str | None = None,
+        arrived_at: float | None = None,
     ) -> None:
         params = GenerationParams(sampling=SamplingParams(), max_tokens=0, timeout=timeout)
-        super().__init__(request_id, params, cancellation, sink, session)
+        super().__init__(request_id, params, cancellation, sink, session, arrived_at=arrived_at)
         self.texts = [Text(self, index, tokens) for index, tokens in enumerate(texts)]
         # Written by the engine thread only.
         self.not_begun = deque(self.texts)

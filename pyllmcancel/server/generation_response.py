@@ -156,7 +156,8 @@ class EventStreamResponse(GenerationResponse):
         return True
 
     async def _send_events(self, send: Send, events: Iterable[dict[str, Any]]) -> None:
-        body = b"".join(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n" for event in events)
+        # In ASCII: to some readers other characters end a line too.
+        body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
         if body:
             self._sent_at = time.monotonic()
             await send({"type": "http.response.body", "body": body, "more_body": True})

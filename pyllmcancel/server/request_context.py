@@ -35,6 +35,12 @@ def request_id_of(scope: Scope) -> str:
     return request_id
 
 
+def arrival_of(scope: Scope) -> float:
+    """When this request came in, in monotonic seconds."""
+    arrived_at: float = scope["state"]["arrived_at"]
+    return arrived_at
+
+
 def mark_client_gone(scope: Scope) -> None:
     """For the log: there was nobody left to answer."""
     scope["state"]["client_gone"] = True
@@ -55,7 +61,7 @@ class RequestContext:
         sane = given is None or SANE_ID.fullmatch(given) is not None
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
-        began = time.monotonic()
+        began = scope["state"]["arrived_at"] = time.monotonic()
         status = 0
 
         async def send_with_id(message: Message) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request
@@ -13,7 +15,7 @@ from fastapi import Request
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generation_response import Dialect, EventStreamResponse, GenerationResponse, WholeResponse
-from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.request_context import arrival_of, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 
@@ -37,7 +39,7 @@ class Submission(Protocol):
     prompt_cache_key: str | None
 
 
-def submit(
+async def submit(
     request: Request,
     body: Submission,
     prompts: Sequence[Sequence[int]],
@@ -57,9 +59,16 @@ def submit(
     sink = LoopSink(asyncio.get_running_loop())
     try:
         with failure_told(engine):
-            accepted = engine.submit(
-                prompts, params, sink, request_id=request_id_of(request.scope), session=session_of(request, body)
+            work = partial(
+                engine.submit,
+                prompts,
+                params,
+                sink,
+                request_id=request_id_of(request.scope),
+                session=session_of(request, body),
+                arrived_at=arrival_of(request.scope),
             )
+            accepted = await asyncio.to_thread(work) if is_laborious(prompts, params) else work()
     except InvalidRequestError as error:
         # The engine knows of prompts; what this client has sent may be called otherwise.
         if error.param == "prompt" and hasattr(body, "messages"):
@@ -70,6 +79,18 @@ def submit(
         interval = state.config.sse_ping_interval if ping_interval is None else ping_interval
         return EventStreamResponse(stream, dialect, interval)
     return WholeResponse(stream, dialect)
+
+
+def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
+    """Whether it takes long to make the samplers, which read the prompt, and some of them the vocabulary."""
+    reads_much = bool(params.sampling.grammar) or params.sampling.dry_multiplier > 0.0
+    return reads_much or params.n * sum(map(len, prompts)) > INLINE_TEXT
+
+
+def check_tokens(tokens: Sequence[int], n_vocab: int, param: str) -> None:
+    """Refuse tokens that the model does not have, before anybody looks up what they say."""
+    if tokens and max(tokens) >= n_vocab:
+        raise InvalidRequestError(f"token {max(tokens)} is not in the vocabulary of {n_vocab:,}", param)
 
 
 @contextmanager
@@ -93,11 +114,16 @@ def session_of(request: Request, body: Submission) -> str | None:
     match session_by:
         case "user":
             user = body.user or body.safety_identifier or body.prompt_cache_key
-            return f"user:{user}" if user else None
+            return f"user:{shortened(user)}" if user else None
         case "client-ip":
             return f"ip:{request.client.host}" if request.client is not None else None
         case _:
             return None
+
+
+def shortened(name: str) -> str:
+    """A name of any length as a key of a bearable one."""
+    return name if len(name) <= MAX_SESSION_ID else hashlib.sha256(name.encode()).hexdigest()
 
 
 def refuse_session_of_others(named: str, session_by: str) -> None:

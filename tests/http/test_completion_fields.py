@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.server.openai.logprobs import LegacyLogprobs, PromptText
 from tests.support import fake_model
 from tests.support.http_world import World, open_world
 
@@ -232,3 +233,19 @@ async def test_a_prompt_is_computed_afresh_if_the_cache_is_not_to_be_used() -> N
         await choices_of(world, prompt="the same prompt", max_tokens=1)
         exchange = await world.complete("the same prompt", max_tokens=1, cache_prompt=False).end()
         assert exchange.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+# -- what must be an error of the client's ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", [[999_999_999], [[1], [999_999_999]]])
+async def test_a_token_that_there_is_not_is_refused_before_it_is_echoed(prompt: Any) -> None:
+    async with open_world() as world:
+        exchange = await world.complete(prompt=prompt, echo=True).end()
+    assert (exchange.status, exchange.json()["error"]["param"]) == (400, "prompt")
+
+
+def test_a_prompt_that_was_cut_by_its_time_limit_has_no_logprobs() -> None:
+    model = fake_model.Model()
+    rows = LegacyLogprobs(model).prompt(PromptText(model, "abc", list(b"abc")), [])
+    assert [(name, logprob) for name, logprob, _, _ in rows] == [("a", None), ("b", None), ("c", None)]

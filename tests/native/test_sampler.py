@@ -23,6 +23,16 @@ def world_with_output(path: Path, value: float) -> World:
     return World(_native, "attention", path, _native.Model.load(path))
 
 
+# Over these llama.cpp's parser would end the process.
+HOSTILE = [
+    'root ::= "a"{5,2}',
+    'root ::= "a"{3001}',
+    "root ::= " + "(" * 20_000,
+    'root ::= "a"\n' * 3000,
+    "#" * 300_000,
+]
+
+
 @pytest.fixture
 def world(make_world: object) -> World:
     return make_world("real attention")
@@ -79,7 +89,7 @@ def test_a_vocabulary_that_is_banned_altogether_is_the_requests_own_fault(world:
     assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)
 
 
-@pytest.mark.parametrize("grammar", ["root ::= (", "root ::= undefined", "root ::= root", "garbage"])
+@pytest.mark.parametrize("grammar", ["root ::= (", "root ::= undefined", "root ::= root", "garbage", *HOSTILE])
 def test_a_grammar_that_makes_no_sense_is_refused(world: World, grammar: str) -> None:
     with pytest.raises(ValueError, match="grammar"):
         world.sampler(grammar=grammar)
@@ -104,3 +114,19 @@ def test_truncation_to_one_token_is_greedy(world: World) -> None:
     assert world.alone(PROMPT, 5, temperature=1.0, top_k=1) == greedy
     assert world.alone(PROMPT, 5, temperature=1.0, top_k=0, top_p=0.0) == greedy
     assert world.alone(PROMPT, 5, temperature=1.0, top_k=0, top_p=1.0, min_p=1.0) == greedy
+
+
+def test_brackets_in_texts_and_classes_are_not_counted(world: World) -> None:
+    deep = '"' + "(" * 300 + '"'
+    assert world.sampler(grammar=f'root ::= {deep} | [({{] | "\\"{{" # {{5,2}}') is not None
+
+
+@pytest.mark.parametrize("grammar", ["root ::= [a-z]+", ""])
+def test_an_end_that_a_sampler_makes_up_is_not_taken_where_it_is_not_allowed(world: World, grammar: str) -> None:
+    context = world.context()
+    options = {"samplers": ("infill",), "temperature": 1.0, "ignore_eos": True, "grammar": grammar, "seed": 3}
+    world.open(context, 0, PROMPT, **options)
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert row.fault in {LogitFault.NONE, LogitFault.GRAMMAR}
+    if grammar and row.token >= 0:
+        assert world.model.piece(row.token).decode().islower()

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from pyllmcancel.engine import generation_params
 from pyllmcancel.errors import ConstraintError, RequestFailed
 from pyllmcancel.request import FinishReason
-from tests.support.driver import CHUNK, Driver
+from tests.support.driver import CHUNK, Driver, RecordingSink
 from tests.support.fake_model import N_VOCAB
+from tests.support.step_gate import TEST_LIMIT
 
 MakeDriver = Callable[..., Driver]
 
@@ -145,3 +147,20 @@ def test_an_answer_of_one_line_is_not_cut(driver: Driver) -> None:
     tracked.expected = list(b"one line")
     driver.run_to_the_end()
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one line", FinishReason.STOP)
+
+
+def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None:
+    sink = RecordingSink()
+    params = generation_params(max_tokens=0, max_prompt_seconds=0.0, temperature=0.0)
+    request = driver.engine.submit([[5] * (4 * CHUNK), [6]], params, sink)
+    driver.gate.open()
+    assert request.ended.result(TEST_LIMIT).finish_reason is FinishReason.LENGTH
+    assert sorted(delta.index for delta in sink.deltas) == [0, 1]
+    driver.gate.hold()
+
+
+def test_an_ending_that_planning_brings_about_is_told_at_once(driver: Driver) -> None:
+    tracked = driver.submit(constraint=Spelling(b"yes", fails_at=0), max_tokens=5)
+    tracked.fails = True
+    driver.run_to_the_end()
+    assert len(tracked.sink.endings) == 1

@@ -280,3 +280,16 @@ def test_no_moment_shows_a_session_without_or_with_two_live_requests() -> None:
         live = [request for request in registry.requests() if request.live]
         assert len(live) <= 1
     thread.join()
+
+
+def test_of_a_session_the_one_that_arrived_last_is_the_newest_whoever_was_accepted_first() -> None:
+    registry = Registry(max_queue=4)
+    slow, quick = bare_request("slow", session="s"), bare_request("quick", session="s")
+    slow.arrived_at = quick.arrived_at - 1.0
+    registry.accept(quick)
+    assert registry.accept(slow) == Accepted((slow,), (slow,))
+    assert (slow.cancellation.reason, slow.superseded_by) == (CancelReason.SUPERSEDED, "quick")
+    assert registry.newest("s") is quick
+    assert not quick.cancellation.requested
+    end(registry, slow)
+    assert registry.newest("s") is quick

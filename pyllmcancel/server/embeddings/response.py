@@ -15,7 +15,7 @@ from pyllmcancel.embeddings.pooling import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.error_responses import api_error
 from pyllmcancel.server.generation_response import WatchedResponse
-from pyllmcancel.server.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.submission import INLINE_TEXT, failure_told
 from pyllmcancel.token_stream import AsyncStream, LoopSink
@@ -56,7 +56,12 @@ async def submit_texts(
     tokens = await text_tokens(engine, texts)
     with failure_told(engine):
         accepted = engine.submit_texts(
-            tokens, sink, timeout=deadline, request_id=request_id_of(request.scope), session=session
+            tokens,
+            sink,
+            timeout=deadline,
+            request_id=request_id_of(request.scope),
+            session=session,
+            arrived_at=arrival_of(request.scope),
         )
     return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
 

@@ -36,9 +36,10 @@ from pyllmcancel.server.openai.tool_plan import tool_plan
 from pyllmcancel.server.openai.wire import ChatBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import submit, tokenize_chat
+from pyllmcancel.server.submission import check_tokens, submit, tokenize_chat
 
 if TYPE_CHECKING:
+    from pyllmcancel._native import Model
     from pyllmcancel.constraints.guidance import Guidance
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.server.llama.wire import AnsweringBody
@@ -91,7 +92,7 @@ async def respond(request: Request, body: AnsweringBody, prompts: Sequence[Seque
     dialect = LlamaDialect(
         body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
     )
-    response = submit(request, body, prompts, params, dialect, ping_interval=body.sse_ping_interval)
+    response = await submit(request, body, prompts, params, dialect, ping_interval=body.sse_ping_interval)
     # Before its first delta: the engine's thread posts them, this event loop reads them later.
     dialect.follow(response.generation)
     return response
@@ -120,7 +121,9 @@ async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
     check_tokens(tokens, model.n_vocab, "content")
     if not body.with_pieces:
         return {"tokens": tokens}
-    return {"tokens": [{"id": token, "piece": piece_json(model.piece(token, special=True))} for token in tokens]}
+    if len(tokens) <= LONG:
+        return {"tokens": with_pieces(model, tokens)}
+    return {"tokens": await asyncio.to_thread(with_pieces, model, tokens)}
 
 
 @router.post("/detokenize", summary="The text of tokens", responses=answers(TextAnswer) | errors(400, 413, 415, 503))
@@ -158,9 +161,8 @@ async def count_tokens(request: Request, body: ChatBody) -> dict[str, Any]:
 router.add_api_route("/chat/completions", chat_completions, methods=["POST"], include_in_schema=False)
 
 
-def check_tokens(tokens: Sequence[int], n_vocab: int, param: str) -> None:
-    if tokens and max(tokens) >= n_vocab:
-        raise InvalidRequestError(f"token {max(tokens)} is not in the vocabulary of {n_vocab:,}", param)
+def with_pieces(model: Model, tokens: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"id": token, "piece": piece_json(model.piece(token, special=True))} for token in tokens]
 
 
 def piece_json(piece: bytes) -> str | list[int]:

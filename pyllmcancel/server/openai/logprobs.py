@@ -101,7 +101,8 @@ class LegacyLogprobs:
 
     def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[tuple[Any, ...]]:
         """Rows of a prompt; nothing predicts its first token."""
-        told: list[TokenLogprobs | None] = [None, *entries]
+        # All or, of a prompt that was cut by its time limit, none.
+        told: list[TokenLogprobs | None] = [None, *(entries or [None] * (len(prompt.names) - 1))]
         return [
             (name, None, None, offset)
             if entry is None

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from pyllmcancel.choices import room_after
 from pyllmcancel.server.openai.answer_forms import answer_constraint, visible_tokens
 from pyllmcancel.server.openai.answers import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk
 from pyllmcancel.server.openai.conversation import prompt_text
@@ -25,7 +26,7 @@ from pyllmcancel.server.openai.wire import ChatBody, CompletionBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import prompt_list, submit, tokenize_chat
+from pyllmcancel.server.submission import check_tokens, prompt_list, submit, tokenize_chat
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 
@@ -36,13 +37,17 @@ async def completions(request: Request, body: CompletionBody) -> Any:
     model = state.engine.model
     check_completion(body)
     prompts = await completion_prompts(state.engine, body)
+    for tokens in prompts:
+        check_tokens(tokens, model.n_vocab, "prompt")
+        if tokens:
+            room_after(tokens, state.engine.n_ctx)  # before anybody spells out what has no room
     constraint = await answer_constraint(state, body)
     params = completion_params(body, state.config.request_defaults(), constraint)
     echoed = zip(prompt_list(body.prompt), prompts, strict=True) if body.echo else ()
     shown = [PromptText(model, given, tokens) for given, tokens in echoed]
     sender = Sender(request_id_of(request.scope), state.model_name, model)
     dialect = CompletionDialect(sender, body, len(prompts), shown)
-    return submit(request, body, prompts, params, dialect)
+    return await submit(request, body, prompts, params, dialect)
 
 
 @router.post(
@@ -60,4 +65,4 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     tool_format = plan.format if plan is not None else None
     sender = Sender(request_id_of(request.scope), state.model_name, model)
     dialect = ChatDialect(sender, body, tool_format, visible)
-    return submit(request, body, [tokens], params, dialect)
+    return await submit(request, body, [tokens], params, dialect)
