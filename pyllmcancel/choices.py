@@ -6,7 +6,7 @@ Everything that can be wrong with a request is found here, before it is accepted
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
@@ -22,9 +22,9 @@ MAX_CHOICES = 128
 class ChoiceMaker:
     """Makes choices for one model; may be used from any thread."""
 
-    def __init__(self, model: Model, make_sampler: Callable[[Model, SamplingParams], Sampler]) -> None:
+    def __init__(self, model: Model, native: Any) -> None:
         self._model = model
-        self._make_sampler = make_sampler
+        self._native = native  # the module that has the model's `Sampler`
 
     def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
         """`n` choices for each prompt, prompt by prompt.
@@ -66,7 +66,7 @@ class ChoiceMaker:
     def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Sampler:
         """Choices of one prompt differ by their seeds, each derived from the request's."""
         try:
-            sampler: Sampler = self._make_sampler(self._model, sampling.with_seed(sampling.seed + number))
+            sampler: Sampler = self._native.Sampler(self._model, sampling.with_seed(sampling.seed + number))
         except UsageError as error:
             raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
         try:

@@ -78,7 +78,7 @@ class Engine:
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue)
         self._native = native or compiled_module()
-        self._choice_maker = ChoiceMaker(self.model, self._native.Sampler)
+        self._choice_maker = ChoiceMaker(self.model, self._native)
         self._context = context
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)

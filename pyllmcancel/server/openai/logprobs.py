@@ -102,7 +102,8 @@ class LegacyLogprobs:
     def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[tuple[Any, ...]]:
         """Rows of a prompt; nothing predicts its first token."""
         # All or, of a prompt that was cut by its time limit, none.
-        told: list[TokenLogprobs | None] = [None, *(entries or [None] * (len(prompt.names) - 1))]
+        unknown: list[TokenLogprobs | None] = [None] * len(prompt.names)
+        told = [None, *entries] if entries else unknown
         return [
             (name, None, None, offset)
             if entry is None
