@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from bench.report.pictures import draw_all
 from bench.report.results import Results, read_results
 from bench.report.sections import SECTIONS, Section
 from bench.report.tables import line, markdown
+from bench.side_by_side.measurements import MEASUREMENTS
 
 REPORT = ROOT / "bench" / "REPORT.md"
 
@@ -83,11 +85,16 @@ def show(section: Section, results: Results, pictures: Mapping[str, Path]) -> li
 
 
 def gaps(results: Results) -> list[str]:
-    return [f"- {name}, {peer}: {reason}" for name, peer, reason in results.gaps()] or ["Nothing is missing."]
+    made = {part["measurement"] for part in results.parts}
+    left_out = [f"- {name}: left out of this run" for name in MEASUREMENTS if name not in made]
+    failed = [f"- {name}, {peer}: {reason}" for name, peer, reason in results.gaps()]
+    return failed + left_out or ["Nothing is missing."]
 
 
 def commands(results: Results) -> list[str]:
-    return ["```sh", *results.run["commands"], "python -m bench.report FOLDER", "```"]
+    # Where the model lies is nobody's business but that machine's.
+    shown = [re.sub(r"(--model )\S*/", r"\1", command) for command in results.run["commands"]]
+    return ["```sh", *shown, "python -m bench.report FOLDER", "```"]
 
 
 if __name__ == "__main__":
