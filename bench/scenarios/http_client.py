@@ -179,6 +179,8 @@ class Call:
         await self._reader.readexactly(2)
 
     def _take_event(self, event: bytes) -> None:
+        if event.startswith(b":"):
+            return  # a comment, which keeps a quiet stream alive
         data = event.removeprefix(b"data: ")
         if data == b"[DONE]":
             self.partial.done = True

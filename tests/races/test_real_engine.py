@@ -107,7 +107,8 @@ def test_two_hundred_clients_that_leave_the_queue_do_not_touch_the_one_that_deco
     for _ in range(200):
         queued = real.submit(LONG)
         assert real.engine.cancel(queued, CancelReason.DISCONNECT)
-        assert queued.ended.done(), "a cancelled waiter leaves at once"
+        # Without a step: by this thread, or by the engine's if that was just looking for whom to admit.
+        queued.ended.result(TEST_LIMIT)
         steps.release()  # one step of the decoding request for each that leaves
     assert not decoding.ended.done()
     real.watcher.on_step_done = lambda _: None
