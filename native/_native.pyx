@@ -322,6 +322,24 @@ cdef object step_row(core.StepRow & row, cbool logprobs_wanted):
     return StepRow(row.seq, row.n_tokens, row.next.token, fault, row.next.logprob, top, described(row))
 
 
+cdef class SwappedPrefix:
+    """Cells of an idle prefix, in plain memory."""
+
+    cdef shared_ptr[const core.CppSwappedPrefix] c_obj
+
+    @property
+    def n_tokens(self):
+        return self.c_obj.get().n_tokens()
+
+    @property
+    def n_bytes(self):
+        return self.c_obj.get().n_bytes()
+
+    def common_prefix(self, tokens):
+        cdef vector[core.llama_token] c_tokens = tokens
+        return self.c_obj.get().common_prefix(c_tokens)
+
+
 cdef class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
@@ -424,6 +442,22 @@ cdef class Context:
         with nogil:
             shared = self.c_obj.get().share_prefix(source, target, n_tokens)
         return shared
+
+    @property
+    def can_swap(self):
+        return self.c_obj.get().can_swap()
+
+    def swap_out(self, int32_t seq):
+        cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
+        with nogil:
+            prefix.c_obj = self.c_obj.get().swap_out(seq)
+        return prefix if prefix.c_obj else None
+
+    def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
+        cdef cbool swapped
+        with nogil:
+            swapped = self.c_obj.get().swap_in(seq, prefix.c_obj.get()[0])
+        return swapped
 
     def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
         cdef vector[core.StepItem] c_items

@@ -80,6 +80,13 @@ Context::Sequence & Context::at(int32_t seq) {
     return const_cast<Sequence &>(static_cast<const Context &>(*this).at(seq));
 }
 
+Context::Sequence & Context::idle(int32_t seq) {
+    if (at(seq).open) {
+        throw UsageError("sequence " + std::to_string(seq) + " is open");
+    }
+    return at(seq);
+}
+
 bool Context::keeps_truth() const noexcept { return kind_ == MemoryKind::attention || params_.trust_any_memory; }
 
 int32_t Context::n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ctx(context_.get())); }
@@ -119,12 +126,8 @@ int32_t Context::reusable(int32_t seq, int32_t n_tokens) const {
 
 int32_t Context::common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
     const Sequence & sequence = at(seq);
-    const auto limit = std::min(static_cast<std::size_t>(sequence.n_committed), tokens.size());
-    const auto end = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(limit);
-    const auto differs = std::mismatch(sequence.tokens.begin(), end, tokens.begin()).first;
-    // The last token is computed again in any case, because its logits are wanted.
-    const auto most = static_cast<int32_t>(tokens.size()) - 1;
-    return reusable(seq, std::min(static_cast<int32_t>(differs - sequence.tokens.begin()), most));
+    const auto n_known = static_cast<std::size_t>(sequence.n_committed);
+    return reusable(seq, pyllmcancel::common_prefix(sequence.tokens.data(), n_known, tokens));
 }
 
 // Make `seq` hold exactly its first `n_tokens` tokens, or nothing if that cannot be had. `state_is_true` is false after
@@ -206,6 +209,33 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
     llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
     target.n_committed = n_tokens;
+    return true;
+}
+
+std::shared_ptr<const SwappedPrefix> Context::swap_out(int32_t seq) {
+    const Entry entry(busy_);
+    Sequence & sequence = idle(seq);
+    if (!can_swap() || sequence.n_committed == 0) {
+        return nullptr;
+    }
+    const std::shared_ptr<const SwappedPrefix> prefix = SwappedPrefix::copy(context_.get(), seq, sequence.tokens);
+    if (prefix) {
+        rewind(seq, 0, true);
+        sequence.tokens.clear();
+    }
+    return prefix;
+}
+
+bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
+    const Entry entry(busy_);
+    Sequence & sequence = idle(seq);
+    rewind(seq, 0, true);
+    sequence.tokens.clear();
+    if (!prefix.restore(context_.get(), seq)) {
+        return false;
+    }
+    sequence.tokens = prefix.tokens();
+    sequence.n_committed = prefix.n_tokens();
     return true;
 }
 

@@ -8,6 +8,7 @@
 #include "owned_context.hpp"
 #include "sampler.hpp"
 #include "step_status.hpp"
+#include "swapped_prefix.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -94,6 +95,16 @@ class Context {
     // nothing, where the model's memory cannot do that.
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens);
 
+    // Whether swap_out() can do anything: not with memories that cannot be rolled back, or forget.
+    bool can_swap() const noexcept { return kind_ == MemoryKind::attention && n_swa_ <= 0; }
+
+    // Copy what idle `seq` holds out of the context, and free its cells. Null, and nothing changed, if it holds nothing
+    // or this cannot be done.
+    std::shared_ptr<const SwappedPrefix> swap_out(int32_t seq);
+
+    // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
+    bool swap_in(int32_t seq, const SwappedPrefix & prefix);
+
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
 
     // For tests: raise `flag` at the given graph node, counted from 1, of the next step.
@@ -132,6 +143,7 @@ class Context {
 
     const Sequence & at(int32_t seq) const;
     Sequence & at(int32_t seq);
+    Sequence & idle(int32_t seq);
     bool keeps_truth() const noexcept;
     bool window_covers(int32_t seq, int32_t n_tokens) const;
     int32_t reusable(int32_t seq, int32_t n_tokens) const;

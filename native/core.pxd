@@ -208,6 +208,11 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int64_t sample_us
         vector[StepRow] rows
 
+    cdef cppclass CppSwappedPrefix "pyllmcancel::SwappedPrefix":
+        int32_t common_prefix(const vector[llama_token] & tokens)
+        int32_t n_tokens()
+        size_t n_bytes()
+
     cdef cppclass CppContext "pyllmcancel::Context":
         int32_t open(
             int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag,
@@ -217,6 +222,9 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         void drop_cells(int32_t seq) except +translate_exception
         int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
         cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens) except +translate_exception
+        cbool can_swap()
+        shared_ptr[const CppSwappedPrefix] swap_out(int32_t seq) except +translate_exception
+        cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
         int32_t n_committed(int32_t seq) except +translate_exception

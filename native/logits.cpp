@@ -10,62 +10,54 @@
 namespace pyllmcancel {
 namespace {
 
-constexpr int32_t BLOCK = 64;
+constexpr int32_t BLOCK = 256;
 constexpr int32_t LANES = 16; // independent of each other, so that the compiler may compute them side by side
+using Lanes = std::array<float, LANES>;
 
-struct Extremes {
-    float min;
-    float max;
-    bool has_nan;
+// What is true of a whole row. Only the maximum is wanted of every block: bringing lanes together costs as much as
+// reading them.
+struct RowState {
+    Lanes low;
+    std::array<int32_t, LANES> nan{};
 };
 
-Extremes extremes(const float * data, int32_t length) {
-    Extremes found{data[0], data[0], false};
-    for (int32_t i = 0; i < length; ++i) {
-        found.has_nan |= data[i] != data[i];
-        found.min = std::min(found.min, data[i]);
-        found.max = std::max(found.max, data[i]);
-    }
-    return found;
-}
-
-Extremes extremes_of_block(const float * data) {
-    std::array<float, LANES> low;
-    std::array<float, LANES> high;
-    std::array<int32_t, LANES> nan{};
-    std::copy_n(data, LANES, low.begin());
+float block_max(const float * data, RowState & row) {
+    Lanes high;
     std::copy_n(data, LANES, high.begin());
     for (int32_t i = 0; i < BLOCK; i += LANES) {
         for (int32_t lane = 0; lane < LANES; ++lane) {
             const float value = data[i + lane];
-            nan[lane] |= value != value ? 1 : 0;
-            low[lane] = value < low[lane] ? value : low[lane];
+            row.nan[lane] |= value != value ? 1 : 0;
+            row.low[lane] = value < row.low[lane] ? value : row.low[lane];
             high[lane] = value > high[lane] ? value : high[lane];
         }
     }
-    Extremes found{low[0], high[0], false};
-    for (int32_t lane = 0; lane < LANES; ++lane) {
-        found.has_nan |= nan[lane] != 0;
-        found.min = std::min(found.min, low[lane]);
-        found.max = std::max(found.max, high[lane]);
+    return *std::max_element(high.begin(), high.end());
+}
+
+float rest_max(const float * data, int32_t length, RowState & row) {
+    float high = data[0];
+    for (int32_t i = 0; i < length; ++i) {
+        row.nan[0] |= data[i] != data[i] ? 1 : 0;
+        row.low[0] = std::min(row.low[0], data[i]);
+        high = std::max(high, data[i]);
     }
-    return found;
+    return high;
 }
 
 } // namespace
 
 Logits::Logits(const float * data, int32_t n_vocab) : data_(data), n_vocab_(n_vocab), max_(-INFINITY) {
     block_max_.reserve(static_cast<std::size_t>(n_vocab / BLOCK + 1));
-    float min = INFINITY;
-    bool has_nan = false;
+    RowState row;
+    row.low.fill(INFINITY);
     for (int32_t begin = 0; begin < n_vocab; begin += BLOCK) {
         const int32_t length = std::min(BLOCK, n_vocab - begin);
-        const Extremes block = length == BLOCK ? extremes_of_block(data + begin) : extremes(data + begin, length);
-        block_max_.push_back(block.max);
-        has_nan |= block.has_nan;
-        min = std::min(min, block.min);
-        max_ = std::max(max_, block.max);
+        block_max_.push_back(length == BLOCK ? block_max(data + begin, row) : rest_max(data + begin, length, row));
+        max_ = std::max(max_, block_max_.back());
     }
+    const float min = *std::min_element(row.low.begin(), row.low.end());
+    const bool has_nan = std::any_of(row.nan.begin(), row.nan.end(), [](int32_t nan) { return nan != 0; });
     if (has_nan || !std::isfinite(max_)) {
         fault_ = LogitFault::not_finite;
     } else if (min == max_ && n_vocab > 1) {

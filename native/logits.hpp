@@ -32,7 +32,8 @@ class Logits {
     // The first of the largest; there must be no fault.
     llama_token likeliest() const;
 
-    // At least `count` tokens, the `count` likeliest among them, in no order; all if there are no more.
+    // At least `count` tokens, the `count` likeliest among them, in the vocabulary's order; all if there are no
+    // more.
     std::vector<llama_token> likeliest(int32_t count) const;
 
     // Logarithm of the sum of exponentials: a logit less this is a logprob of the model's own distribution, before

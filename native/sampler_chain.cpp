@@ -42,6 +42,11 @@ void SamplerChain::add_biases() {
     if (!all.empty()) {
         add(llama_sampler_init_logit_bias(n_vocab, static_cast<int32_t>(all.size()), all.data()));
     }
+    for (const llama_logit_bias & bias : all) {
+        biased_.push_back(bias.token);
+    }
+    std::sort(biased_.begin(), biased_.end());
+    biased_.erase(std::unique(biased_.begin(), biased_.end()), biased_.end());
 }
 
 // Truncations are left out where their parameter says that they do nothing, where Mirostat replaces them, and where
@@ -57,7 +62,7 @@ void SamplerChain::add_named(const std::string & name) {
     } else if (name == "top_n_sigma" && params_.top_n_sigma > 0.0F) {
         add(llama_sampler_init_top_n_sigma(params_.top_n_sigma));
     } else if (name == "top_k" && params_.top_k > 0) {
-        keeps_likeliest_ = size() == 0 ? params_.top_k : keeps_likeliest_;
+        keeps_likeliest_ = only_biases() ? params_.top_k : keeps_likeliest_;
         add(llama_sampler_init_top_k(params_.top_k));
     } else if (name == "typ_p" && params_.typical_p < 1.0F) {
         add(llama_sampler_init_typical(params_.typical_p, keep));
@@ -101,6 +106,7 @@ void SamplerChain::add_dry() {
 
 void SamplerChain::add_choice() {
     if (greedy_) {
+        keeps_likeliest_ = only_biases() ? 1 : 0;
         add(llama_sampler_init_greedy());
         return;
     }

@@ -50,8 +50,12 @@ class SamplerChain {
     // Whether the choice is simply the largest logit.
     bool is_plain_greedy() const noexcept { return greedy_ && size() == 1; }
 
-    // How many of the likeliest tokens are all that the chain can choose from, because top-k comes first; 0 for all.
+    // How many of the likeliest tokens are all that the chain can choose from, because nothing but biases comes before
+    // top-k or the choice of the largest; 0 for all.
     int32_t keeps_likeliest() const noexcept { return keeps_likeliest_; }
+
+    // The tokens whose logits are biased, in order, each once.
+    const std::vector<llama_token> & biased() const noexcept { return biased_; }
 
     // Let those that look back see a token of the prompt.
     void accept_prompt(llama_token token);
@@ -66,6 +70,7 @@ class SamplerChain {
     int32_t size() const noexcept { return llama_sampler_chain_n(chain_.get()); }
     void add(llama_sampler * sampler) { llama_sampler_chain_add(chain_.get(), sampler); }
     void add_biases();
+    bool only_biases() const noexcept { return size() == (biased_.empty() ? 0 : 1); }
     void add_named(const std::string & name);
     void add_penalties();
     void add_dry();
@@ -76,6 +81,7 @@ class SamplerChain {
     const SamplingParams & params_;
     bool greedy_;
     int32_t keeps_likeliest_ = 0;
+    std::vector<llama_token> biased_;
     std::unique_ptr<llama_sampler, Free> chain_;
     std::vector<llama_sampler *> watchers_; // owned by chain_: those that look back at the prompt
 };

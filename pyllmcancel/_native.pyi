@@ -125,6 +125,16 @@ def worth_aborting(
         What a step of n tokens costs is ``fixed_cost + cost_per_token * n``, in any unit of time.
     """
 
+class SwappedPrefix:
+    """Cells of an idle prefix, in plain memory: made by :meth:`Context.swap_out`, and never changed."""
+
+    @property
+    def n_tokens(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+    def common_prefix(self, tokens: Sequence[int]) -> int:
+        """How many of `tokens` it begins with, the last one never counted."""
+
 class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
@@ -204,6 +214,16 @@ class Context:
 
     def share_prefix(self, source: int, target: int, n_tokens: int) -> bool:
         """Give idle `target` the first cells of `source`; False, and no change, where the memory cannot do that."""
+
+    @property
+    def can_swap(self) -> bool:
+        """Whether cells can be copied out and back: not with memories that cannot be rolled back, or forget."""
+
+    def swap_out(self, seq: int) -> SwappedPrefix | None:
+        """Copy what idle `seq` holds into plain memory and free its cells; None, and no change, if that cannot be."""
+
+    def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
+        """Have idle `seq` hold what `prefix` does, and nothing else; False, and it is empty, if there is no room."""
 
     def step(
         self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0

@@ -36,8 +36,11 @@ class EngineConfig:
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
         redone, is always one physical batch: the smaller of the two is the most tokens of a step.
     cached_sequences
-        Idle prefixes kept beside the running sequences (attention models only). llama.cpp walks over their cells in
-        every attention, masked as they are, so that each costs whoever runs a little.
+        Idle prefixes kept in cells beside the running sequences (attention models only).
+    cache_ram
+        On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps (0:
+        none). llama.cpp walks over all cells in every attention, so that idle ones slow down whoever runs. Not for
+        recurrent, hybrid and sliding-window models.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
@@ -76,6 +79,7 @@ class EngineConfig:
     threads: int = 0
     threads_batch: int = 0
     cached_sequences: int = 4
+    cache_ram: int = 1024
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024

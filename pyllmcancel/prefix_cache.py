@@ -1,7 +1,8 @@
-"""Which idle sequence a new choice should start from.
+"""Which idle prefix a new choice should start from.
 
-An ended sequence keeps its cells until they are needed: they are a prefix that a later request may begin with. Used by
-the engine thread only.
+An ended sequence keeps its cells: they are a prefix that a later request may begin with. If nobody wants them for some
+steps they are swapped out into plain memory, where the context is on the CPU: every attention walks over all cells, and
+shares the walk among the threads, so that idle cells slow down whoever runs. Used by the engine thread only.
 """
 
 from __future__ import annotations
@@ -11,29 +12,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyllmcancel._native import Context
+    from pyllmcancel._native import Context, SwappedPrefix
 
 SHARE_AT_LEAST = 16  # tokens; below that, copying a prefix is not worth a sequence
+SWAP_AFTER = 8  # steps; a client that goes on at once finds its cells where they were
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to open a choice: in `seq`, after sharing `n_shared` leading cells from `source`, if that is not None."""
+    """Where to open a choice: in `seq`, after it was given `n_shared` leading cells.
+
+    They are those of `source`, or were `swapped` out; with neither, `seq` goes on from what it holds itself.
+    """
 
     seq: int
     source: int | None = None
     n_shared: int = 0
+    swapped: SwappedPrefix | None = None
 
 
 class PrefixCache:
-    """Idle sequences, least recently used first."""
+    """Idle prefixes: in sequences and, up to `swap_bytes` bytes, swapped out; each least recently used first."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, swap_bytes: int = 0) -> None:
         self._context = context
-        # A dict keeps the order: least recently used first.
-        self._idle: dict[int, None] = dict.fromkeys(range(context.n_seq_max))
+        self._swap_bytes = swap_bytes if context.can_swap else 0
+        self._step = 0
+        # By the step in which they became idle. A dict keeps the order.
+        self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
+        self._swapped: list[SwappedPrefix] = []
 
     def __len__(self) -> int:
+        """Sequences that are idle."""
         return len(self._idle)
 
     @property
@@ -41,8 +51,20 @@ class PrefixCache:
         """Cells that idle prefixes hold."""
         return sum(self._context.n_committed(seq) for seq in self._idle)
 
+    @property
+    def swapped_bytes(self) -> int:
+        return sum(prefix.n_bytes for prefix in self._swapped)
+
     def find(self, tokens: Sequence[int], running: Collection[int]) -> Place:
-        """The best place for a prompt; there must be an idle sequence.
+        """The best place for a prompt; there must be an idle sequence."""
+        place, n_tokens = self._find_in_cells(tokens, running)
+        swapped = max(reversed(self._swapped), key=lambda prefix: prefix.common_prefix(tokens), default=None)
+        if swapped is not None and swapped.common_prefix(tokens) >= max(n_tokens, 1) + SHARE_AT_LEAST:
+            return Place(self._spare(), None, swapped.common_prefix(tokens), swapped)
+        return place
+
+    def _find_in_cells(self, tokens: Sequence[int], running: Collection[int]) -> tuple[Place, int]:
+        """The best place but for what is swapped out, and how many tokens it gives.
 
         The longest prefix wins. It is shared into another sequence, rather than taken over, when it belongs to a
         running one, or when taking it over would throw away the longer rest of what an idle one remembers.
@@ -50,24 +72,28 @@ class PrefixCache:
         lengths = self._context.common_prefixes(tokens)
         best_idle = max(reversed(self._idle), key=lambda seq: lengths[seq])
         best_running = max(running, key=lambda seq: lengths[seq], default=None)
-        target = next(iter(self._idle))
+        target = self._spare()
         if best_running is not None and lengths[best_running] >= max(lengths[best_idle], 1) + SHARE_AT_LEAST:
-            return Place(target, best_running, lengths[best_running])
+            return Place(target, best_running, lengths[best_running]), lengths[best_running]
         length = lengths[best_idle]
         if length == 0:
-            return Place(target)
+            return Place(target), 0
         lost = self._context.n_committed(best_idle) - length
         if lost > length >= SHARE_AT_LEAST and target != best_idle and not self._context.n_committed(target):
-            return Place(target, best_idle, length)
-        return Place(best_idle)
+            return Place(target, best_idle, length), length
+        return Place(best_idle), length
 
-    def take(self, seq: int) -> None:
-        """A choice opens on `seq`: it is idle no more."""
-        del self._idle[seq]
+    def take(self, place: Place) -> None:
+        """A choice opens in `place`, whose sequence is idle no more and holds what was found for it."""
+        del self._idle[place.seq]
+        if place.source is not None:
+            self._context.share_prefix(place.source, place.seq, place.n_shared)
+        elif place.swapped is not None:
+            self._swap_in(place.seq, place.swapped, place.n_shared)
 
     def give_back(self, seq: int) -> None:
         """`seq` is idle again, and the most recently used."""
-        self._idle[seq] = None
+        self._idle[seq] = self._step
 
     def evict(self, n_cells: int) -> None:
         """Free at least `n_cells` cells, least recently used first, as far as there are any."""
@@ -76,5 +102,38 @@ class PrefixCache:
                 return
             held = self._context.n_committed(seq)
             if held:
-                self._context.drop_cells(seq)
+                self._free(seq)
                 n_cells -= held
+
+    def tend(self) -> None:
+        """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long."""
+        self._step += 1
+        for seq, since in self._idle.items() if self._swap_bytes else ():
+            if self._step - since > SWAP_AFTER and self._context.n_committed(seq):
+                self._free(seq)
+                return
+
+    def _spare(self) -> int:
+        """The idle sequence that is missed least."""
+        empty = (seq for seq in self._idle if not self._context.n_committed(seq))
+        return next(empty, next(iter(self._idle)))
+
+    def _free(self, seq: int) -> None:
+        """Free the cells of idle `seq`; what they held is swapped out, if that can be."""
+        # As a prompt that goes on: of a prompt, the last token never counts as known.
+        tokens = [*self._context.tokens(seq), 0]
+        prefix = self._context.swap_out(seq) if self._swap_bytes else None
+        if prefix is None:
+            self._context.drop_cells(seq)
+            return
+        self._swapped = [old for old in self._swapped if old.common_prefix(tokens) < old.n_tokens]
+        self._swapped.append(prefix)
+        while self.swapped_bytes > self._swap_bytes:
+            del self._swapped[0]
+
+    def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
+        self._swapped.remove(prefix)
+        self.evict(self._context.n_cells_used + prefix.n_tokens - self._context.n_ctx)
+        # Without room it is lost, and computed again. One of which only the beginning is wanted stays as well.
+        if self._context.swap_in(seq, prefix) and prefix.n_tokens > 2 * n_tokens:
+            self._swapped.append(prefix)

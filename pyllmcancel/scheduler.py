@@ -1,8 +1,9 @@
 """Which choices compute, and what goes into the next step. Used by the engine thread only.
 
-Choices are admitted into slots in the order of their requests' arrival. A step takes one token of every decoding choice
-and a chunk of the oldest prompt that is not yet computed. When cells run out the newest choice is preempted: it gives
-its slot back, keeps its tokens and its sampler, and goes on later with the same output.
+Choices are admitted into slots in the order of their requests' arrival. A step takes one token of every decoding choice;
+the next one takes a chunk of the oldest prompts that are not yet computed; on a GPU every step takes both. When cells
+run out the newest choice is preempted: it gives its slot back, keeps its tokens and its sampler, and goes on later with
+the same output.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ HEADROOM = 16  # cells a newcomer leaves free for each running choice, so that i
 
 
 class Occupancy(NamedTuple):
-    """What is in use: slots, cells of running choices, cells of idle prefixes, bytes of checkpoints."""
+    """What is in use: slots, cells of running choices and of idle prefixes, bytes of copies of either's memory."""
 
     slots: int = 0
     cells: int = 0
     idle_cells: int = 0
     checkpoint_bytes: int = 0
+    swapped_bytes: int = 0
 
 
 class Scheduler:
@@ -40,7 +42,8 @@ class Scheduler:
     def __init__(self, context: Context, config: EngineConfig) -> None:
         self._context = context
         self._config = config
-        self._cache = PrefixCache(context)
+        on_cpu = config.n_gpu_layers == 0
+        self._cache = PrefixCache(context, swap_bytes=config.cache_ram << 20 if on_cpu else 0)
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
         self._pending: deque[Choice] = deque()
@@ -48,7 +51,11 @@ class Scheduler:
         self._active: dict[int, Choice] = {}
         # Sequences of a failed step, each to be computed alone until it has shown whether it is the one at fault.
         self._suspects: deque[int] = deque()
-        self._prefill_turn = True
+        # On a GPU a step's tokens are free as long as they fit. llama.cpp's CPU attention computes a prompt in tiles of
+        # tokens by cells, and skips those in which nobody looks at anything: with decodes in its tile, a prompt would
+        # pay for the cells of all of them. Recurrent and hybrid memories: an abort would harm everyone in the batch.
+        self._mixes = context.memory_kind == "attention" and not on_cpu
+        self._decodes_turn = False
         # So many choices found no room, although they should have: until one ends, fewer may run.
         self._crowded_at = self._slots + 1
         self.cost = StepCostModel()
@@ -69,7 +76,8 @@ class Scheduler:
     def occupancy(self) -> Occupancy:
         idle = self._cache.n_cells
         used = self._context.n_cells_used
-        return Occupancy(len(self._active), used - idle, idle, self._context.checkpoint_bytes)
+        copies = self._context.checkpoint_bytes, self._cache.swapped_bytes
+        return Occupancy(len(self._active), used - idle, idle, *copies)
 
     def add(self, request: Request) -> None:
         """Take over a request that has left the queue. Only the leaders of its choices start at once."""
@@ -103,6 +111,7 @@ class Scheduler:
 
     def plan(self) -> list[StepItem]:
         """The next step's items; empty when nothing is running. May preempt."""
+        self._cache.tend()
         items = self._items()
         while items and not self._make_room(sum(item.n_tokens for item in items)):
             self._preempt(self.active[-1])
@@ -160,9 +169,7 @@ class Scheduler:
         # A prompt that is to be computed whole is so once: by its leader, when it is first admitted.
         afresh = not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
         place = self._cache.find([] if afresh or n_described else tokens, self._active)
-        self._cache.take(place.seq)
-        if place.source is not None:
-            self._context.share_prefix(place.source, place.seq, place.n_shared)
+        self._cache.take(place)
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # a preempted prompt is described once more from its beginning
@@ -183,14 +190,25 @@ class Scheduler:
         decodes = [StepItem(seq, 1) for seq, choice in self._active.items() if choice.n_pending == 1]
         prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
         if not prefills:
+            self._decodes_turn = False
             return decodes
-        if self._context.memory_kind != "attention":
-            return self._alternate(decodes, prefills)
-        budget, n_described, items = self._chunk(len(decodes)), MOST_DESCRIBED, decodes
+        if self._mixes:
+            return decodes + self._chunks(prefills, n_decodes=len(decodes), n_taken=len(decodes))
+        if decodes and self._decodes_turn:
+            self._decodes_turn = False
+            return decodes
+        self._decodes_turn = True
+        alone = self._context.memory_kind != "attention"
+        return self._chunks(prefills[:1] if alone else prefills, n_decodes=len(decodes))
+
+    def _chunks(self, prefills: list[int], *, n_decodes: int, n_taken: int = 0) -> list[StepItem]:
+        """Parts of prompts, oldest first, for a step in which `n_taken` tokens are others'."""
+        budget, n_described, items = self._chunk(n_decodes) - n_taken, MOST_DESCRIBED, list[StepItem]()
         for seq in prefills:
-            part = self._part(seq, budget, n_described=n_described, n_others=sum(item.n_tokens for item in items))
+            part = self._part(seq, budget, n_described=n_described, n_others=n_taken)
             if part.n_tokens > 0:
                 items.append(part)
+                n_taken += part.n_tokens
                 budget -= part.n_tokens
                 n_described -= part.n_tokens if self._active[seq].n_described else 0
         return items
@@ -200,13 +218,6 @@ class Scheduler:
         if choice.n_described:
             return StepItem(seq, min(budget, choice.n_pending, n_described))
         return StepItem(seq, with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch))
-
-    def _alternate(self, decodes: list[StepItem], prefills: list[int]) -> list[StepItem]:
-        """Recurrent and hybrid memories: an abort harms everyone in the batch, so a prompt computes alone."""
-        self._prefill_turn = not self._prefill_turn
-        if decodes and not self._prefill_turn:
-            return decodes
-        return [self._part(prefills[0], self._chunk(len(decodes)))]
 
     def _chunk(self, n_decodes: int) -> int:
         return chunk_size(

@@ -47,14 +47,14 @@ class StepCostModel:
 
 
 def chunk_size(cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target: float, max_step: float) -> int:
-    """Most prompt tokens to put into the next step.
+    """Most tokens of the next step that computes prompts; decodes in the same step are to be taken off.
 
-    Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. Beside `n_decodes`
-    decoding sequences: as many as keep the step within `itl_target`, in whole tiles if that is half a tile or more,
+    Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. While `n_decodes`
+    sequences decode: as many as keep the step within `itl_target`, in whole tiles if that is half a tile or more,
     but never so few that prefill loses half its speed.
     """
     if not cost.known:
-        return max(1, min(n_batch - n_decodes, TILE))
+        return min(n_batch, TILE)
     fixed, per_token = cost.fit()
     if n_decodes:
         at_least = max(fixed / per_token, SMALLEST_CHUNK) + n_decodes
@@ -64,7 +64,7 @@ def chunk_size(cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target:
         n_tokens = max(TILE, min(efficient, (max_step - fixed) / per_token))
     if n_tokens >= TILE / 2:
         n_tokens = max(TILE, n_tokens - n_tokens % TILE)
-    return max(1, min(n_batch, int(n_tokens)) - n_decodes)
+    return max(n_decodes + 1, min(n_batch, int(n_tokens)))
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:

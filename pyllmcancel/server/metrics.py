@@ -107,6 +107,7 @@ class EngineGauges(Collector):
             ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
             ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
             ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
+            ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),
         ):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
 

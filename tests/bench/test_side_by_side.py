@@ -93,12 +93,27 @@ def test_speed_counts_complete_answers_only() -> None:
     assert figures["tokens_per_second"] == 0.5
     assert (figures["requests"], figures["errors"], figures["tokens"]) == (3, 1, 3)
     assert figures["ttft"] == [1.0]
-    assert figures["itl"] == [0.5]
+    assert figures["itl"] == [0.5, 0.5]
+    assert figures["tpot"] == [0.5]
 
 
-def test_tokens_in_one_event_still_count_for_the_pace() -> None:
+def test_itl_is_each_gap_and_tpot_an_answers_mean() -> None:
+    seen = [exchange(Outcome.OK, [2.0, 2.5, 4.0]), exchange(Outcome.OK, [3.0, 3.25], tokens=2)]
+    figures = speed_figures(seen, seconds=1.0)
+    assert figures["itl"] == [0.5, 1.5, 0.25]
+    assert figures["tpot"] == [1.0, 0.25]
+
+
+def test_tokens_in_one_event_have_no_gap_but_still_count_for_the_pace() -> None:
     figures = speed_figures([exchange(Outcome.OK, [2.0, 4.0], tokens=5)], seconds=1.0)
-    assert figures["itl"] == [0.5]
+    assert sorted(figures["itl"]) == [0.0, 0.0, 0.0, 2.0]
+    assert figures["tpot"] == [0.5]
+
+
+@pytest.mark.parametrize(("token_at", "tokens"), [([], 0), ([], 5), ([2.0], 1)])
+def test_an_answer_that_came_whole_or_of_one_token_has_no_gaps(token_at: list[float], tokens: int) -> None:
+    figures = speed_figures([exchange(Outcome.OK, token_at, tokens=tokens)], seconds=1.0)
+    assert (figures["itl"], figures["tpot"]) == ([], [])
 
 
 def test_a_batch_is_paced_by_its_answers_tokens() -> None:

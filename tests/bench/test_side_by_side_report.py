@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.report.__main__ import report
-from bench.report.aims import AIMS, Verdict
+from bench.report.aims import AIMS, REMARKS, Verdict
 from bench.report.pictures import draw_all
 from bench.report.results import Results
+from bench.report.sections import speed_rows
 from bench.report.tables import Row, at, markdown, seconds, share
 
 RUN: dict[str, Any] = {
@@ -95,6 +99,36 @@ def test_less_time_between_tokens_is_better_and_more_tokens_are() -> None:
     assert verdict("itl", found) is Verdict.MET
     assert verdict("tokens", found) is Verdict.MISSED
     assert verdict("ttft", found) is Verdict.UNKNOWN
+
+
+def gaps(ours: dict[str, Any], theirs: dict[str, Any]) -> Results:
+    found = {"pyllmcancel": ours, "llama-server": theirs}
+    return results(*(part("throughput", peer, dict.fromkeys(("1", "4", "8"), found[peer])) for peer in found))
+
+
+def test_a_few_long_gaps_miss_the_aim_for_the_mean_alone() -> None:
+    found = gaps({"itl": [0.05, 0.05, 0.5], "tpot": [0.2]}, {"itl": [0.06, 0.06, 0.06], "tpot": [0.06]})
+    assert verdict("itl", found) is Verdict.MET
+    assert verdict("tpot", found) is Verdict.MISSED
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), [(0.1, 0.0, Verdict.MISSED), (0.0, 0.1, Verdict.UNKNOWN)])
+def test_no_aim_is_met_by_a_gap_of_zero(ours: float, theirs: float, expected: Verdict) -> None:
+    assert verdict("itl", gaps({"itl": [ours]}, {"itl": [theirs]})) is expected
+
+
+def test_speed_is_shown_with_the_longest_gaps_and_the_mean() -> None:
+    found = gaps({"ttft": [1.0], "itl": [0.05] * 99 + [0.55], "tpot": [0.2]}, {})
+    assert markdown(found, speed_rows("throughput", [1]))[2:] == [
+        "| 1 client: TTFT p50 | 1.00 s |",
+        "| 1 client: ITL p50 | 50.0 ms |",
+        "| 1 client: ITL p99 | 55.0 ms |",
+        "| 1 client: TPOT p50 | 200 ms |",
+    ]
+
+
+def test_every_remark_is_about_an_aim() -> None:
+    assert set(tomllib.loads(REMARKS.read_text(encoding="utf-8"))) <= {aim.key for aim in AIMS}
 
 
 def test_half_a_measurement_meets_no_aim() -> None:

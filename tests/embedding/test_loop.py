@@ -15,6 +15,7 @@ from pyllmcancel.embeddings.pooling import Embedded, Pooling
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
 from pyllmcancel.request import FinishReason, GenerationParams, Request, RequestStatus
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.scheduler import Occupancy
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder
 from tests.support.driver import RecordingSink, Watcher
@@ -79,7 +80,7 @@ class Rig:
         assert self.engine.failure is None
         assert self.embedder.open_seqs == []
         assert self.engine.counts() == (0, 0, 0, 0)
-        assert self.engine.occupancy() == (0, 0, 0, 0)
+        assert self.engine.occupancy() == Occupancy()
         assert all(len(sink.endings) == 1 for sink in self.sinks.values())
         assert all(sink.record[-1] is sink.endings[0] for sink in self.sinks.values())
         assert sorted(name for name, _ in self.watcher.endings) == sorted(self.sinks)

@@ -16,6 +16,7 @@ from pyllmcancel.embeddings.pooling import Embedded, Pooling
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
 from pyllmcancel.request import FinishReason
+from pyllmcancel.scheduler import Occupancy
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.tiny_embedders import N_BERT_CONTEXT
@@ -146,4 +147,4 @@ def test_a_storm_of_cancels_leaves_nothing_and_harms_nobody(embedder_files: dict
             np.testing.assert_allclose([found[n] for n in range(40)], expected, atol=2e-3)
         assert all(len(sink.endings) == 1 for sink in sinks)
         assert engine.registry.wait_until_empty(TEST_LIMIT)
-        assert engine.occupancy() == (0, 0, 0, 0)
+        assert engine.occupancy() == Occupancy()

@@ -47,7 +47,7 @@ async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_do
         await world.running_stream("neighbour")
         world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
         await world.added("mine")
-        await world.step(2)
+        await world.step(3)
         assert len((await world.held()).items) == 2
         world.gate.move_on(0.99)
         # So late in the step its neighbour's part is not worth redoing: it is let finish.
@@ -92,7 +92,7 @@ async def test_twice_is_told_the_first_reason() -> None:
         await world.running_stream("neighbour")
         world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
         await world.added("mine")
-        await world.step(2)
+        await world.step(3)
         await world.held()
         world.gate.move_on(0.99)
         world.expire("mine")

@@ -166,7 +166,7 @@ async def test_a_cancelled_computation_is_not_counted_before_it_has_stopped() ->
         await world.running_stream("neighbour")
         world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "mine"})
         await world.added("mine")
-        await world.step(2)
+        await world.step(3)
         await world.held()
         world.gate.move_on(0.99)
         await world.post("/v1/requests/mine/cancel?wait=false")

@@ -207,3 +207,55 @@ def test_a_step_is_aborted_if_its_rest_costs_more_than_its_survivors(
     redo = fixed + per_token * n_surviving if n_surviving else 0.0
     decided = world.native.worth_aborting(64, n_surviving, done, fixed_cost=fixed, cost_per_token=per_token)
     assert decided == (rest > redo)
+
+
+def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    prefix = context.swap_out(0)
+    if not context.can_swap:
+        assert prefix is None
+        assert context.n_committed(0) == 40
+        return
+    assert (prefix.n_tokens, prefix.common_prefix([*PROMPT, 1])) == (40, 40)
+    assert prefix.common_prefix(PROMPT) == 39, "never the last token, whose logits are wanted"
+    assert prefix.common_prefix([*PROMPT[:20], *OTHER]) == 20
+    assert prefix.n_bytes > 0
+    assert context.n_cells_used == 0
+    assert context.tokens(0) == []
+    world.open(context, 0, OTHER)
+    context.step([(0, 30)])
+    assert context.swap_in(1, prefix)
+    assert context.tokens(1) == PROMPT
+    longer = [*PROMPT, *OTHER]
+    world.open(context, 1, longer)
+    assert context.n_committed(1) == 40
+    assert world.run(context, 1, 4) == world.alone(longer, 4)
+    assert world.run(context, 0, 4) == world.alone(OTHER, 5)[1:], "a neighbour does not notice"
+
+
+def test_nothing_is_swapped_out_of_an_empty_sequence_and_an_open_one_is_refused(world: World) -> None:
+    context = world.context()
+    assert context.swap_out(0) is None
+    world.open(context, 0, PROMPT)
+    with pytest.raises(UsageError):
+        context.swap_out(0)
+
+
+def test_a_swapped_prefix_that_finds_no_room_leaves_the_sequence_empty(world: World) -> None:
+    context = world.context(n_ctx=256)
+    if not context.can_swap:
+        return
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    prefix = context.swap_out(0)
+    long = [n % 250 for n in range(240)]
+    world.open(context, 1, long)
+    for begin in range(0, 240, 40):
+        context.step([(1, min(40, 240 - begin))])
+    assert not context.swap_in(0, prefix)
+    assert context.n_committed(0) == 0
+    assert world.run(context, 1, 2) == world.alone(long, 3)[1:]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pyllmcancel import _native
+from pyllmcancel.models import packaged_model_path
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
 from tests.support.tiny_models import TinyShape, attention_metadata, llama_weights, write_model
@@ -130,3 +131,23 @@ def test_an_end_that_a_sampler_makes_up_is_not_taken_where_it_is_not_allowed(wor
     assert row.fault in {LogitFault.NONE, LogitFault.GRAMMAR}
     if grammar and row.token >= 0:
         assert world.model.piece(row.token).decode().islower()
+
+
+# More tokens than a block of the row has, so that the short way differs from the long one.
+BIASES: list[dict[str, object]] = [
+    {"ignore_eos": True},
+    {"logit_bias": tuple((n, -100.0) for n in range(0, 2000, 16))},
+    {"logit_bias": ((5, 100.0), (1900, 2.0), (700, -3.0))},
+    {"logit_bias": tuple((n, 8.0) for n in range(300, 2000, 7))},
+]
+
+
+@pytest.mark.parametrize("choice", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 3}], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("bias", BIASES, ids=["eos", "banned", "few", "many"])
+def test_a_biased_choice_is_that_of_the_whole_vocabulary(bias: dict[str, object], choice: dict[str, object]) -> None:
+    path = packaged_model_path()
+    world = World(_native, "attention", path, _native.Model.load(path))
+    # A penalty as good as none: llama.cpp's samplers then see every token, not the likeliest only.
+    slow = {"frequency_penalty": 1e-20}
+    prompt = world.model.tokenize("def hello_world():\n")
+    assert world.alone(prompt, 24, **bias, **choice) == world.alone(prompt, 24, **bias, **choice, **slow)

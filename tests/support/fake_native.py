@@ -24,7 +24,14 @@ from pyllmcancel.step import LogitFault, StepItem, StepResult, StepRow, StepStat
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
 
-__all__ = ["CancelFlag", "Context", "Model", "Sampler", "worth_aborting"]
+__all__ = ["CancelFlag", "Context", "Model", "Sampler", "SwappedPrefix", "worth_aborting"]
+BYTES_PER_CELL = 1 << 10
+
+
+def n_common(known: Sequence[int], tokens: Sequence[int]) -> int:
+    """How many leading tokens are the same; never the last of `tokens`."""
+    pairs = zip(known, tokens[:-1], strict=False)
+    return next((n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), min(len(known), len(tokens) - 1))
 
 
 @dataclass(slots=True)
@@ -38,6 +45,17 @@ class FakeSequence:
     sampler: Sampler | None = None
     flag: CancelFlag | None = None
     logits: np.ndarray | None = None
+
+
+class SwappedPrefix:
+    """As the real one."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+        self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
+
+    def common_prefix(self, tokens: Sequence[int]) -> int:
+        return n_common(self.tokens, tokens)
 
 
 class Context:
@@ -164,12 +182,7 @@ class Context:
         return n_tokens if self._keeps_truth or n_tokens == len(sequence.cells) else 0
 
     def _common_prefix(self, sequence: FakeSequence, tokens: Sequence[int]) -> int:
-        n_same = 0
-        for mine, theirs in zip(sequence.tokens[: len(sequence.cells)], tokens[:-1], strict=False):
-            if mine != theirs:
-                break
-            n_same += 1
-        return self._reusable(sequence, n_same)
+        return self._reusable(sequence, n_common(sequence.tokens[: len(sequence.cells)], tokens))
 
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         return [self._common_prefix(sequence, tokens) for sequence in self._sequences]
@@ -183,6 +196,36 @@ class Context:
                 return False
             self._truncate(taker, 0)
             taker.tokens, taker.cells = giver.tokens[:n_tokens], giver.cells[:n_tokens]
+            return True
+
+    @property
+    def can_swap(self) -> bool:
+        return self.memory_kind == "attention"
+
+    def _idle(self, seq: int) -> FakeSequence:
+        if self._at(seq).open:
+            raise UsageError(f"sequence {seq} is open")
+        return self._at(seq)
+
+    def swap_out(self, seq: int) -> SwappedPrefix | None:
+        with self._entered():
+            sequence = self._idle(seq)
+            if not self.can_swap or not sequence.cells:
+                return None
+            prefix = SwappedPrefix(sequence.tokens)
+            self._truncate(sequence, 0)
+            sequence.tokens.clear()
+            return prefix
+
+    def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
+        with self._entered():
+            sequence = self._idle(seq)
+            self._truncate(sequence, 0)
+            sequence.tokens.clear()
+            if prefix.n_tokens > len(self._free_cells):
+                return False
+            sequence.tokens = list(prefix.tokens)
+            sequence.cells = [self._free_cells.pop() for _ in prefix.tokens]
             return True
 
     def n_committed(self, seq: int) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyllmcancel.prefix_cache import SHARE_AT_LEAST, Place, PrefixCache
+from pyllmcancel.prefix_cache import SHARE_AT_LEAST, SWAP_AFTER, Place, PrefixCache
 from pyllmcancel.sampling import SamplingParams
-from tests.support.fake_native import CancelFlag, Context, Model, Sampler
+from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler
 
 LONG = list(range(60))
 
@@ -24,7 +24,7 @@ def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_ma
 def test_an_empty_cache_gives_the_least_recently_used_sequence() -> None:
     cache = PrefixCache(context_with())
     assert len(cache) == 4
-    cache.take(0)
+    cache.take(Place(0))
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(1)
 
@@ -36,26 +36,26 @@ def test_the_longest_prefix_wins() -> None:
 
 def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
     cache = PrefixCache(context_with(LONG[:20], LONG[:20]))
-    cache.take(0)
+    cache.take(Place(0))
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(0)
 
 
 def test_a_running_prefix_is_shared_not_taken() -> None:
     cache = PrefixCache(context_with(LONG, open_seqs=(0,)))
-    cache.take(0)
+    cache.take(Place(0))
     assert cache.find([*LONG, 99], running=[0]) == Place(1, source=0, n_shared=60)
 
 
 def test_a_short_running_prefix_is_not_worth_sharing() -> None:
     cache = PrefixCache(context_with(LONG[:SHARE_AT_LEAST], open_seqs=(0,)))
-    cache.take(0)
+    cache.take(Place(0))
     assert cache.find(LONG, running=[0]) == Place(1)
 
 
 def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_prefix() -> None:
     cache = PrefixCache(context_with(LONG))
-    cache.take(0)
+    cache.take(Place(0))
     cache.give_back(0)
     prompt = [*LONG[:20], 200, 201]
     assert cache.find(prompt, running=()) == Place(1, source=0, n_shared=20)
@@ -68,7 +68,7 @@ def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
 
 def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
     cache = PrefixCache(context_with(LONG, [1] * 10, n_seq_max=2))
-    cache.take(0)
+    cache.take(Place(0))
     cache.give_back(0)
     assert cache.find([*LONG[:20], 200], running=()) == Place(0)
 
@@ -85,7 +85,7 @@ def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() 
 def test_eviction_never_touches_a_running_sequence() -> None:
     context = context_with(LONG, LONG[:20], open_seqs=(0,))
     cache = PrefixCache(context)
-    cache.take(0)
+    cache.take(Place(0))
     cache.evict(1000)
     assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
 
@@ -94,3 +94,100 @@ def test_evicting_nothing_changes_nothing() -> None:
     context = context_with(LONG)
     PrefixCache(context).evict(0)
     assert context.n_committed(0) == 60
+
+
+def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int, ...] = ()) -> PrefixCache:
+    """A cache that may swap, so much later that it has swapped out all it had."""
+    cache = PrefixCache(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
+    for seq in open_seqs:
+        cache.take(Place(seq))
+    for _ in range(SWAP_AFTER + len(contents)):
+        cache.tend()
+    return cache
+
+
+def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_each_step() -> None:
+    cache = PrefixCache(context_with(LONG[:10], LONG[10:30]), swap_bytes=1 << 20)
+    held = []
+    for _ in range(SWAP_AFTER + 2):
+        cache.tend()
+        held.append(cache.n_cells)
+    assert held == [30] * SWAP_AFTER + [20, 0]
+    assert cache.swapped_bytes == 30 * BYTES_PER_CELL
+
+
+def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
+    context = context_with(LONG, open_seqs=(0,))
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.take(Place(0))
+    for _ in range(2 * SWAP_AFTER):
+        cache.tend()
+    context.close(0, keep=True)
+    cache.give_back(0)
+    cache.tend()
+    assert cache.n_cells == 60
+
+
+def test_a_swapped_prefix_is_found_and_put_back() -> None:
+    cache = swapping(LONG, LONG[::-1])
+    place = cache.find([*LONG, 99], running=())
+    assert (place.n_shared, place.swapped is not None) == (60, True)
+    cache.take(place)
+    assert cache._context.tokens(place.seq) == LONG
+    assert cache.swapped_bytes == 60 * BYTES_PER_CELL, "the other one's"
+
+
+def test_of_a_swapped_prefix_whose_beginning_is_wanted_the_rest_is_not_lost() -> None:
+    cache = swapping(LONG)
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()))
+    assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_what_is_in_cells_is_preferred_to_what_is_hardly_longer() -> None:
+    cache = swapping(LONG[: SHARE_AT_LEAST - 1])
+    assert cache.find(LONG, running=()).swapped is None
+
+
+def test_swapped_prefixes_keep_to_their_limit_and_the_least_recently_used_go() -> None:
+    cache = swapping(LONG[:30], LONG[30:], n_bytes=45 * BYTES_PER_CELL)
+    assert cache.swapped_bytes == 30 * BYTES_PER_CELL
+    assert cache.find([*LONG[:30], 99], running=()).swapped is None
+    assert cache.find([*LONG[30:], 99], running=()).swapped is not None
+
+
+def test_a_prefix_larger_than_the_limit_is_forgotten() -> None:
+    cache = swapping(LONG, n_bytes=10 * BYTES_PER_CELL)
+    assert cache.n_cells == cache.swapped_bytes == 0
+
+
+def test_the_beginning_of_what_is_swapped_out_is_not_kept_twice() -> None:
+    assert swapping(LONG[:30], LONG).swapped_bytes == 60 * BYTES_PER_CELL
+
+
+def test_what_makes_room_is_swapped_out_too() -> None:
+    cache = PrefixCache(context_with(LONG), swap_bytes=1 << 20)
+    cache.evict(1)
+    assert cache.n_cells == 0
+    assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_a_swapped_prefix_makes_itself_room_among_the_idle() -> None:
+    context = context_with(LONG, [*range(60, 180)], [*range(70, 190)], [*range(80, 200)])
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.evict(1)
+    context.n_ctx = context.n_cells_used + len(LONG) - 1
+    cache.take(cache.find([*LONG, 99], running=()))
+    assert context.tokens(0) == LONG
+    assert context.n_cells_used <= context.n_ctx
+    assert cache.swapped_bytes == 120 * BYTES_PER_CELL, "one of the others"
+
+
+def test_memories_that_cannot_be_copied_are_left_alone() -> None:
+    context = Context(Model("recurrent"), n_ctx=512, n_seq_max=2, n_batch=128, n_threads=1)
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    context.open(0, LONG, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(0, 60)])
+    context.close(0, keep=True)
+    for _ in range(2 * SWAP_AFTER):
+        cache.tend()
+    assert cache.n_cells == 60

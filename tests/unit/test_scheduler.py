@@ -19,9 +19,12 @@ PROMPT = list(range(100, 150))
 class Bench:
     """A scheduler on a fake context, and steps that are computed when the test says so."""
 
-    def __init__(self, *, kind: str = "attention", parallel: int = 2, n_ctx: int = 512, n_batch: int = 16) -> None:
+    def __init__(
+        self, *, kind: str = "attention", parallel: int = 2, n_ctx: int = 512, n_batch: int = 16, gpu: bool = False
+    ) -> None:
         self.context = Context(Model(kind), n_ctx=n_ctx, n_seq_max=parallel + 2, n_batch=n_batch, n_threads=1)
-        self.scheduler = Scheduler(self.context, EngineConfig(parallel=parallel, itl_target=1e9, max_step_seconds=1e9))
+        config = EngineConfig(parallel=parallel, itl_target=1e9, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0)
+        self.scheduler = Scheduler(self.context, config)
 
     def add(self, prompt: list[int], name: str = "r", **options: Any) -> Choice:
         request = bare_request(name, prompt=prompt, **options)
@@ -78,12 +81,20 @@ def test_a_prompt_is_computed_in_chunks() -> None:
     assert [bench.step()[0].n_tokens for _ in range(5)] == [16, 16, 16, 2, 1]
 
 
-def test_a_long_prompt_does_not_starve_running_decodes() -> None:
+def test_a_long_prompt_and_running_decodes_take_turns() -> None:
     bench = Bench()
     decoding = bench.add([1, 2])
     bench.step()
-    bench.add(PROMPT, "long")
-    assert all(StepItem(decoding.seq, 1) in bench.step() for _ in range(6))
+    long = bench.add(PROMPT, "long")
+    assert [bench.step() for _ in range(4)] == [[(decoding.seq, 1)], [(long.seq, 16)]] * 2
+
+
+def test_on_a_gpu_every_step_takes_both() -> None:
+    bench = Bench(gpu=True)
+    decoding = bench.add([1, 2])
+    bench.step()
+    long = bench.add(PROMPT, "long")
+    assert [bench.step() for _ in range(2)] == [[(decoding.seq, 1), (long.seq, 15)]] * 2
 
 
 def test_running_decodes_do_not_starve_a_prompt() -> None:
@@ -92,7 +103,7 @@ def test_running_decodes_do_not_starve_a_prompt() -> None:
         bench.add([1, number], str(number))
     bench.step()
     long = bench.add(PROMPT, "long")
-    for _ in range(5):
+    for _ in range(8):
         bench.step()
     assert long.n_committed >= len(PROMPT)
 
@@ -103,9 +114,10 @@ def test_the_oldest_prompt_is_computed_first_and_the_next_fills_the_step() -> No
     assert bench.step() == [(first.seq, 10), (second.seq, 6)]
 
 
+@pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
-def test_prompts_compute_alone_where_an_abort_harms_the_whole_batch(kind: str) -> None:
-    bench = Bench(kind=kind, parallel=3)
+def test_prompts_compute_alone_where_an_abort_harms_the_whole_batch(kind: str, gpu: bool) -> None:
+    bench = Bench(kind=kind, parallel=3, gpu=gpu)
     decoding = bench.add([1, 2], "decoding")
     bench.step()
     first, second = bench.add(PROMPT, "first"), bench.add(PROMPT, "second")

@@ -1,0 +1,38 @@
+#include "swapped_prefix.hpp"
+
+#include <algorithm>
+
+namespace pyllmcancel {
+
+int32_t common_prefix(const llama_token * known, std::size_t n_known,
+                      const std::vector<llama_token> & prompt) noexcept {
+    const std::size_t most = std::min(n_known, prompt.empty() ? 0 : prompt.size() - 1);
+    return static_cast<int32_t>(std::mismatch(known, known + most, prompt.begin()).first - known);
+}
+
+SwappedPrefix::SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes)
+    : tokens_(std::move(tokens)), n_bytes_(n_bytes), state_(new uint8_t[n_bytes]) {}
+
+std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context, llama_seq_id seq,
+                                                         std::vector<llama_token> tokens) {
+    const std::size_t size = llama_state_seq_get_size(context, seq);
+    const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
+    if (size == 0 || llama_state_seq_get_data(context, prefix->state_.get(), size, seq) != size) {
+        return nullptr;
+    }
+    return prefix;
+}
+
+bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
+    if (llama_state_seq_set_data(context, state_.get(), n_bytes_, seq) == n_bytes_) {
+        return true;
+    }
+    llama_memory_seq_rm(llama_get_memory(context), seq, -1, -1);
+    return false;
+}
+
+int32_t SwappedPrefix::common_prefix(const std::vector<llama_token> & tokens) const noexcept {
+    return pyllmcancel::common_prefix(tokens_.data(), tokens_.size(), tokens);
+}
+
+} // namespace pyllmcancel

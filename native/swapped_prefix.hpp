@@ -1,0 +1,40 @@
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace pyllmcancel {
+
+// The cells of an idle prefix, copied out of a context into plain memory. An attention on the CPU walks over every cell of
+// a context, whomever it belongs to; these it does not meet.
+class SwappedPrefix {
+  public:
+    // Copies the cells of `seq`, which hold `tokens`; null if llama.cpp cannot.
+    static std::shared_ptr<const SwappedPrefix> copy(llama_context * context, llama_seq_id seq,
+                                                     std::vector<llama_token> tokens);
+
+    // Puts the cells into `seq`, whose own are gone then. False, and `seq` is empty, if there is no room.
+    bool restore(llama_context * context, llama_seq_id seq) const;
+
+    // How many leading tokens are the same; never the last of `tokens`, whose logits are wanted.
+    int32_t common_prefix(const std::vector<llama_token> & tokens) const noexcept;
+
+    const std::vector<llama_token> & tokens() const noexcept { return tokens_; }
+    int32_t n_tokens() const noexcept { return static_cast<int32_t>(tokens_.size()); }
+    std::size_t n_bytes() const noexcept { return n_bytes_; }
+
+  private:
+    SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes);
+
+    std::vector<llama_token> tokens_;
+    std::size_t n_bytes_;
+    std::unique_ptr<uint8_t[]> state_; // not a vector, which would write zeros first
+};
+
+// How many leading tokens of a prompt `known` has; never the prompt's last, whose logits are wanted.
+int32_t common_prefix(const llama_token * known, std::size_t n_known, const std::vector<llama_token> & prompt) noexcept;
+
+} // namespace pyllmcancel
