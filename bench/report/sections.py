@@ -30,6 +30,8 @@ def speed_rows(measurement: str, clients: Sequence[int]) -> list[Row]:
             Row(f"{label}: tokens/s", at(measurement, str(n), "tokens_per_second"), rate, "more"),
             Row(f"{label}: TTFT p50", at(measurement, str(n), "ttft"), seconds, "less"),
             Row(f"{label}: ITL p50", at(measurement, str(n), "itl"), seconds, "less"),
+            Row(f"{label}: ITL p99", at(measurement, str(n), "itl", percent=99), seconds, "less"),
+            Row(f"{label}: TPOT p50", at(measurement, str(n), "tpot"), seconds, "less"),
             Row(f"{label}: errors", total(measurement, str(n), "errors"), whole),
         ]
     return rows
@@ -65,6 +67,7 @@ SECTIONS = (
     Section(
         "No cancels: speed",
         f"A closed loop of clients, prompts of {PROMPT} tokens, answers of {ANSWER}; a connection for each request. "
+        "ITL is each gap between two successive tokens of an answer, TPOT an answer's mean of them. "
         "`llama-batched-bench` computes the same batches with no server around them, all prompts at once, and samples "
         "nothing: its tokens/s are those of the answers over the whole time.",
         speed_rows("throughput", tuple(REQUESTS)),

@@ -1,4 +1,4 @@
-"""No cancels: tokens a second, time to the first token and between tokens, at 1, 4 and 8 clients."""
+"""No cancels: tokens a second, time to the first token, between tokens and per token, at 1, 4 and 8 clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ async def closed_loop(subject: Subject, clients: int, requests: int, n_prompt: i
 
 
 def speed_figures(exchanges: Sequence[Exchange], seconds: float) -> Figures:
-    """Of complete answers only; ITL is an answer's mean, since servers may send several tokens in one event."""
+    """Of complete answers only; ITL is each single gap between two tokens, TPOT an answer's mean.
+
+    `Exchange.token_at` has a time for each event with text, not for each token. An event that carries several tokens,
+    be they parts of one character, counts the gap before it once and zero for its other tokens. Which event that was is
+    not known: the zeros are for as many tokens as the answer has more than events.
+    """
     answered = [entry for entry in exchanges if entry.outcome is Outcome.OK]
     return {
         "requests": len(exchanges),
@@ -61,11 +66,16 @@ def speed_figures(exchanges: Sequence[Exchange], seconds: float) -> Figures:
         "seconds": seconds,
         "tokens_per_second": sum(entry.n_tokens for entry in answered) / seconds,
         "ttft": [entry.ttft for entry in answered if entry.ttft is not None],
-        "itl": [mean_itl(entry) for entry in answered if entry.n_tokens > 1 and entry.token_at],
+        "itl": [gap for entry in answered if entry.token_at for gap in token_gaps(entry)],
+        "tpot": [time_per_token(entry) for entry in answered if entry.n_tokens > 1 and entry.token_at],
     }
 
 
-def mean_itl(exchange: Exchange) -> float:
+def token_gaps(exchange: Exchange) -> list[float]:
+    return exchange.itl + [0.0] * (exchange.n_tokens - len(exchange.token_at))
+
+
+def time_per_token(exchange: Exchange) -> float:
     return (exchange.token_at[-1] - exchange.token_at[0]) / (exchange.n_tokens - 1)
 
 
