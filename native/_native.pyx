@@ -326,18 +326,16 @@ cdef class SwappedPrefix:
     """Cells of an idle prefix, in plain memory."""
 
     cdef shared_ptr[const core.CppSwappedPrefix] c_obj
+    cdef readonly int32_t n_tokens
+    cdef readonly size_t n_bytes
 
-    @property
-    def n_tokens(self):
-        return self.c_obj.get().n_tokens()
+    def __init__(self):
+        raise TypeError("a SwappedPrefix is made by Context.swap_out")
 
-    @property
-    def n_bytes(self):
-        return self.c_obj.get().n_bytes()
-
-    def common_prefix(self, tokens):
-        cdef vector[core.llama_token] c_tokens = tokens
-        return self.c_obj.get().common_prefix(c_tokens)
+    def __dealloc__(self):
+        # Giving back hundreds of MiB takes a while.
+        with nogil:
+            self.c_obj.reset()
 
 
 cdef class Context:
@@ -447,11 +445,27 @@ cdef class Context:
     def can_swap(self):
         return self.c_obj.get().can_swap()
 
-    def swap_out(self, int32_t seq):
+    @property
+    def can_offload(self):
+        return self.c_obj.get().can_offload()
+
+    def common_with(self, prefixes, tokens):
+        cdef vector[core.llama_token] c_tokens = tokens
+        cdef SwappedPrefix prefix
+        lengths = []
+        for prefix in prefixes:
+            lengths.append(prefix.c_obj.get().common_prefix(c_tokens))
+        return lengths
+
+    def swap_out(self, int32_t seq, *, size_t max_bytes):
         cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
         with nogil:
-            prefix.c_obj = self.c_obj.get().swap_out(seq)
-        return prefix if prefix.c_obj else None
+            prefix.c_obj = self.c_obj.get().swap_out(seq, max_bytes)
+        if not prefix.c_obj:
+            return None
+        prefix.n_tokens = prefix.c_obj.get().n_tokens()
+        prefix.n_bytes = prefix.c_obj.get().n_bytes()
+        return prefix
 
     def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
         cdef cbool swapped

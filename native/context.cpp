@@ -212,13 +212,13 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
     return true;
 }
 
-std::shared_ptr<const SwappedPrefix> Context::swap_out(int32_t seq) {
+std::shared_ptr<const SwappedPrefix> Context::swap_out(int32_t seq, std::size_t max_bytes) {
     const Entry entry(busy_);
     Sequence & sequence = idle(seq);
     if (!can_swap() || sequence.n_committed == 0) {
         return nullptr;
     }
-    const std::shared_ptr<const SwappedPrefix> prefix = SwappedPrefix::copy(context_.get(), seq, sequence.tokens);
+    const auto prefix = SwappedPrefix::copy(context_.get(), seq, sequence.tokens, max_bytes);
     if (prefix) {
         rewind(seq, 0, true);
         sequence.tokens.clear();
@@ -230,11 +230,11 @@ bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
     const Entry entry(busy_);
     Sequence & sequence = idle(seq);
     rewind(seq, 0, true);
-    sequence.tokens.clear();
+    sequence.tokens = prefix.tokens(); // while a lack of memory harms nobody
     if (!prefix.restore(context_.get(), seq)) {
+        sequence.tokens.clear();
         return false;
     }
-    sequence.tokens = prefix.tokens();
     sequence.n_committed = prefix.n_tokens();
     return true;
 }

@@ -95,12 +95,18 @@ class Context {
     // nothing, where the model's memory cannot do that.
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens);
 
-    // Whether swap_out() can do anything: not with memories that cannot be rolled back, or forget.
-    bool can_swap() const noexcept { return kind_ == MemoryKind::attention && n_swa_ <= 0; }
+    // Whether swap_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
+    // values lie transposed, a few bytes here and there, and copying them takes seconds.
+    bool can_swap() const noexcept {
+        return kind_ == MemoryKind::attention && n_swa_ <= 0 && params_.flash_attention != 0;
+    }
 
-    // Copy what idle `seq` holds out of the context, and free its cells. Null, and nothing changed, if it holds nothing
-    // or this cannot be done.
-    std::shared_ptr<const SwappedPrefix> swap_out(int32_t seq);
+    // Whether layers may be computed by something else than the CPU.
+    static bool can_offload() noexcept { return llama_supports_gpu_offload(); }
+
+    // Copy what idle `seq` holds out of the context, and free its cells. Null, and nothing changed, if it holds nothing,
+    // or more than `max_bytes`, or this cannot be done.
+    std::shared_ptr<const SwappedPrefix> swap_out(int32_t seq, std::size_t max_bytes);
 
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
     bool swap_in(int32_t seq, const SwappedPrefix & prefix);

@@ -223,7 +223,8 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
         cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens) except +translate_exception
         cbool can_swap()
-        shared_ptr[const CppSwappedPrefix] swap_out(int32_t seq) except +translate_exception
+        cbool can_offload()
+        shared_ptr[const CppSwappedPrefix] swap_out(int32_t seq, size_t max_bytes) except +translate_exception
         cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception

@@ -10,16 +10,25 @@
 namespace pyllmcancel {
 namespace {
 
-constexpr int32_t BLOCK = 256;
+constexpr int32_t BLOCK = 64;
 constexpr int32_t LANES = 16; // independent of each other, so that the compiler may compute them side by side
 using Lanes = std::array<float, LANES>;
 
-// What is true of a whole row. Only the maximum is wanted of every block: bringing lanes together costs as much as
-// reading them.
+// What is true of a whole row. Bringing lanes together costs as much as reading them; of every block only the maximum is
+// wanted.
 struct RowState {
     Lanes low;
     std::array<int32_t, LANES> nan{};
 };
+
+float max_of(Lanes & lanes) {
+    for (int32_t width = LANES / 2; width > 0; width /= 2) {
+        for (int32_t lane = 0; lane < width; ++lane) {
+            lanes[lane] = lanes[lane + width] > lanes[lane] ? lanes[lane + width] : lanes[lane];
+        }
+    }
+    return lanes[0];
+}
 
 float block_max(const float * data, RowState & row) {
     Lanes high;
@@ -32,7 +41,7 @@ float block_max(const float * data, RowState & row) {
             high[lane] = value > high[lane] ? value : high[lane];
         }
     }
-    return *std::max_element(high.begin(), high.end());
+    return max_of(high);
 }
 
 float rest_max(const float * data, int32_t length, RowState & row) {

@@ -25,6 +25,9 @@ class Logits {
     float operator[](llama_token token) const noexcept { return data_[token]; }
     int32_t n_vocab() const noexcept { return n_vocab_; }
 
+    // Of how many tokens at most likeliest(count) makes short work.
+    int32_t most_likeliest() const noexcept { return static_cast<int32_t>(block_max_.size() / 2); }
+
     // -inf is legal (a model may mask tokens), NaN and +inf are not. A row of equal logits is what an aborted or failed
     // computation leaves in a buffer, never what a model says.
     LogitFault fault() const noexcept { return fault_; }

@@ -10,13 +10,6 @@
 #include <string>
 
 namespace pyllmcancel {
-namespace {
-
-// llama.cpp looks for each biased token among all candidates: with many, it is quicker to give it the whole vocabulary.
-constexpr std::size_t MOST_BIASED = 256;
-
-} // namespace
-
 Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & params)
     : model_(std::move(model)), params_(params), n_vocab_(llama_vocab_n_tokens(model_->vocab())),
       chain_(*model_, params_) {
@@ -60,13 +53,14 @@ bool Sampler::grammar_allows(llama_token token) const {
 // What the chain is to choose from: all that is allowed, or no more than a chain that begins with top-k can use. Biases
 // may push as many of the likeliest down as there are, and lift none but their own tokens.
 void Sampler::fill(const Logits & logits) {
-    const int32_t count = mask_.empty() ? chain_.keeps_likeliest() : 0;
+    const int32_t kept = mask_.empty() ? chain_.keeps_likeliest() : 0;
     const std::vector<llama_token> & biased = chain_.biased();
-    if (count == 0 || biased.size() > MOST_BIASED) {
+    const int64_t count = int64_t{kept} + static_cast<int64_t>(biased.size());
+    if (kept == 0 || count > logits.most_likeliest()) {
         fill_all(logits);
         return;
     }
-    const std::vector<llama_token> likeliest = logits.likeliest(count + static_cast<int32_t>(biased.size()));
+    const std::vector<llama_token> likeliest = logits.likeliest(static_cast<int32_t>(count));
     std::vector<llama_token> tokens;
     // In the order of the vocabulary, as with all of it: of equals, the first one is taken.
     std::set_union(likeliest.begin(), likeliest.end(), biased.begin(), biased.end(), std::back_inserter(tokens));

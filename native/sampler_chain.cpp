@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace pyllmcancel {
 namespace {
@@ -29,24 +30,28 @@ void SamplerChain::accept_prompt(llama_token token) {
     }
 }
 
+// Several biases of one token add up, and a ban stands. llama.cpp would apply the first only wherever candidates are not
+// the whole vocabulary.
 void SamplerChain::add_biases() {
-    std::vector<llama_logit_bias> all = params_.logit_bias;
+    std::map<llama_token, float> sums;
+    for (const llama_logit_bias & bias : params_.logit_bias) {
+        float & sum = sums[bias.token];
+        sum = sum == -INFINITY || bias.bias == -INFINITY ? -INFINITY : sum + bias.bias;
+    }
     const int32_t n_vocab = llama_vocab_n_tokens(model_.vocab());
-    if (params_.ignore_eos) {
-        for (llama_token token = 0; token < n_vocab; ++token) {
-            if (llama_vocab_is_eog(model_.vocab(), token)) {
-                all.push_back({token, -INFINITY});
-            }
+    for (llama_token token = 0; params_.ignore_eos && token < n_vocab; ++token) {
+        if (llama_vocab_is_eog(model_.vocab(), token)) {
+            sums[token] = -INFINITY;
         }
+    }
+    std::vector<llama_logit_bias> all;
+    for (const auto & [token, bias] : sums) {
+        biased_.push_back(token);
+        all.push_back({token, bias});
     }
     if (!all.empty()) {
         add(llama_sampler_init_logit_bias(n_vocab, static_cast<int32_t>(all.size()), all.data()));
     }
-    for (const llama_logit_bias & bias : all) {
-        biased_.push_back(bias.token);
-    }
-    std::sort(biased_.begin(), biased_.end());
-    biased_.erase(std::unique(biased_.begin(), biased_.end()), biased_.end());
 }
 
 // Truncations are left out where their parameter says that they do nothing, where Mirostat replaces them, and where

@@ -1,6 +1,7 @@
 #include "swapped_prefix.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace pyllmcancel {
 
@@ -11,13 +12,16 @@ int32_t common_prefix(const llama_token * known, std::size_t n_known,
 }
 
 SwappedPrefix::SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes)
-    : tokens_(std::move(tokens)), n_bytes_(n_bytes), state_(new uint8_t[n_bytes]) {}
+    : tokens_(std::move(tokens)), n_bytes_(n_bytes), state_(new (std::nothrow) uint8_t[n_bytes]) {}
 
 std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context, llama_seq_id seq,
-                                                         std::vector<llama_token> tokens) {
+                                                         std::vector<llama_token> tokens, std::size_t max_bytes) {
     const std::size_t size = llama_state_seq_get_size(context, seq);
+    if (size == 0 || size > max_bytes) {
+        return nullptr;
+    }
     const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
-    if (size == 0 || llama_state_seq_get_data(context, prefix->state_.get(), size, seq) != size) {
+    if (!prefix->state_ || llama_state_seq_get_data(context, prefix->state_.get(), size, seq) != size) {
         return nullptr;
     }
     return prefix;

@@ -12,9 +12,9 @@ namespace pyllmcancel {
 // a context, whomever it belongs to; these it does not meet.
 class SwappedPrefix {
   public:
-    // Copies the cells of `seq`, which hold `tokens`; null if llama.cpp cannot.
+    // Copies the cells of `seq`, which hold `tokens`; null if that takes more than `max_bytes`, or more than there is.
     static std::shared_ptr<const SwappedPrefix> copy(llama_context * context, llama_seq_id seq,
-                                                     std::vector<llama_token> tokens);
+                                                     std::vector<llama_token> tokens, std::size_t max_bytes);
 
     // Puts the cells into `seq`, whose own are gone then. False, and `seq` is empty, if there is no room.
     bool restore(llama_context * context, llama_seq_id seq) const;

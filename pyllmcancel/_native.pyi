@@ -126,14 +126,13 @@ def worth_aborting(
     """
 
 class SwappedPrefix:
-    """Cells of an idle prefix, in plain memory: made by :meth:`Context.swap_out`, and never changed."""
+    """Cells of an idle prefix, in plain memory: made by :meth:`Context.swap_out`, and by nothing else."""
 
+    def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @property
     def n_tokens(self) -> int: ...
     @property
     def n_bytes(self) -> int: ...
-    def common_prefix(self, tokens: Sequence[int]) -> int:
-        """How many of `tokens` it begins with, the last one never counted."""
 
 class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
@@ -219,8 +218,18 @@ class Context:
     def can_swap(self) -> bool:
         """Whether cells can be copied out and back: not with memories that cannot be rolled back, or forget."""
 
-    def swap_out(self, seq: int) -> SwappedPrefix | None:
-        """Copy what idle `seq` holds into plain memory and free its cells; None, and no change, if that cannot be."""
+    @property
+    def can_offload(self) -> bool:
+        """Whether this build knows anything but the CPU to compute layers on."""
+
+    def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
+        """How many of `tokens` each of `prefixes` begins with, the last one never counted."""
+
+    def swap_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
+        """Copy what idle `seq` holds into plain memory and free its cells.
+
+        None, and no change, if it holds nothing, or more than `max_bytes`, or memory cannot be had.
+        """
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         """Have idle `seq` hold what `prefix` does, and nothing else; False, and it is empty, if there is no room."""

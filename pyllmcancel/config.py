@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +39,10 @@ class EngineConfig:
     cached_sequences
         Idle prefixes kept in cells beside the running sequences (attention models only).
     cache_ram
-        On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps (0:
-        none). llama.cpp walks over all cells in every attention, so that idle ones slow down whoever runs. Not for
-        recurrent, hybrid and sliding-window models.
+        On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
+        none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
+        runs. What is larger than 128 MiB stays where it is; so does all in recurrent, hybrid and sliding-window models
+        and without flash attention.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
@@ -79,7 +81,7 @@ class EngineConfig:
     threads: int = 0
     threads_batch: int = 0
     cached_sequences: int = 4
-    cache_ram: int = 1024
+    cache_ram: int | None = 1024
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024
@@ -110,6 +112,10 @@ class EngineConfig:
     def context_size(self, n_ctx_train: int) -> int:
         """Cells to ask for, in tokens."""
         return self.ctx_size if self.ctx_size > 0 else min(n_ctx_train * self.parallel, 16_384)
+
+    def swap_bytes(self) -> int:
+        """Most bytes of idle prefixes outside the cells."""
+        return sys.maxsize if self.cache_ram is None else self.cache_ram << 20
 
     def n_threads(self) -> int:
         return self.threads if self.threads > 0 else default_threads()

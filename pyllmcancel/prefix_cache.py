@@ -11,11 +11,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyllmcancel.swap_store import SwapStore
+
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
 
 SHARE_AT_LEAST = 16  # tokens; below that, copying a prefix is not worth a sequence
 SWAP_AFTER = 8  # steps; a client that goes on at once finds its cells where they were
+SWAP_AT_MOST = 128 << 20  # bytes of one prefix: nobody can be cancelled while it is copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,14 @@ class Place:
 
 
 class PrefixCache:
-    """Idle prefixes: in sequences and, up to `swap_bytes` bytes, swapped out; each least recently used first."""
+    """Idle prefixes: in sequences, least recently used first, and up to `swap_bytes` bytes of them swapped out."""
 
     def __init__(self, context: Context, *, swap_bytes: int = 0) -> None:
         self._context = context
-        self._swap_bytes = swap_bytes if context.can_swap else 0
+        self._store = SwapStore(context, swap_bytes if context.can_swap else 0)
         self._step = 0
-        # By the step in which they became idle. A dict keeps the order.
+        # By the step from which they were not wanted. A dict keeps the order.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
-        self._swapped: list[SwappedPrefix] = []
 
     def __len__(self) -> int:
         """Sequences that are idle."""
@@ -53,14 +55,16 @@ class PrefixCache:
 
     @property
     def swapped_bytes(self) -> int:
-        return sum(prefix.n_bytes for prefix in self._swapped)
+        return self._store.n_bytes
 
     def find(self, tokens: Sequence[int], running: Collection[int]) -> Place:
         """The best place for a prompt; there must be an idle sequence."""
         place, n_tokens = self._find_in_cells(tokens, running)
-        swapped = max(reversed(self._swapped), key=lambda prefix: prefix.common_prefix(tokens), default=None)
-        if swapped is not None and swapped.common_prefix(tokens) >= max(n_tokens, 1) + SHARE_AT_LEAST:
-            return Place(self._spare(), None, swapped.common_prefix(tokens), swapped)
+        # What is idle can give way to it; what runs cannot.
+        room = self._context.n_ctx - (self._context.n_cells_used - self.n_cells)
+        swapped, n_swapped = self._store.find(tokens, room)
+        if swapped is not None and n_swapped >= max(n_tokens, 1) + SHARE_AT_LEAST:
+            return Place(self._spare(), None, n_swapped, swapped)
         return place
 
     def _find_in_cells(self, tokens: Sequence[int], running: Collection[int]) -> tuple[Place, int]:
@@ -102,38 +106,50 @@ class PrefixCache:
                 return
             held = self._context.n_committed(seq)
             if held:
-                self._free(seq)
+                if not self._swap_out(seq):
+                    self._context.drop_cells(seq)
                 n_cells -= held
 
-    def tend(self) -> None:
+    def tend(self, running: Collection[int]) -> None:
         """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long."""
         self._step += 1
-        for seq, since in self._idle.items() if self._swap_bytes else ():
-            if self._step - since > SWAP_AFTER and self._context.n_committed(seq):
-                self._free(seq)
-                return
+        due = (
+            seq
+            for seq, since in self._idle.items()
+            if self._store.limit and self._step - since > SWAP_AFTER and self._context.n_committed(seq)
+        )
+        seq = next(due, None)
+        if seq is not None and (self._is_shared(seq, running) or not self._swap_out(seq)):
+            self._idle[seq] = self._step  # later, perhaps
+
+    def _is_shared(self, seq: int, running: Collection[int]) -> bool:
+        """Whether somebody who runs needs most of its cells anyway: they may be the same cells."""
+        lengths = self._context.common_prefixes([*self._context.tokens(seq), 0])
+        return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _spare(self) -> int:
         """The idle sequence that is missed least."""
         empty = (seq for seq in self._idle if not self._context.n_committed(seq))
         return next(empty, next(iter(self._idle)))
 
-    def _free(self, seq: int) -> None:
-        """Free the cells of idle `seq`; what they held is swapped out, if that can be."""
-        # As a prompt that goes on: of a prompt, the last token never counts as known.
-        tokens = [*self._context.tokens(seq), 0]
-        prefix = self._context.swap_out(seq) if self._swap_bytes else None
-        if prefix is None:
+    def _swap_out(self, seq: int) -> bool:
+        """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be."""
+        tokens = self._context.tokens(seq)
+        if not self._store.limit or len(tokens) <= SHARE_AT_LEAST:
+            return False
+        if self._store.covers(tokens):
             self._context.drop_cells(seq)
-            return
-        self._swapped = [old for old in self._swapped if old.common_prefix(tokens) < old.n_tokens]
-        self._swapped.append(prefix)
-        while self.swapped_bytes > self._swap_bytes:
-            del self._swapped[0]
+            return True
+        prefix = self._context.swap_out(seq, max_bytes=min(SWAP_AT_MOST, self._store.limit))
+        if prefix is not None:
+            self._store.add(prefix, tokens)
+        return prefix is not None
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
-        self._swapped.remove(prefix)
-        self.evict(self._context.n_cells_used + prefix.n_tokens - self._context.n_ctx)
-        # Without room it is lost, and computed again. One of which only the beginning is wanted stays as well.
-        if self._context.swap_in(seq, prefix) and prefix.n_tokens > 2 * n_tokens:
-            self._swapped.append(prefix)
+        own = self._context.n_committed(seq)
+        self._store.remove(prefix)
+        self.evict(self._context.n_cells_used - own + prefix.n_tokens - self._context.n_ctx)
+        swapped = self._context.swap_in(seq, prefix)
+        # One that found no room, or of which only the beginning is wanted, is not forgotten.
+        if not swapped or prefix.n_tokens > 2 * n_tokens:
+            self._store.add(prefix, self._context.tokens(seq))

@@ -1,9 +1,9 @@
 """Which choices compute, and what goes into the next step. Used by the engine thread only.
 
-Choices are admitted into slots in the order of their requests' arrival. A step takes one token of every decoding choice;
-the next one takes a chunk of the oldest prompts that are not yet computed; on a GPU every step takes both. When cells
-run out the newest choice is preempted: it gives its slot back, keeps its tokens and its sampler, and goes on later with
-the same output.
+Choices are admitted into slots in the order of their requests' arrival. A step takes one token of every decoding
+choice; the next one takes a chunk of the oldest prompts that are not yet computed; on a GPU an attention model's steps
+take both. When cells run out the newest choice is preempted: it gives its slot back, keeps its tokens and its sampler,
+and goes on later with the same output.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Scheduler:
     def __init__(self, context: Context, config: EngineConfig) -> None:
         self._context = context
         self._config = config
-        on_cpu = config.n_gpu_layers == 0
-        self._cache = PrefixCache(context, swap_bytes=config.cache_ram << 20 if on_cpu else 0)
+        on_cpu = config.n_gpu_layers == 0 or not context.can_offload
+        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0)
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
         self._pending: deque[Choice] = deque()
@@ -111,7 +111,7 @@ class Scheduler:
 
     def plan(self) -> list[StepItem]:
         """The next step's items; empty when nothing is running. May preempt."""
-        self._cache.tend()
+        self._cache.tend(self._active)
         items = self._items()
         while items and not self._make_room(sum(item.n_tokens for item in items)):
             self._preempt(self.active[-1])
@@ -203,7 +203,8 @@ class Scheduler:
 
     def _chunks(self, prefills: list[int], *, n_decodes: int, n_taken: int = 0) -> list[StepItem]:
         """Parts of prompts, oldest first, for a step in which `n_taken` tokens are others'."""
-        budget, n_described, items = self._chunk(n_decodes) - n_taken, MOST_DESCRIBED, list[StepItem]()
+        budget = max(1, self._chunk(n_decodes) - n_taken)
+        n_described, items = MOST_DESCRIBED, list[StepItem]()
         for seq in prefills:
             part = self._part(seq, budget, n_described=n_described, n_others=n_taken)
             if part.n_tokens > 0:
@@ -223,6 +224,7 @@ class Scheduler:
         return chunk_size(
             self.cost,
             n_decodes=n_decodes,
+            mixed=self._mixes,
             n_batch=self._context.n_batch,
             itl_target=self._config.itl_target,
             max_step=self._config.max_step_seconds,

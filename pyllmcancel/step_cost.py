@@ -6,6 +6,9 @@ A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are re
 from __future__ import annotations
 
 DECAY = 0.9
+# What a step is counted for that took longer than foreseen. Other programs only ever add to the time; chunks that
+# shrink whenever they do would make prompts slower still.
+SLOW_WEIGHT = 0.25
 EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this share
 # The rows of a tile in llama.cpp's CPU flash attention. Fewer take its slow path, at half the speed in a long prompt; a
 # chunk cut smaller because steps have become slow would make them slower still.
@@ -21,11 +24,14 @@ class StepCostModel:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
 
     def observe(self, n_tokens: int, seconds: float) -> None:
-        self._weight = self._weight * DECAY + 1.0
-        self._n = self._n * DECAY + n_tokens
-        self._nn = self._nn * DECAY + n_tokens * n_tokens
-        self._t = self._t * DECAY + seconds
-        self._nt = self._nt * DECAY + n_tokens * seconds
+        fixed, per_token = self.fit()
+        weight = SLOW_WEIGHT if self.known and seconds > fixed + per_token * n_tokens else 1.0
+        decay = 1.0 - weight * (1.0 - DECAY)
+        self._weight = self._weight * decay + weight
+        self._n = self._n * decay + weight * n_tokens
+        self._nn = self._nn * decay + weight * n_tokens * n_tokens
+        self._t = self._t * decay + weight * seconds
+        self._nt = self._nt * decay + weight * n_tokens * seconds
 
     def fit(self) -> tuple[float, float]:
         """(fixed, per_token) in seconds; (0, 1) before anything was observed."""
@@ -46,25 +52,29 @@ class StepCostModel:
         return self._weight > 0.0
 
 
-def chunk_size(cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target: float, max_step: float) -> int:
-    """Most tokens of the next step that computes prompts; decodes in the same step are to be taken off.
+def chunk_size(
+    cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target: float, max_step: float, mixed: bool = False
+) -> int:
+    """Most tokens of the next step that computes prompts; decodes in the same step, if `mixed`, are to be taken off.
 
     Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. While `n_decodes`
-    sequences decode: as many as keep the step within `itl_target`, in whole tiles if that is half a tile or more,
-    but never so few that prefill loses half its speed.
+    sequences decode: as many as keep the time from one of their tokens to the next, which is this step and theirs,
+    within `itl_target`, in whole tiles if that is a quarter of a tile or more, but never so few that prefill loses half
+    its speed.
     """
     if not cost.known:
         return min(n_batch, TILE)
     fixed, per_token = cost.fit()
     if n_decodes:
         at_least = max(fixed / per_token, SMALLEST_CHUNK) + n_decodes
-        n_tokens = max((itl_target - fixed) / per_token, at_least)
+        theirs = 0.0 if mixed else fixed + per_token * n_decodes
+        n_tokens = max((itl_target - theirs - fixed) / per_token, at_least)
     else:
         efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)
         n_tokens = max(TILE, min(efficient, (max_step - fixed) / per_token))
-    if n_tokens >= TILE / 2:
+    if n_tokens >= TILE / 4:
         n_tokens = max(TILE, n_tokens - n_tokens % TILE)
-    return max(n_decodes + 1, min(n_batch, int(n_tokens)))
+    return max(1, min(n_batch, int(n_tokens)))
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:

@@ -6,11 +6,12 @@ import argparse
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.protocol import ROOT
 from bench.report.aims import AIMS, REMARKS, Verdict
+from bench.report.microbenchmarks import Document, microbenchmarks, read_documents
 from bench.report.pictures import draw_all
 from bench.report.results import Results, read_results
 from bench.report.sections import SECTIONS, Section
@@ -28,16 +29,20 @@ def main() -> int:
     results = read_results(arguments.folder)
     pictures = draw_all(results, arguments.report.parent / "plots")
     remarks = tomllib.loads(REMARKS.read_text(encoding="utf-8"))
-    arguments.report.write_text(report(results, pictures, remarks), encoding="utf-8")
+    text = report(results, pictures, remarks, read_documents(arguments.folder))
+    arguments.report.write_text(text, encoding="utf-8")
     sys.stderr.write(f"{arguments.report}, {len(pictures)} plots\n")
     return 0
 
 
-def report(results: Results, pictures: Mapping[str, Path], remarks: Mapping[str, str]) -> str:
+def report(
+    results: Results, pictures: Mapping[str, Path], remarks: Mapping[str, str], documents: Sequence[Document] = ()
+) -> str:
     """The whole text."""
     lines = ["# Side by side", "", *conditions(results), "", "## What was to be reached", "", *aims(results, remarks)]
     for section in SECTIONS:
         lines += ["", *show(section, results, pictures)]
+    lines += ["", *found] if (found := microbenchmarks(documents)) else []
     lines += ["", "## Not measured", "", *gaps(results), "", "## How it was made", "", *commands(results)]
     return "\n".join(lines) + "\n"
 

@@ -113,8 +113,8 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     text = "longest step a prompt may cause alone"
     add_option(group, "max-step-seconds", seconds, ENGINE.max_step_seconds, text, metavar="S")
     add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, "idle prefixes kept, beside --parallel")
-    text = "most memory for idle prefixes that are swapped out, in MiB; 0: none"
-    add_option(group, "cache-ram", natural, ENGINE.cache_ram, text, also=("-cram",))
+    text = "most memory for idle prefixes that are swapped out, in MiB; 0: none, -1: no limit"
+    add_option(group, "cache-ram", natural_or_none, ENGINE.cache_ram, text, also=("-cram",))
 
 
 def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bench.report.__main__ import report
 from bench.report.aims import AIMS, REMARKS, Verdict
+from bench.report.microbenchmarks import microbenchmarks
 from bench.report.pictures import draw_all
 from bench.report.results import Results
 from bench.report.sections import speed_rows
@@ -171,3 +172,28 @@ def test_a_plot_is_drawn_only_of_what_was_measured(tmp_path: Path) -> None:
     assert set(drawn) == {"stop-then-next"}
     assert drawn["stop-then-next"].read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "goodput.png").exists()
+
+
+def micro(name: str, model: str, **row: object) -> dict[str, object]:
+    return {"name": name, "title": "so long it takes", "unit": "ms", "rows": [{"model": model, **row}]}
+
+
+def test_the_microbenchmarks_of_all_models_stand_in_one_table() -> None:
+    documents = [
+        micro("abort-latency", "small", median=1.25, min=0.5),
+        micro("abort-latency", "large", median=12.0, min=5.0),
+        micro("callback-cost", "small", nodes=900),
+    ]
+    lines = microbenchmarks(documents)
+    assert [line for line in lines if line.startswith("#")] == [
+        "## The core on its own",
+        "### abort-latency",
+        "### callback-cost",
+    ]
+    assert "So long it takes; in ms where the column does not say otherwise." in lines
+    assert lines.index("| small | 1.25 |") + 1 == lines.index("| large | 12 |")
+    assert "| small | 900 |" in lines
+
+
+def test_without_microbenchmarks_the_report_does_not_speak_of_them() -> None:
+    assert microbenchmarks([]) == []

@@ -13,6 +13,7 @@ from tests.native.conftest import World, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
 OTHER = [(11 * n + 5) % 250 for n in range(30)]
+ROOMY = 1 << 30
 
 
 def test_closing_is_idempotent(world: World) -> None:
@@ -214,15 +215,16 @@ def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
-    prefix = context.swap_out(0)
+    prefix = context.swap_out(0, max_bytes=ROOMY)
     if not context.can_swap:
         assert prefix is None
         assert context.n_committed(0) == 40
         return
-    assert (prefix.n_tokens, prefix.common_prefix([*PROMPT, 1])) == (40, 40)
-    assert prefix.common_prefix(PROMPT) == 39, "never the last token, whose logits are wanted"
-    assert prefix.common_prefix([*PROMPT[:20], *OTHER]) == 20
-    assert prefix.n_bytes > 0
+    assert context.common_with([prefix, prefix], [*PROMPT, 1]) == [40, 40]
+    assert context.common_with([prefix], PROMPT) == [39], "never the last token, whose logits are wanted"
+    assert context.common_with([prefix], [*PROMPT[:20], *OTHER]) == [20]
+    assert context.common_with([prefix], []) == [0]
+    assert (prefix.n_tokens, prefix.n_bytes > 0) == (40, True)
     assert context.n_cells_used == 0
     assert context.tokens(0) == []
     world.open(context, 0, OTHER)
@@ -238,10 +240,20 @@ def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
 
 def test_nothing_is_swapped_out_of_an_empty_sequence_and_an_open_one_is_refused(world: World) -> None:
     context = world.context()
-    assert context.swap_out(0) is None
+    assert context.swap_out(0, max_bytes=ROOMY) is None
     world.open(context, 0, PROMPT)
     with pytest.raises(UsageError):
-        context.swap_out(0)
+        context.swap_out(0, max_bytes=ROOMY)
+
+
+def test_what_is_larger_than_it_may_be_is_not_swapped_out(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    assert context.swap_out(0, max_bytes=1000) is None
+    assert context.n_committed(0) == 40
+    assert context.common_prefixes([]) == [0] * context.n_seq_max
 
 
 def test_a_swapped_prefix_that_finds_no_room_leaves_the_sequence_empty(world: World) -> None:
@@ -251,7 +263,7 @@ def test_a_swapped_prefix_that_finds_no_room_leaves_the_sequence_empty(world: Wo
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
-    prefix = context.swap_out(0)
+    prefix = context.swap_out(0, max_bytes=ROOMY)
     long = [n % 250 for n in range(240)]
     world.open(context, 1, long)
     for begin in range(0, 240, 40):

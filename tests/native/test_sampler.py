@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,8 @@ def test_an_end_that_a_sampler_makes_up_is_not_taken_where_it_is_not_allowed(wor
 
 # More tokens than a block of the row has, so that the short way differs from the long one.
 BIASES: list[dict[str, object]] = [
+    {"ignore_eos": True, "logit_bias": tuple((n, 30.0) for n in range(2048))},
+    {"logit_bias": ((5, 30.0), (5, 30.0), (6, 100.0), (6, -math.inf), (7, 100.0), (7, -100.0))},
     {"ignore_eos": True},
     {"logit_bias": tuple((n, -100.0) for n in range(0, 2000, 16))},
     {"logit_bias": ((5, 100.0), (1900, 2.0), (700, -3.0))},
@@ -143,7 +146,7 @@ BIASES: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("choice", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 3}], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("bias", BIASES, ids=["eos", "banned", "few", "many"])
+@pytest.mark.parametrize("bias", BIASES, ids=["all", "several", "eos", "banned", "few", "many"])
 def test_a_biased_choice_is_that_of_the_whole_vocabulary(bias: dict[str, object], choice: dict[str, object]) -> None:
     path = packaged_model_path()
     world = World(_native, "attention", path, _native.Model.load(path))
@@ -151,3 +154,13 @@ def test_a_biased_choice_is_that_of_the_whole_vocabulary(bias: dict[str, object]
     slow = {"frequency_penalty": 1e-20}
     prompt = world.model.tokenize("def hello_world():\n")
     assert world.alone(prompt, 24, **bias, **choice) == world.alone(prompt, 24, **bias, **choice, **slow)
+
+
+def test_several_biases_of_one_token_add_up_and_a_ban_stands() -> None:
+    path = packaged_model_path()
+    world = World(_native, "attention", path, _native.Model.load(path))
+    prompt = world.model.tokenize("x = ")
+    assert world.alone(prompt, 1, logit_bias=((5, 50.0), (6, 60.0), (5, 50.0))) == [5]
+    assert world.alone(prompt, 1, logit_bias=((5, 500.0), (6, 60.0), (5, -math.inf))) == [6]
+    eos = next(token for token in range(world.model.n_vocab) if world.model.is_eog(token))
+    assert world.alone(prompt, 1, logit_bias=((eos, 90.0), (6, 60.0)), ignore_eos=True) == [6]

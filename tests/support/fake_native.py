@@ -30,8 +30,8 @@ BYTES_PER_CELL = 1 << 10
 
 def n_common(known: Sequence[int], tokens: Sequence[int]) -> int:
     """How many leading tokens are the same; never the last of `tokens`."""
-    pairs = zip(known, tokens[:-1], strict=False)
-    return next((n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), min(len(known), len(tokens) - 1))
+    pairs = list(zip(known, tokens[:-1], strict=False))
+    return next((n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), len(pairs))
 
 
 @dataclass(slots=True)
@@ -53,9 +53,6 @@ class SwappedPrefix:
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = list(tokens)
         self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
-
-    def common_prefix(self, tokens: Sequence[int]) -> int:
-        return n_common(self.tokens, tokens)
 
 
 class Context:
@@ -202,15 +199,20 @@ class Context:
     def can_swap(self) -> bool:
         return self.memory_kind == "attention"
 
+    can_offload = True
+
+    def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
+        return [n_common(prefix.tokens, tokens) for prefix in prefixes]
+
     def _idle(self, seq: int) -> FakeSequence:
         if self._at(seq).open:
             raise UsageError(f"sequence {seq} is open")
         return self._at(seq)
 
-    def swap_out(self, seq: int) -> SwappedPrefix | None:
+    def swap_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
         with self._entered():
             sequence = self._idle(seq)
-            if not self.can_swap or not sequence.cells:
+            if not self.can_swap or not sequence.cells or BYTES_PER_CELL * len(sequence.cells) > max_bytes:
                 return None
             prefix = SwappedPrefix(sequence.tokens)
             self._truncate(sequence, 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyllmcancel.prefix_cache import SHARE_AT_LEAST, SWAP_AFTER, Place, PrefixCache
 from pyllmcancel.sampling import SamplingParams
-from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler
+from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
+from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
 
 LONG = list(range(60))
 
@@ -102,18 +103,18 @@ def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int,
     for seq in open_seqs:
         cache.take(Place(seq))
     for _ in range(SWAP_AFTER + len(contents)):
-        cache.tend()
+        cache.tend(open_seqs)
     return cache
 
 
 def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_each_step() -> None:
-    cache = PrefixCache(context_with(LONG[:10], LONG[10:30]), swap_bytes=1 << 20)
+    cache = PrefixCache(context_with(LONG[:20], LONG[20:50]), swap_bytes=1 << 20)
     held = []
     for _ in range(SWAP_AFTER + 2):
-        cache.tend()
+        cache.tend(())
         held.append(cache.n_cells)
-    assert held == [30] * SWAP_AFTER + [20, 0]
-    assert cache.swapped_bytes == 30 * BYTES_PER_CELL
+    assert held == [50] * SWAP_AFTER + [30, 0]
+    assert cache.swapped_bytes == 50 * BYTES_PER_CELL
 
 
 def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
@@ -121,10 +122,10 @@ def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
     cache = PrefixCache(context, swap_bytes=1 << 20)
     cache.take(Place(0))
     for _ in range(2 * SWAP_AFTER):
-        cache.tend()
+        cache.tend(())
     context.close(0, keep=True)
     cache.give_back(0)
-    cache.tend()
+    cache.tend(())
     assert cache.n_cells == 60
 
 
@@ -155,9 +156,65 @@ def test_swapped_prefixes_keep_to_their_limit_and_the_least_recently_used_go() -
     assert cache.find([*LONG[30:], 99], running=()).swapped is not None
 
 
-def test_a_prefix_larger_than_the_limit_is_forgotten() -> None:
-    cache = swapping(LONG, n_bytes=10 * BYTES_PER_CELL)
-    assert cache.n_cells == cache.swapped_bytes == 0
+def test_a_prefix_larger_than_the_limit_stays_in_its_cells_and_pushes_nobody_out() -> None:
+    cache = swapping(LONG[:30], LONG, n_bytes=45 * BYTES_PER_CELL)
+    assert (cache.n_cells, cache.swapped_bytes) == (60, 30 * BYTES_PER_CELL)
+    cache.evict(1)
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 30 * BYTES_PER_CELL)
+
+
+def test_a_prefix_too_short_to_be_worth_a_copy_stays_in_its_cells() -> None:
+    assert swapping(LONG[:SHARE_AT_LEAST]).n_cells == SHARE_AT_LEAST
+
+
+def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
+    context = context_with([*LONG, 99], open_seqs=(0,))
+    context.share_prefix(0, 1, 60)
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.take(Place(0))
+    for _ in range(3 * SWAP_AFTER):
+        cache.tend([0])
+    assert (cache.n_cells, cache.swapped_bytes) == (60, 0)
+
+
+def test_what_is_remembered_already_is_not_copied_again() -> None:
+    cache = swapping(LONG)
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()))
+    context = cache._context
+    context.open(0, LONG[:30], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.close(0, keep=True)
+    cache.give_back(0)
+    for _ in range(SWAP_AFTER + 1):
+        cache.tend(())
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 60 * BYTES_PER_CELL)
+
+
+def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
+    cache = swapping([*LONG, *range(200, 250)], [*LONG, 99], [*LONG, *range(150, 200)])
+    place = cache.find([*LONG, 255, 254], running=())
+    assert place.swapped is not None
+    assert (place.n_shared, place.swapped.n_tokens) == (60, 61)
+
+
+def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back() -> None:
+    context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.take(Place(1))
+    cache.evict(1)
+    context.n_ctx = 239
+    assert cache.find([*LONG, 255], running=[1]).swapped is None
+    context.n_ctx = 240
+    assert cache.find([*LONG, 255], running=[1]).swapped is not None
+
+
+def test_only_so_many_swapped_prefixes_are_remembered() -> None:
+    context = context_with()
+    store = SwapStore(context, 1 << 30)
+    for n in range(MOST_PREFIXES + 3):
+        store.add(SwappedPrefix([n, *LONG]), [n, *LONG])
+    assert store.find([2, *LONG, 1], 512) == (None, 0)
+    assert store.find([3, *LONG, 1], 512)[1] == 61
+    assert store.n_bytes == MOST_PREFIXES * 61 * BYTES_PER_CELL
 
 
 def test_the_beginning_of_what_is_swapped_out_is_not_kept_twice() -> None:
@@ -189,5 +246,5 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     context.step([(0, 60)])
     context.close(0, keep=True)
     for _ in range(2 * SWAP_AFTER):
-        cache.tend()
+        cache.tend(())
     assert cache.n_cells == 60

@@ -53,6 +53,23 @@ def test_older_steps_count_less_and_less() -> None:
     assert cost.fit()[1] == pytest.approx(0.001, rel=0.1)
 
 
+def test_what_slows_down_single_steps_moves_the_estimate_little() -> None:
+    cost = learnt(0.01, 0.002)
+    for n_tokens, times in ((64, 3.0), (8, 1.0), (64, 1.0), (8, 2.0), (64, 1.0), (64, 2.5), (8, 1.0)):
+        cost.observe(n_tokens, times * (0.01 + 0.002 * n_tokens))
+    fixed, per_token = cost.fit()
+    assert fixed + per_token * 64 < 1.3 * (0.01 + 0.002 * 64)
+
+
+def test_steps_that_have_become_slow_for_good_are_believed() -> None:
+    cost = learnt(0.01, 0.002)
+    for _ in range(60):
+        cost.observe(64, 0.3)
+        cost.observe(8, 0.06)
+    fixed, per_token = cost.fit()
+    assert fixed + per_token * 64 == pytest.approx(0.3, rel=0.05)
+
+
 def test_steps_that_take_no_time_do_no_harm() -> None:
     cost = StepCostModel()
     cost.observe(8, 0.0)
@@ -74,19 +91,25 @@ def test_alone_a_chunk_takes_no_longer_than_the_longest_step() -> None:
 
 def test_beside_decodes_a_chunk_keeps_their_itl() -> None:
     n_tokens = chunk(learnt(0.01, 0.001), n_decodes=3, itl=0.1)
-    assert 0.01 + 0.001 * n_tokens <= 0.1
-    # 90 tokens would fit: the whole tile below that.
+    assert 0.01 + 0.001 * n_tokens + 0.01 + 0.001 * 3 <= 0.1
+    # 77 tokens would fit between their steps: the whole tile below that.
     assert n_tokens == TILE
 
 
+def test_in_one_step_with_decodes_a_chunk_leaves_room_for_them() -> None:
+    cost = learnt(0.05, 0.001)
+    sizes = [chunk_size(cost, n_decodes=8, n_batch=512, itl_target=0.2, max_step=1.0, mixed=m) for m in (True, False)]
+    assert sizes == [2 * TILE, TILE], "150 tokens in all, or 92 before a step of eight"
+
+
 def test_a_chunk_is_never_so_small_that_prefill_loses_half_its_speed() -> None:
-    assert chunk(learnt(0.2, 0.01), n_decodes=3, itl=0.1) == 20 + 3
+    assert chunk(learnt(0.125, 0.01), n_decodes=3, itl=0.1) == 12 + 3
     assert chunk(learnt(0.0, 10.0), n_decodes=3, itl=0.1) == SMALLEST_CHUNK + 3
 
 
-def test_a_chunk_of_half_a_tile_is_made_a_whole_one() -> None:
+def test_a_chunk_of_a_quarter_of_a_tile_is_made_a_whole_one() -> None:
     assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.4) == TILE
-    assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.305) == 30
+    assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.185) == 15
 
 
 @pytest.mark.parametrize(
