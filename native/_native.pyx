@@ -322,6 +322,13 @@ cdef object step_row(core.StepRow & row, cbool logprobs_wanted):
     return StepRow(row.seq, row.n_tokens, row.next.token, fault, row.next.logprob, top, described(row))
 
 
+cdef const core.CppSwappedPrefix * as_made(SwappedPrefix prefix) except NULL:
+    # __new__ gets past __init__.
+    if prefix is None or not prefix.c_obj:
+        raise errors.UsageError("a SwappedPrefix is made by Context.swap_out")
+    return prefix.c_obj.get()
+
+
 cdef class SwappedPrefix:
     """Cells of an idle prefix, in plain memory."""
 
@@ -332,8 +339,12 @@ cdef class SwappedPrefix:
     def __init__(self):
         raise TypeError("a SwappedPrefix is made by Context.swap_out")
 
+    @property
+    def tokens(self):
+        return as_made(self).tokens()
+
     def __dealloc__(self):
-        # Giving back hundreds of MiB takes a while.
+        # Giving back a hundred MiB takes a while.
         with nogil:
             self.c_obj.reset()
 
@@ -350,13 +361,14 @@ cdef class Context:
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
-                  n_threads_batch=None, cbool offload_kqv=True, int flash_attention=-1, int type_k=1, int type_v=1,
-                  int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
+                  n_threads_batch=None, cbool kv_unified=True, cbool offload_kqv=True, int flash_attention=-1,
+                  int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
                   cbool abortable=True, cbool trust_any_memory=False):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.ContextParams params
         params.n_ctx = n_ctx
+        params.kv_unified = kv_unified
         params.n_seq_max = n_seq_max
         params.n_batch = n_batch
         params.n_threads = n_threads
@@ -383,6 +395,14 @@ cdef class Context:
     @property
     def n_ctx(self):
         return self.c_obj.get().n_ctx()
+
+    @property
+    def n_cells(self):
+        return self.c_obj.get().n_cells()
+
+    @property
+    def kv_unified(self):
+        return self.c_obj.get().kv_unified()
 
     @property
     def n_seq_max(self):
@@ -451,11 +471,7 @@ cdef class Context:
 
     def common_with(self, prefixes, tokens):
         cdef vector[core.llama_token] c_tokens = tokens
-        cdef SwappedPrefix prefix
-        lengths = []
-        for prefix in prefixes:
-            lengths.append(prefix.c_obj.get().common_prefix(c_tokens))
-        return lengths
+        return [as_made(prefix).common_prefix(c_tokens) for prefix in prefixes]
 
     def swap_out(self, int32_t seq, *, size_t max_bytes):
         cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
@@ -469,8 +485,9 @@ cdef class Context:
 
     def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
         cdef cbool swapped
+        cdef const core.CppSwappedPrefix * made = as_made(prefix)
         with nogil:
-            swapped = self.c_obj.get().swap_in(seq, prefix.c_obj.get()[0])
+            swapped = self.c_obj.get().swap_in(seq, made[0])
         return swapped
 
     def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):

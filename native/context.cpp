@@ -7,6 +7,9 @@
 namespace pyllmcancel {
 namespace {
 
+// Bytes of one sequence that are copied for another: it is to be quicker than computing them, and not to hold up a cancel.
+constexpr std::size_t MOST_COPIED = 128U << 20U;
+
 // What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
 Sampled sample(Sampler & sampler, const float * logits) {
     try {
@@ -39,8 +42,9 @@ llama_context_params native_params(const ContextParams & params) {
     native.type_v = static_cast<ggml_type>(params.type_v);
     native.flash_attn_type = static_cast<llama_flash_attn_type>(params.flash_attention);
     native.no_perf = true;
-    // Any sequence may use any cell, and sharing a prefix costs nothing.
-    native.kv_unified = true;
+    // Unified, any sequence may use any cell, and sharing a prefix costs nothing. Divided, no attention walks over the
+    // cells of others.
+    native.kv_unified = params.kv_unified;
     return native;
 }
 
@@ -58,8 +62,10 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     if (params.n_batch < params.n_seq_max) {
         throw ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence");
     }
+    // Recurrent, hybrid and sliding-window memories were not tried divided.
+    params_.kv_unified = params.kv_unified || kind_ != MemoryKind::attention || n_swa_ > 0;
     const std::string what = "a context of " + std::to_string(params.n_ctx) + " cells";
-    context_.make(model_->handle(), native_params(params), what.c_str());
+    context_.make(model_->handle(), native_params(params_), what.c_str());
     if (!llama_get_memory(context_.get())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
@@ -89,7 +95,9 @@ Context::Sequence & Context::idle(int32_t seq) {
 
 bool Context::keeps_truth() const noexcept { return kind_ == MemoryKind::attention || params_.trust_any_memory; }
 
-int32_t Context::n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ctx(context_.get())); }
+int32_t Context::n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ctx_seq(context_.get())); }
+
+int32_t Context::n_cells() const noexcept { return static_cast<int32_t>(llama_n_ctx(context_.get())); }
 
 int32_t Context::n_cells_used() const {
     int32_t used = 0;
@@ -195,6 +203,12 @@ void Context::drop_cells(int32_t seq) {
     }
 }
 
+// Between divided cells llama.cpp copies whole streams, and only later.
+bool Context::copy_cells(int32_t from, int32_t to) {
+    const auto copy = SwappedPrefix::copy(context_.get(), from, {}, MOST_COPIED);
+    return copy && copy->restore(context_.get(), to);
+}
+
 bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
     const Entry entry(busy_);
     const Sequence & source = at(from);
@@ -206,7 +220,11 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
         return false;
     }
     rewind(to, 0, true);
-    llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
+    if (params_.kv_unified) {
+        llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
+    } else if (!copy_cells(from, to) || !llama_memory_seq_rm(llama_get_memory(context_.get()), to, n_tokens, -1)) {
+        return false;
+    }
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
     target.n_committed = n_tokens;
     return true;

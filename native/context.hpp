@@ -21,9 +21,11 @@ namespace pyllmcancel {
 constexpr uint32_t MOST_DESCRIBED = 32;
 
 struct ContextParams {
-    uint32_t n_ctx = 4096;   // cells, shared by all sequences
+    uint32_t n_ctx = 4096;   // cells of all sequences together
+    bool kv_unified = true;  // false: each sequence has its n_seq_max-th part of the cells to itself (attention only)
     uint32_t n_seq_max = 4;  // seq_ids are 0 … n_seq_max - 1
-    uint32_t n_batch = 512;  // most tokens in one step; a step is always one ubatch
+    uint32_t n_batch =
+        512;  // most tokens in one step, which is one ubatch; with divided cells, one for each run of seq_ids
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
     bool offload_kqv = true;
@@ -91,8 +93,8 @@ class Context {
     // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
 
-    // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation. Returns false, and changes
-    // nothing, where the model's memory cannot do that.
+    // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation; divided cells are copied. Returns
+    // false, and `to` is empty or unchanged, where the model's memory cannot do that.
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens);
 
     // Whether swap_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
@@ -122,7 +124,10 @@ class Context {
     // The row of logits that `seq` got in the last step, length n_vocab; null if it got none.
     const float * logits(int32_t seq) const { return at(seq).logits; }
 
+    // Most tokens of one sequence, and of all together.
     int32_t n_ctx() const noexcept;
+    int32_t n_cells() const noexcept;
+    bool kv_unified() const noexcept { return params_.kv_unified; }
     int32_t n_seq_max() const noexcept { return static_cast<int32_t>(sequences_.size()); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
     int32_t n_cells_used() const;
@@ -154,6 +159,7 @@ class Context {
     bool window_covers(int32_t seq, int32_t n_tokens) const;
     int32_t reusable(int32_t seq, int32_t n_tokens) const;
     void rewind(int32_t seq, int32_t n_tokens, bool state_is_true);
+    bool copy_cells(int32_t from, int32_t to);
     void save_checkpoints(const std::vector<StepItem> & items);
     uint64_t make_checkpoint_room(int32_t seq);
     bool forget_checkpoint_of_another(int32_t seq);

@@ -168,6 +168,7 @@ cdef extern from "abort_gate.hpp" namespace "pyllmcancel" nogil:
 cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass ContextParams:
         uint32_t n_ctx
+        cbool kv_unified
         uint32_t n_seq_max
         uint32_t n_batch
         int32_t n_threads
@@ -210,6 +211,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
 
     cdef cppclass CppSwappedPrefix "pyllmcancel::SwappedPrefix":
         int32_t common_prefix(const vector[llama_token] & tokens)
+        const vector[llama_token] & tokens()
         int32_t n_tokens()
         size_t n_bytes()
 
@@ -232,6 +234,8 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         const vector[llama_token] & tokens(int32_t seq) except +translate_exception
         const float * logits(int32_t seq) except +translate_exception
         int32_t n_ctx()
+        int32_t n_cells()
+        cbool kv_unified()
         int32_t n_seq_max()
         int32_t n_batch()
         int32_t n_cells_used()

@@ -8,6 +8,7 @@ namespace pyllmcancel {
 namespace {
 
 constexpr int32_t INFILL_MOST = 256;
+constexpr float MOST_BIAS = 1e30F; // far from the infinity of which a softmax makes NaN
 constexpr int32_t MIROSTAT_M = 100; // tokens in Mirostat 1's estimate; the paper's value
 
 } // namespace
@@ -36,7 +37,8 @@ void SamplerChain::add_biases() {
     std::map<llama_token, float> sums;
     for (const llama_logit_bias & bias : params_.logit_bias) {
         float & sum = sums[bias.token];
-        sum = sum == -INFINITY || bias.bias == -INFINITY ? -INFINITY : sum + bias.bias;
+        sum =
+            sum == -INFINITY || bias.bias == -INFINITY ? -INFINITY : std::clamp(sum + bias.bias, -MOST_BIAS, MOST_BIAS);
     }
     const int32_t n_vocab = llama_vocab_n_tokens(model_.vocab());
     for (llama_token token = 0; params_.ignore_eos && token < n_vocab; ++token) {

@@ -133,6 +133,8 @@ class SwappedPrefix:
     def n_tokens(self) -> int: ...
     @property
     def n_bytes(self) -> int: ...
+    @property
+    def tokens(self) -> list[int]: ...
 
 class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
@@ -152,6 +154,7 @@ class Context:
         n_batch: int,
         n_threads: int,
         n_threads_batch: int | None = None,
+        kv_unified: bool = True,
         offload_kqv: bool = True,
         flash_attention: int = -1,
         type_k: int = 1,
@@ -163,7 +166,17 @@ class Context:
         trust_any_memory: bool = False,
     ) -> None: ...
     @property
-    def n_ctx(self) -> int: ...
+    def n_ctx(self) -> int:
+        """Most tokens of one sequence."""
+
+    @property
+    def n_cells(self) -> int:
+        """Most tokens of all sequences together."""
+
+    @property
+    def kv_unified(self) -> bool:
+        """Whether any sequence may use any cell; otherwise each has `n_ctx` of its own. Asked for, not always had."""
+
     @property
     def n_seq_max(self) -> int: ...
     @property

@@ -31,13 +31,17 @@ class EngineConfig:
     parallel
         Most sequences that compute at once.
     ctx_size
-        Cells of the context, in tokens, shared by all sequences; 0 chooses: the model's own context for each of
+        Cells of the context, in tokens, of all sequences together; 0 chooses: the model's own context for each of
         `parallel` sequences, 16,384 at most.
+    kv_unified
+        Any sequence may use any cell, so that one request can have the whole context. Off: each of `parallel` sequences
+        has its part, rounded up to 256, and a CPU, whose attention walks over the cells of all, generates faster for
+        several. Attention models only, the others stay unified.
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
         redone, is always one physical batch: the smaller of the two is the most tokens of a step.
     cached_sequences
-        Idle prefixes kept in cells beside the running sequences (attention models only).
+        Idle prefixes kept in cells beside the running sequences (attention models with unified cells only).
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
         none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
@@ -67,7 +71,9 @@ class EngineConfig:
     lora
         LoRA adapters to apply, each a GGUF file and its scale.
     itl_target
-        Longest step, in seconds, that a prompt may cause while others decode.
+        Longest time, in seconds, that a prompt may put between two tokens of those who decode: its chunk's step and
+        theirs. Chunks of less than 16 tokens, and of less than half the speed of large ones, are not made for it, and
+        those of 16 to 63 are made 64.
     max_step_seconds
         Longest prefill step when nobody else decodes: it bounds how long a newcomer waits for the next step.
     """
@@ -76,6 +82,7 @@ class EngineConfig:
     alias: str | None = None
     parallel: int = 4
     ctx_size: int = 0
+    kv_unified: bool = True
     batch_size: int = 2048
     ubatch_size: int = 512
     threads: int = 0
@@ -114,8 +121,8 @@ class EngineConfig:
         return self.ctx_size if self.ctx_size > 0 else min(n_ctx_train * self.parallel, 16_384)
 
     def swap_bytes(self) -> int:
-        """Most bytes of idle prefixes outside the cells."""
-        return sys.maxsize if self.cache_ram is None else self.cache_ram << 20
+        """Most bytes of idle prefixes outside the cells; -1, as llama-server has it, is no limit either."""
+        return sys.maxsize if self.cache_ram is None or self.cache_ram < 0 else self.cache_ram << 20
 
     def n_threads(self) -> int:
         return self.threads if self.threads > 0 else default_threads()

@@ -123,7 +123,8 @@ class Engine:
 
             return EmbeddingEngine.on(model, pooling, config, native=native, observer=observer)
         # Idle prefixes beside the running sequences: free for attention, a whole state each for the other memories.
-        n_cached = config.cached_sequences if model.memory_kind == "attention" else 0
+        attention = model.memory_kind == "attention"
+        n_cached = config.cached_sequences if attention and config.kv_unified else 0
         context = native.Context(
             model,
             n_ctx=config.context_size(model.n_ctx_train),
@@ -131,6 +132,7 @@ class Engine:
             n_batch=max(config.step_tokens(), config.parallel + n_cached),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
+            kv_unified=config.kv_unified,
             flash_attention=FLASH_ATTENTION[config.flash_attn],
             type_k=CACHE_TYPES[config.cache_type_k],
             type_v=CACHE_TYPES[config.cache_type_v],

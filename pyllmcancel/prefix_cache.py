@@ -25,7 +25,7 @@ SWAP_AT_MOST = 128 << 20  # bytes of one prefix: nobody can be cancelled while i
 class Place:
     """Where to open a choice: in `seq`, after it was given `n_shared` leading cells.
 
-    They are those of `source`, or were `swapped` out; with neither, `seq` goes on from what it holds itself.
+    They are those of `source`, or were `swapped` out; with neither, `seq` holds them itself.
     """
 
     seq: int
@@ -41,7 +41,7 @@ class PrefixCache:
         self._context = context
         self._store = SwapStore(context, swap_bytes if context.can_swap else 0)
         self._step = 0
-        # By the step from which they were not wanted. A dict keeps the order.
+        # By the step from which to count SWAP_AFTER. A dict keeps the order.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
 
     def __len__(self) -> int:
@@ -61,8 +61,8 @@ class PrefixCache:
         """The best place for a prompt; there must be an idle sequence."""
         place, n_tokens = self._find_in_cells(tokens, running)
         # What is idle can give way to it; what runs cannot.
-        room = self._context.n_ctx - (self._context.n_cells_used - self.n_cells)
-        swapped, n_swapped = self._store.find(tokens, room)
+        room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
+        swapped, n_swapped = self._store.find(tokens, min(room, self._context.n_ctx))
         if swapped is not None and n_swapped >= max(n_tokens, 1) + SHARE_AT_LEAST:
             return Place(self._spare(), None, n_swapped, swapped)
         return place
@@ -85,11 +85,13 @@ class PrefixCache:
         lost = self._context.n_committed(best_idle) - length
         if lost > length >= SHARE_AT_LEAST and target != best_idle and not self._context.n_committed(target):
             return Place(target, best_idle, length), length
-        return Place(best_idle), length
+        return Place(best_idle, None, length), length
 
     def take(self, place: Place) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it."""
         del self._idle[place.seq]
+        if place.source is not None or place.swapped is not None or not place.n_shared:
+            self._swap_out(place.seq)  # what it held itself
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared)
         elif place.swapped is not None:
@@ -100,25 +102,28 @@ class PrefixCache:
         self._idle[seq] = self._step
 
     def evict(self, n_cells: int) -> None:
-        """Free at least `n_cells` cells, least recently used first, as far as there are any."""
+        """Free at least `n_cells` cells, least recently used first, as far as there are any.
+
+        The most recently used of those is remembered, the others not: nobody can be cancelled during a copy.
+        """
+        victims = []
         for seq in self._idle:
             if n_cells <= 0:
-                return
-            held = self._context.n_committed(seq)
-            if held:
-                if not self._swap_out(seq):
-                    self._context.drop_cells(seq)
+                break
+            if held := self._context.n_committed(seq):
+                victims.append(seq)
                 n_cells -= held
+        for seq in victims:
+            if seq != victims[-1] or not self._swap_out(seq):
+                self._context.drop_cells(seq)
 
     def tend(self, running: Collection[int]) -> None:
         """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long."""
         self._step += 1
-        due = (
-            seq
-            for seq, since in self._idle.items()
-            if self._store.limit and self._step - since > SWAP_AFTER and self._context.n_committed(seq)
-        )
-        seq = next(due, None)
+        if not self._store.limit:
+            return
+        old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
+        seq = next((seq for seq in old if self._context.n_committed(seq)), None)
         if seq is not None and (self._is_shared(seq, running) or not self._swap_out(seq)):
             self._idle[seq] = self._step  # later, perhaps
 
@@ -128,7 +133,9 @@ class PrefixCache:
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _spare(self) -> int:
-        """The idle sequence that is missed least."""
+        """The idle sequence that is missed least; with divided cells the first one, as neighbours compute together."""
+        if not self._context.kv_unified:
+            return min(self._idle)
         empty = (seq for seq in self._idle if not self._context.n_committed(seq))
         return next(empty, next(iter(self._idle)))
 
@@ -137,19 +144,17 @@ class PrefixCache:
         tokens = self._context.tokens(seq)
         if not self._store.limit or len(tokens) <= SHARE_AT_LEAST:
             return False
-        if self._store.covers(tokens):
+        if self._store.touch(tokens):
             self._context.drop_cells(seq)
             return True
         prefix = self._context.swap_out(seq, max_bytes=min(SWAP_AT_MOST, self._store.limit))
         if prefix is not None:
-            self._store.add(prefix, tokens)
+            self._store.add(prefix)
         return prefix is not None
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         own = self._context.n_committed(seq)
-        self._store.remove(prefix)
-        self.evict(self._context.n_cells_used - own + prefix.n_tokens - self._context.n_ctx)
-        swapped = self._context.swap_in(seq, prefix)
+        self.evict(self._context.n_cells_used - own + prefix.n_tokens - self._context.n_cells)
         # One that found no room, or of which only the beginning is wanted, is not forgotten.
-        if not swapped or prefix.n_tokens > 2 * n_tokens:
-            self._store.add(prefix, self._context.tokens(seq))
+        if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens:
+            self._store.discard(prefix)

@@ -54,7 +54,9 @@ class Scheduler:
         # On a GPU a step's tokens are free as long as they fit. llama.cpp's CPU attention computes a prompt in tiles of
         # tokens by cells, and skips those in which nobody looks at anything: with decodes in its tile, a prompt would
         # pay for the cells of all of them. Recurrent and hybrid memories: an abort would harm everyone in the batch.
-        self._mixes = context.memory_kind == "attention" and not on_cpu
+        # Divided cells, too: prompts of different lengths, and decodes, would be several ubatches.
+        self._alone = context.memory_kind != "attention" or not context.kv_unified
+        self._mixes = not self._alone and not on_cpu
         self._decodes_turn = False
         # So many choices found no room, although they should have: until one ends, fewer may run.
         self._crowded_at = self._slots + 1
@@ -144,7 +146,7 @@ class Scheduler:
         Returns False if there is one choice left, and nothing but its own cells.
         """
         if self._cache.n_cells:
-            self._cache.evict(self._context.n_ctx)
+            self._cache.evict(self._context.n_cells)
             return True
         if len(self._active) < 2:
             return False
@@ -161,7 +163,7 @@ class Scheduler:
         if len(self._active) + 1 >= self._crowded_at:
             return False
         taken = sum(choice.n_known + HEADROOM for choice in self._active.values())
-        return taken + n_tokens < self._context.n_ctx
+        return taken + n_tokens < self._context.n_cells
 
     def _open(self, choice: Choice) -> None:
         tokens = [*choice.prompt, *choice.generated]
@@ -187,7 +189,8 @@ class Scheduler:
             seq = self._suspects.popleft()
             if seq in self._active:
                 return [self._part(seq, self._chunk(0))]
-        decodes = [StepItem(seq, 1) for seq, choice in self._active.items() if choice.n_pending == 1]
+        # In the order of their numbers: of divided cells, neighbours compute together.
+        decodes = [StepItem(seq, 1) for seq, choice in sorted(self._active.items()) if choice.n_pending == 1]
         prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
         if not prefills:
             self._decodes_turn = False
@@ -198,8 +201,7 @@ class Scheduler:
             self._decodes_turn = False
             return decodes
         self._decodes_turn = True
-        alone = self._context.memory_kind != "attention"
-        return self._chunks(prefills[:1] if alone else prefills, n_decodes=len(decodes))
+        return self._chunks(prefills[:1] if self._alone else prefills, n_decodes=len(decodes))
 
     def _chunks(self, prefills: list[int], *, n_decodes: int, n_taken: int = 0) -> list[StepItem]:
         """Parts of prompts, oldest first, for a step in which `n_taken` tokens are others'."""
@@ -232,10 +234,10 @@ class Scheduler:
 
     def _make_room(self, n_tokens: int) -> bool:
         """Have `n_tokens` free cells, from idle prefixes if need be; False if running choices hold too many."""
-        missing = self._context.n_cells_used + n_tokens - self._context.n_ctx
+        missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         if missing > 0:
             self._cache.evict(missing)
-            missing = self._context.n_cells_used + n_tokens - self._context.n_ctx
+            missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         return missing <= 0 or len(self._active) < 2
 
     def _preempt(self, choice: Choice) -> None:

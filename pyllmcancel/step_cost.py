@@ -6,9 +6,10 @@ A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are re
 from __future__ import annotations
 
 DECAY = 0.9
-# What a step is counted for that took longer than foreseen. Other programs only ever add to the time; chunks that
-# shrink whenever they do would make prompts slower still.
+# What a step is counted for that took longer than foreseen, unless several in a row did: other programs only ever add
+# to the time, now and then, and chunks that shrink whenever they do would make prompts slower still.
 SLOW_WEIGHT = 0.25
+SLOW_IN_A_ROW = 3
 EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this share
 # The rows of a tile in llama.cpp's CPU flash attention. Fewer take its slow path, at half the speed in a long prompt; a
 # chunk cut smaller because steps have become slow would make them slower still.
@@ -22,10 +23,13 @@ class StepCostModel:
 
     def __init__(self) -> None:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
+        self._n_slow = 0
 
     def observe(self, n_tokens: int, seconds: float) -> None:
         fixed, per_token = self.fit()
-        weight = SLOW_WEIGHT if self.known and seconds > fixed + per_token * n_tokens else 1.0
+        slow = self.known and seconds > fixed + per_token * n_tokens
+        self._n_slow = self._n_slow + 1 if slow else 0
+        weight = SLOW_WEIGHT if 0 < self._n_slow < SLOW_IN_A_ROW else 1.0
         decay = 1.0 - weight * (1.0 - DECAY)
         self._weight = self._weight * decay + weight
         self._n = self._n * decay + weight * n_tokens
@@ -59,14 +63,14 @@ def chunk_size(
 
     Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. While `n_decodes`
     sequences decode: as many as keep the time from one of their tokens to the next, which is this step and theirs,
-    within `itl_target`, in whole tiles if that is a quarter of a tile or more, but never so few that prefill loses half
-    its speed.
+    within `itl_target`, but never so few that prefill loses half its speed. A quarter of a tile or more is made a whole
+    one, at the price of the target: a slow machine would get slower.
     """
     if not cost.known:
         return min(n_batch, TILE)
     fixed, per_token = cost.fit()
     if n_decodes:
-        at_least = max(fixed / per_token, SMALLEST_CHUNK) + n_decodes
+        at_least = max(fixed / per_token, SMALLEST_CHUNK) + (n_decodes if mixed else 0)
         theirs = 0.0 if mixed else fixed + per_token * n_decodes
         n_tokens = max((itl_target - theirs - fixed) / per_token, at_least)
     else:

@@ -12,35 +12,48 @@ MOST_PREFIXES = 64  # each is compared with every new prompt
 
 
 class SwapStore:
-    """At most `limit` bytes, least recently used first."""
+    """Keeps at most `limit` bytes and `MOST_PREFIXES` prefixes; the least recently used make room.
+
+    For the moment of a copy there is one more.
+    """
 
     def __init__(self, context: Context, limit: int) -> None:
         self._context = context
         self.limit = limit
         self.n_bytes = 0
-        self._prefixes: list[SwappedPrefix] = []
+        self._prefixes: list[SwappedPrefix] = []  # least recently used first
 
     def find(self, tokens: Sequence[int], room: int) -> tuple[SwappedPrefix | None, int]:
         """The one of at most `room` cells that most of `tokens` begin with, and how many; the shortest of equals."""
-        lengths = self._context.common_with(self._prefixes, tokens)
-        found = [(n, -prefix.n_tokens, i) for i, (n, prefix) in enumerate(zip(lengths, self._prefixes, strict=True))]
-        n_tokens, _, i = max((entry for entry in found if -entry[1] <= room), default=(0, 0, -1))
-        return (self._prefixes[i], n_tokens) if n_tokens else (None, 0)
+        fitting = [prefix for prefix in self._prefixes if prefix.n_tokens <= room]
+        lengths = self._context.common_with(fitting, tokens)
+        found = max(zip(lengths, fitting, strict=True), key=lambda pair: (pair[0], -pair[1].n_tokens), default=None)
+        return (found[1], found[0]) if found is not None and found[0] else (None, 0)
 
-    def covers(self, tokens: Sequence[int]) -> bool:
-        """Whether one of them begins with all of `tokens`."""
-        prompt = [*tokens, 0]  # of a prompt, the last token never counts
-        return any(n == len(tokens) for n in self._context.common_with(self._prefixes, prompt))
+    def touch(self, tokens: Sequence[int]) -> bool:
+        """Whether one of them begins with all of `tokens`; then that was used just now."""
+        for n_tokens, prefix in zip(self._known(tokens), self._prefixes, strict=True):
+            if n_tokens == len(tokens):
+                self._prefixes.remove(prefix)
+                self._prefixes.append(prefix)
+                return True
+        return False
 
-    def add(self, prefix: SwappedPrefix, tokens: Sequence[int]) -> None:
-        """Keep `prefix`, of `tokens`, in place of what it begins with; the least recently used make room."""
-        lengths = self._context.common_with(self._prefixes, [*tokens, 0])
-        kept = [old for n, old in zip(lengths, self._prefixes, strict=True) if n < old.n_tokens]
+    def add(self, prefix: SwappedPrefix) -> None:
+        """Keep `prefix` in place of those that are its beginnings."""
+        known = zip(self._known(prefix.tokens), self._prefixes, strict=True)
+        kept = [old for n_tokens, old in known if n_tokens < old.n_tokens]
         self._prefixes = [*kept, prefix][-MOST_PREFIXES:]
         self.n_bytes = sum(old.n_bytes for old in self._prefixes)
         while self.n_bytes > self.limit:
-            self.n_bytes -= self._prefixes.pop(0).n_bytes
+            self.discard(self._prefixes[0])
 
-    def remove(self, prefix: SwappedPrefix) -> None:
-        self._prefixes.remove(prefix)
-        self.n_bytes -= prefix.n_bytes
+    def discard(self, prefix: SwappedPrefix) -> None:
+        """Forget `prefix`, if it is there."""
+        if prefix in self._prefixes:
+            self._prefixes.remove(prefix)
+            self.n_bytes -= prefix.n_bytes
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        """How many of `tokens` each has, all of them counted: of a prompt, the last one is not."""
+        return self._context.common_with(self._prefixes, [*tokens, 0])

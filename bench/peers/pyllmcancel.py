@@ -14,6 +14,8 @@ from bench.peers.protocol import HOST, LogWords, PeerFacts, Settings
 class Pyllmcancel(PeerFacts):
     """The package that the benchmark's own Python has installed."""
 
+    options: tuple[str, ...] = ()
+
     def version(self) -> str:
         return installed_version("pyllmcancel")
 
@@ -23,7 +25,7 @@ class Pyllmcancel(PeerFacts):
             *(sys.executable, "-P", "-m", "pyllmcancel", "serve"),
             *("--model", str(settings.model), "--host", HOST, "--port", str(settings.port)),
             *("--threads", str(settings.threads), "--parallel", str(settings.parallel)),
-            *("--ctx-size", str(settings.ctx_size)),
+            *("--ctx-size", str(settings.ctx_size), *self.options),
         ]
 
 

@@ -38,9 +38,11 @@ def explanation(document: Document) -> str:
 
 def table(documents: Sequence[Document]) -> list[str]:
     rows = [row for document in documents for row in document["rows"]]
+    if not rows:
+        return ["Nothing was measured."]
     keys = [key for key in rows[0] if key not in LEFT_OUT]
     aligned = ["---" if isinstance(rows[0][key], str) else "---:" for key in keys]
-    return [line(keys), line(aligned), *(line([cell(row[key]) for key in keys]) for row in rows)]
+    return [line(keys), line(aligned), *(line([cell(row.get(key, "")) for key in keys]) for row in rows)]
 
 
 def cell(value: object) -> str:

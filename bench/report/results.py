@@ -12,9 +12,10 @@ from bench.side_by_side.parts import RUN_FILE, read_parts
 from pyllmcancel.bench.percentiles import percentile
 
 OURS = "pyllmcancel"
+DIVIDED = "pyllmcancel-divided"
 RIVAL = "llama-server"
 REFERENCE = "llama-batched-bench"
-ORDER = (OURS, RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
+ORDER = (OURS, DIVIDED, RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,14 @@ class Results:
     def median(self, measurement: str, peer: str, *path: str) -> float | None:
         return percentile(self.values(measurement, peer, *path), 50)
 
-    def ratio(self, measurement: str, path: Sequence[str], others: str = RIVAL) -> float | None:
+    def ratio(self, measurement: str, path: Sequence[str], others: str = RIVAL, ours: str = OURS) -> float | None:
         """Our median over another's."""
-        ours, theirs = self.median(measurement, OURS, *path), self.median(measurement, others, *path)
-        return ours / theirs if ours is not None and theirs else None
+        mine, theirs = self.median(measurement, ours, *path), self.median(measurement, others, *path)
+        return mine / theirs if mine is not None and theirs else None
+
+    def variants(self, measurement: str) -> list[str]:
+        """Ours that were measured: with the defaults, and with cells divided among the slots as the rival's are."""
+        return [peer for peer in (OURS, DIVIDED) if self.figures(measurement, peer)]
 
 
 def numbers(value: object) -> list[float]:

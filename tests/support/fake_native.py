@@ -69,6 +69,7 @@ class Context:
         n_batch: int,
         n_threads: int,
         n_threads_batch: int | None = None,
+        kv_unified: bool = True,
         offload_kqv: bool = True,
         checkpoint_interval: int = 256,
         n_checkpoints: int = 4,
@@ -95,6 +96,12 @@ class Context:
         self.faults: dict[tuple[int, ...], StepStatus | LogitFault] = {}  # by the prompt that a sequence begins with
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
+
+    kv_unified = True  # always: cells are not divided here
+
+    @property
+    def n_cells(self) -> int:
+        return self.n_ctx
 
     @property
     def n_cells_used(self) -> int:

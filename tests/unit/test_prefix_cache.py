@@ -32,14 +32,14 @@ def test_an_empty_cache_gives_the_least_recently_used_sequence() -> None:
 
 def test_the_longest_prefix_wins() -> None:
     cache = PrefixCache(context_with(LONG[:10], LONG[:30], LONG[:20]))
-    assert cache.find(LONG, running=()) == Place(1)
+    assert cache.find(LONG, running=()) == Place(1, None, 30)
 
 
 def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
     cache = PrefixCache(context_with(LONG[:20], LONG[:20]))
     cache.take(Place(0))
     cache.give_back(0)
-    assert cache.find(LONG, running=()) == Place(0)
+    assert cache.find(LONG, running=()) == Place(0, None, 20)
 
 
 def test_a_running_prefix_is_shared_not_taken() -> None:
@@ -64,14 +64,14 @@ def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_pre
 
 def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
     cache = PrefixCache(context_with(LONG))
-    assert cache.find([*LONG[:50], 200], running=()) == Place(0)
+    assert cache.find([*LONG[:50], 200], running=()) == Place(0, None, 50)
 
 
 def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
     cache = PrefixCache(context_with(LONG, [1] * 10, n_seq_max=2))
     cache.take(Place(0))
     cache.give_back(0)
-    assert cache.find([*LONG[:20], 200], running=()) == Place(0)
+    assert cache.find([*LONG[:20], 200], running=()) == Place(0, None, 20)
 
 
 def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() -> None:
@@ -86,7 +86,7 @@ def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() 
 def test_eviction_never_touches_a_running_sequence() -> None:
     context = context_with(LONG, LONG[:20], open_seqs=(0,))
     cache = PrefixCache(context)
-    cache.take(Place(0))
+    cache.take(Place(0, None, 1))
     cache.evict(1000)
     assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
 
@@ -101,7 +101,7 @@ def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int,
     """A cache that may swap, so much later that it has swapped out all it had."""
     cache = PrefixCache(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
     for seq in open_seqs:
-        cache.take(Place(seq))
+        cache.take(Place(seq, None, 1))
     for _ in range(SWAP_AFTER + len(contents)):
         cache.tend(open_seqs)
     return cache
@@ -120,7 +120,7 @@ def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_eac
 def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
     context = context_with(LONG, open_seqs=(0,))
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    cache.take(Place(0))
+    cache.take(Place(0, None, 1))
     for _ in range(2 * SWAP_AFTER):
         cache.tend(())
     context.close(0, keep=True)
@@ -171,7 +171,7 @@ def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
     context = context_with([*LONG, 99], open_seqs=(0,))
     context.share_prefix(0, 1, 60)
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    cache.take(Place(0))
+    cache.take(Place(0, None, 1))
     for _ in range(3 * SWAP_AFTER):
         cache.tend([0])
     assert (cache.n_cells, cache.swapped_bytes) == (60, 0)
@@ -199,7 +199,7 @@ def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
 def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back() -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    cache.take(Place(1))
+    cache.take(Place(1, None, 1))
     cache.evict(1)
     context.n_ctx = 239
     assert cache.find([*LONG, 255], running=[1]).swapped is None
@@ -211,7 +211,7 @@ def test_only_so_many_swapped_prefixes_are_remembered() -> None:
     context = context_with()
     store = SwapStore(context, 1 << 30)
     for n in range(MOST_PREFIXES + 3):
-        store.add(SwappedPrefix([n, *LONG]), [n, *LONG])
+        store.add(SwappedPrefix([n, *LONG]))
     assert store.find([2, *LONG, 1], 512) == (None, 0)
     assert store.find([3, *LONG, 1], 512)[1] == 61
     assert store.n_bytes == MOST_PREFIXES * 61 * BYTES_PER_CELL
@@ -248,3 +248,45 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     for _ in range(2 * SWAP_AFTER):
         cache.tend(())
     assert cache.n_cells == 60
+
+
+def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
+    store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
+    for first in (1, 2):
+        store.add(SwappedPrefix([first, *LONG]))
+    assert store.touch([1, *LONG[:40]])
+    assert not store.touch([3, *LONG[:40]])
+    store.add(SwappedPrefix([3, *LONG]))
+    assert [store.find([first, *LONG, 0], 512)[1] for first in (1, 2, 3)] == [61, 0, 61]
+
+
+def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:
+    cache = PrefixCache(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=1 << 20)
+    cache.evict(500)
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 61 * BYTES_PER_CELL)
+
+
+def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
+    contents = [[n, *LONG] for n in range(4)]
+    cache = PrefixCache(context_with(*contents), swap_bytes=1 << 20)
+    cache.evict(1)
+    cache.take(Place(0))
+    cache.give_back(0)
+    context = cache._context
+    context.open(0, [9, *LONG], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(0, 61)])
+    context.close(0, keep=True)
+    cache.take(cache.find([*contents[0], 99], running=()))
+    assert context.tokens(1) == contents[0]
+    assert cache.find([*contents[1], 99], running=()).swapped is not None
+
+
+def test_of_divided_cells_the_first_are_taken_and_what_they_held_is_swapped_out() -> None:
+    context = context_with(LONG, LONG[::-1])
+    context.kv_unified = False
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    place = cache.find([7, 8, 9], running=())
+    assert place == Place(0)
+    cache.take(place)
+    cache.give_back(0)
+    assert cache.find([*LONG, 99], running=()).swapped is not None

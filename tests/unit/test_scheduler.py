@@ -23,8 +23,10 @@ class Bench:
         self, *, kind: str = "attention", parallel: int = 2, n_ctx: int = 512, n_batch: int = 16, gpu: bool = False
     ) -> None:
         self.context = Context(Model(kind), n_ctx=n_ctx, n_seq_max=parallel + 2, n_batch=n_batch, n_threads=1)
-        config = EngineConfig(parallel=parallel, itl_target=1e9, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0)
-        self.scheduler = Scheduler(self.context, config)
+        self.config = EngineConfig(
+            parallel=parallel, itl_target=1e9, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0
+        )
+        self.scheduler = Scheduler(self.context, self.config)
 
     def add(self, prompt: list[int], name: str = "r", **options: Any) -> Choice:
         request = bare_request(name, prompt=prompt, **options)
@@ -125,6 +127,23 @@ def test_prompts_compute_alone_where_an_abort_harms_the_whole_batch(kind: str, g
     assert all(len(items) == 1 or all(item.n_tokens == 1 for item in items) for items in steps)
     assert sum(items[0].seq == decoding.seq for items in steps[:6]) == 3, "prompts and decodes take turns"
     assert min(first.n_committed, second.n_committed) >= len(PROMPT)
+
+
+def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_their_sequences() -> None:
+    context = Context(Model(), n_ctx=512, n_seq_max=3, n_batch=16, n_threads=1)
+    context.kv_unified = False
+    bench = Bench(parallel=3)
+    bench.context = context
+    bench.scheduler = Scheduler(context, bench.config)
+    first, second = bench.add([1, 2, 3], "first"), bench.add([4, 5, 6], "second")
+    assert bench.step() == [(first.seq, 3)]
+    bench.scheduler.release(first)
+    assert bench.step() == [(second.seq, 3)]
+    again = bench.add([7, 8], "again")
+    assert (again.seq, second.seq) == (0, 1)
+    bench.step()
+    bench.step()
+    assert bench.step() == [(0, 1), (1, 1)]
 
 
 def test_siblings_start_when_their_leader_has_computed_the_prompt_and_share_its_cells() -> None:

@@ -1,0 +1,103 @@
+"""Divided cells: each sequence has its part to itself, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.step import StepStatus
+from tests.native.conftest import World, ok
+
+PROMPT = [(7 * n + 3) % 250 for n in range(40)]
+OTHER = [(11 * n + 5) % 250 for n in range(30)]
+THIRD = [(13 * n + 1) % 250 for n in range(20)]
+
+
+@pytest.fixture
+def world(make_world: Any) -> World:
+    return make_world("real attention")
+
+
+def divided(world: World, **options: Any) -> Any:
+    return world.context(**{"kv_unified": False, "n_ctx": 1024} | options)
+
+
+def test_each_sequence_has_its_part(world: World) -> None:
+    context = divided(world)
+    assert (context.kv_unified, context.n_ctx, context.n_cells) == (False, 256, 1024)
+    unified = world.context(n_ctx=1024)
+    assert (unified.kv_unified, unified.n_ctx, unified.n_cells) == (True, 1024, 1024)
+
+
+@pytest.mark.parametrize("kind", ["real sliding-window", "real recurrent", "real hybrid"])
+def test_other_memories_stay_unified(make_world: Any, kind: str) -> None:
+    context = divided(make_world(kind))
+    assert (context.kv_unified, context.n_ctx) == (True, 1024)
+
+
+@pytest.mark.parametrize("seqs", [(0, 1, 2), (0, 2, 3), (1, 3, 0)], ids=["neighbours", "a gap", "any order"])
+def test_sequences_compute_together_as_alone(world: World, seqs: tuple[int, ...]) -> None:
+    context = divided(world)
+    prompts = (PROMPT, OTHER, THIRD)
+    answers: dict[int, list[int]] = {seq: [] for seq in seqs}
+    for seq, prompt in zip(seqs, prompts, strict=True):
+        world.open(context, seq, prompt)
+        (row,) = ok(context.step([(seq, len(prompt))]))
+        answers[seq].append(row.token)
+    for _ in range(4):
+        for row in ok(context.step([(seq, 1) for seq in seqs])):
+            answers[row.seq].append(row.token)
+    assert [answers[seq] for seq in seqs] == [world.alone(prompt, 5) for prompt in prompts]
+
+
+def test_a_sequence_can_be_filled_to_its_end_beside_others(world: World) -> None:
+    context = divided(world)
+    world.open(context, 1, OTHER)
+    context.step([(1, 30)])
+    long = [n % 250 for n in range(256)]
+    world.open(context, 0, long)
+    for _ in range(2):
+        ok(context.step([(0, 128)]))
+    assert context.n_committed(0) == context.n_ctx
+    assert world.run(context, 1, 2) == world.alone(OTHER, 3)[1:]
+
+
+def test_a_shared_prefix_is_copied(world: World) -> None:
+    context = divided(world)
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    assert context.share_prefix(0, 2, 25)
+    assert (context.n_committed(2), context.tokens(2)) == (25, PROMPT[:25])
+    prompt = [*PROMPT[:25], *OTHER]
+    world.open(context, 2, prompt)
+    assert context.n_committed(2) == 25
+    assert world.run(context, 2, 4) == world.alone(prompt, 4)
+    assert world.run(context, 0, 3) == world.alone(PROMPT, 4)[1:]
+
+
+def test_a_swapped_prefix_comes_back_elsewhere(world: World) -> None:
+    context = divided(world)
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    context.close(0, keep=True)
+    prefix = context.swap_out(0, max_bytes=1 << 30)
+    assert context.swap_in(3, prefix)
+    world.open(context, 3, [*PROMPT, *OTHER])
+    assert context.n_committed(3) == 40
+    assert world.run(context, 3, 4) == world.alone([*PROMPT, *OTHER], 4)
+
+
+def test_an_aborted_step_leaves_nothing_behind_even_where_it_had_several_graphs(world: World) -> None:
+    context = divided(world)
+    world.open(context, 0, PROMPT)
+    flag = world.open(context, 2, OTHER)
+    context.raise_at(60, flag)
+    result = context.step([(0, 40), (2, 30)], cost_per_token=1.0)
+    assert result.status in {StepStatus.ABORTED, StepStatus.OK}
+    if result.status is StepStatus.ABORTED:
+        assert (context.n_committed(0), context.n_committed(2)) == (0, 0)
+        assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
+    context.close(2, keep=True)
+    world.open(context, 2, OTHER)
+    assert world.run(context, 2, 4) == world.alone(OTHER, 4)
