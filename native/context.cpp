@@ -70,6 +70,10 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
     params_.n_batch = std::min(params_.n_batch, llama_n_batch(context_.get()));
+    if (params_.n_batch < params_.n_seq_max) {
+        throw ContextError("a context of " + std::to_string(params_.n_ctx) + " cells is too small for " +
+                           std::to_string(params_.n_seq_max) + " sequences");
+    }
     sequences_.resize(params.n_seq_max);
     model_->apply_adapters(context_.get());
     llama_set_abort_callback(context_.get(), AbortGate::poll, &gate_);
@@ -216,7 +220,7 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
     if (target.open || from == to || n_tokens < 1 || n_tokens > source.n_committed) {
         throw UsageError("a prefix can be shared only with another, idle sequence, and only as far as it is computed");
     }
-    if (!keeps_truth() || reusable(from, n_tokens) != n_tokens) {
+    if (!keeps_truth() || reusable(from, n_tokens) != n_tokens || (!params_.kv_unified && !can_swap())) {
         return false;
     }
     rewind(to, 0, true);
@@ -314,7 +318,8 @@ void Context::arm(const std::vector<StepItem> & items, StepCost cost) {
     if (!params_.abortable) {
         return;
     }
-    gate_.arm(cost, !keeps_truth(), polls_per_graph_);
+    // Divided cells may take several graphs a step, and how far it has come is not to be told from the nodes of one.
+    gate_.arm(cost, !keeps_truth() || !params_.kv_unified, polls_per_graph_);
     for (const StepItem & item : items) {
         gate_.add(at(item.seq).flag.get(), item.n_tokens);
     }

@@ -75,14 +75,15 @@ class PrefixCache:
         """
         lengths = self._context.common_prefixes(tokens)
         best_idle = max(reversed(self._idle), key=lambda seq: lengths[seq])
-        best_running = max(running, key=lambda seq: lengths[seq], default=None)
+        sources = [seq for seq in running if self._is_worth_sharing(seq, lengths[seq])]
+        best_running = max(sources, key=lambda seq: lengths[seq], default=None)
         target = self._spare()
         if best_running is not None and lengths[best_running] >= max(lengths[best_idle], 1) + SHARE_AT_LEAST:
             return Place(target, best_running, lengths[best_running]), lengths[best_running]
         length = lengths[best_idle]
-        if length == 0:
-            return Place(target), 0
         lost = self._context.n_committed(best_idle) - length
+        if length == 0 or (lost > length and length < SHARE_AT_LEAST):
+            return Place(target), 0
         if lost > length >= SHARE_AT_LEAST and target != best_idle and not self._context.n_committed(target):
             return Place(target, best_idle, length), length
         return Place(best_idle, None, length), length
@@ -120,12 +121,16 @@ class PrefixCache:
     def tend(self, running: Collection[int]) -> None:
         """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long."""
         self._step += 1
-        if not self._store.limit:
+        if not self._store.limit or not self._context.kv_unified:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
         if seq is not None and (self._is_shared(seq, running) or not self._swap_out(seq)):
             self._idle[seq] = self._step  # later, perhaps
+
+    def _is_worth_sharing(self, seq: int, n_tokens: int) -> bool:
+        """Of divided cells all that a sequence has would be copied."""
+        return self._context.kv_unified or self._context.n_committed(seq) <= 4 * n_tokens
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
         """Whether somebody who runs needs most of its cells anyway: they may be the same cells."""
@@ -133,9 +138,9 @@ class PrefixCache:
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _spare(self) -> int:
-        """The idle sequence that is missed least; with divided cells the first one, as neighbours compute together."""
-        if not self._context.kv_unified:
-            return min(self._idle)
+        """The idle sequence that is missed least; with divided cells the first, because neighbours compute together."""
+        if not self._context.kv_unified and self._store.limit:
+            return min(self._idle)  # what it holds is swapped out
         empty = (seq for seq in self._idle if not self._context.n_committed(seq))
         return next(empty, next(iter(self._idle)))
 

@@ -162,6 +162,8 @@ class Scheduler:
             return True
         if len(self._active) + 1 >= self._crowded_at:
             return False
+        if not self._context.kv_unified:
+            return True
         taken = sum(choice.n_known + HEADROOM for choice in self._active.values())
         return taken + n_tokens < self._context.n_cells
 

@@ -70,8 +70,9 @@ def chunk_size(
         return min(n_batch, TILE)
     fixed, per_token = cost.fit()
     if n_decodes:
-        at_least = max(fixed / per_token, SMALLEST_CHUNK) + (n_decodes if mixed else 0)
         theirs = 0.0 if mixed else fixed + per_token * n_decodes
+        # Half of the time goes into the chunk's own tokens.
+        at_least = max((fixed + theirs) / per_token, SMALLEST_CHUNK) + (n_decodes if mixed else 0)
         n_tokens = max((itl_target - theirs - fixed) / per_token, at_least)
     else:
         efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.errors import ContextError
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
 
@@ -101,3 +102,16 @@ def test_an_aborted_step_leaves_nothing_behind_even_where_it_had_several_graphs(
     context.close(2, keep=True)
     world.open(context, 2, OTHER)
     assert world.run(context, 2, 4) == world.alone(OTHER, 4)
+
+
+def test_fewer_cells_than_sequences_are_refused(world: World) -> None:
+    with pytest.raises(ContextError, match="too small for 200 sequences"):
+        divided(world, n_ctx=128, n_seq_max=200, n_batch=256)
+
+
+def test_without_flash_attention_nothing_is_copied(world: World) -> None:
+    context = divided(world, flash_attention=0)
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    assert not context.share_prefix(0, 1, 30)
+    assert not context.can_swap

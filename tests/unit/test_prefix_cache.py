@@ -290,3 +290,19 @@ def test_of_divided_cells_the_first_are_taken_and_what_they_held_is_swapped_out(
     cache.take(place)
     cache.give_back(0)
     assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_a_few_tokens_in_common_do_not_cost_an_idle_prefix() -> None:
+    context = context_with(LONG)
+    cache = PrefixCache(context)
+    assert cache.find([*LONG[:4], 200, 201], running=()) == Place(1)
+    assert cache.find([*LONG[:40], 200, 201], running=()) == Place(0, None, 40)
+
+
+def test_of_divided_cells_a_long_neighbour_is_not_copied_for_its_beginning() -> None:
+    context = context_with([*LONG, *range(60, 120)], open_seqs=(0,))
+    context.kv_unified = False
+    cache = PrefixCache(context)
+    cache.take(Place(0, None, 1))
+    assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
+    assert cache.find([*LONG, 255], running=[0]) == Place(1, 0, 60)

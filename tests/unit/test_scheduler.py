@@ -146,6 +146,12 @@ def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_
     assert bench.step() == [(0, 1), (1, 1)]
 
 
+def test_of_divided_cells_everybody_has_enough() -> None:
+    bench = Bench(parallel=3, n_ctx=100)
+    bench.context.kv_unified = False
+    assert all(bench.add([n] * 60, str(n)).seq is not None for n in range(3))
+
+
 def test_siblings_start_when_their_leader_has_computed_the_prompt_and_share_its_cells() -> None:
     bench = Bench(parallel=3)
     leader = bench.add(PROMPT, n=3)
