@@ -44,8 +44,9 @@ class EngineConfig:
         Idle prefixes kept in cells beside the running sequences (attention models with unified cells only).
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
-        none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
-        runs. What is larger than 128 MiB stays where it is; so does all in recurrent, hybrid and sliding-window models
+        none, None: no limit. Off unless asked for: a draw in company may then differ. llama.cpp walks over all cells in
+        every attention, so that idle ones slow down whoever runs. What is larger than 128 MiB stays where it is; so
+        does all in recurrent, hybrid and sliding-window models
         and without flash attention.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
@@ -88,7 +89,7 @@ class EngineConfig:
     threads: int = 0
     threads_batch: int = 0
     cached_sequences: int = 4
-    cache_ram: int | None = 1024
+    cache_ram: int | None = 0
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024
