@@ -44,9 +44,8 @@ class EngineConfig:
         Idle prefixes kept in cells beside the running sequences (attention models with unified cells only).
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
-        none, None: no limit. Off unless asked for: a draw in company may then differ. llama.cpp walks over all cells in
-        every attention, so that idle ones slow down whoever runs. What is larger than 128 MiB stays where it is; so
-        does all in recurrent, hybrid and sliding-window models
+        none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
+        runs. What is larger than 128 MiB stays where it is; so does all in recurrent, hybrid and sliding-window models
         and without flash attention.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
@@ -57,9 +56,9 @@ class EngineConfig:
     request_timeout
         Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
     cache_type_k, cache_type_v
-        How the cells keep keys and values: a name of `CACHE_TYPES`. With ``q8_0`` llama.cpp's CPU attention has one
-        kernel only, so a Q4_0 or Q8_0 model's logits are bit-equal in whatever company; with ``f16`` which of three
-        kernels computes a token, and so its last bits, depends on how many others share the step.
+        How the cells keep keys and values: a name of `CACHE_TYPES`. With ``f16``, to which ``f32`` is converted,
+        llama.cpp's CPU flash attention sums up in 16 bits in the order in which the cells lie, and has three kernels,
+        chosen by the tokens of a step: last bits depend on the company. With ``q8_0`` it has one and sums up in 32.
     pooling
         What makes one vector of a text's tokens: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
         has a model generate that would pool, ``auto`` does what the model says.
@@ -89,7 +88,7 @@ class EngineConfig:
     threads: int = 0
     threads_batch: int = 0
     cached_sequences: int = 4
-    cache_ram: int | None = 0
+    cache_ram: int | None = 1024
     checkpoint_interval: int = 64
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024

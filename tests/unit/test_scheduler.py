@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,7 +134,7 @@ def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_
     context.kv_unified = False
     bench = Bench(parallel=3)
     bench.context = context
-    bench.scheduler = Scheduler(context, replace(bench.config, cache_ram=64))
+    bench.scheduler = Scheduler(context, bench.config)
     first, second = bench.add([1, 2, 3], "first"), bench.add([4, 5, 6], "second")
     assert bench.step() == [(first.seq, 3)]
     bench.scheduler.release(first)
