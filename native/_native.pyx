@@ -363,7 +363,7 @@ cdef class Context:
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
                   n_threads_batch=None, cbool kv_unified=True, cbool offload_kqv=True, int flash_attention=-1,
                   int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
-                  cbool abortable=True, cbool trust_any_memory=False):
+                  row_padding=None, cbool abortable=True, cbool trust_any_memory=False):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.ContextParams params
@@ -380,6 +380,7 @@ cdef class Context:
         params.checkpoint_interval = checkpoint_interval
         params.n_checkpoints = n_checkpoints
         params.checkpoint_bytes = checkpoint_bytes
+        params.row_padding = -1 if row_padding is None else <int> bool(row_padding)
         params.abortable = abortable
         params.trust_any_memory = trust_any_memory
         self.model = model
@@ -421,6 +422,10 @@ cdef class Context:
         return self.c_obj.get().checkpoint_bytes()
 
     @property
+    def n_padding(self):
+        return self.c_obj.get().n_padding()
+
+    @property
     def checkpoint_us(self):
         return self.c_obj.get().checkpoint_us()
 
@@ -455,10 +460,10 @@ cdef class Context:
         cdef int32_t seq
         return [self.c_obj.get().common_prefix(seq, c_tokens) for seq in range(self.c_obj.get().n_seq_max())]
 
-    def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens):
+    def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens, *, size_t max_bytes):
         cdef cbool shared
         with nogil:
-            shared = self.c_obj.get().share_prefix(source, target, n_tokens)
+            shared = self.c_obj.get().share_prefix(source, target, n_tokens, max_bytes)
         return shared
 
     @property

@@ -7,9 +7,6 @@
 namespace pyllmcancel {
 namespace {
 
-// Bytes of one sequence that are copied for another: it is to be quicker than computing them, and not to hold up a cancel.
-constexpr std::size_t MOST_COPIED = 128U << 20U;
-
 // What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
 Sampled sample(Sampler & sampler, const float * logits) {
     try {
@@ -73,6 +70,9 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     if (params_.n_batch < params_.n_seq_max) {
         throw ContextError("a context of " + std::to_string(params_.n_ctx) + " cells is too small for " +
                            std::to_string(params_.n_seq_max) + " sequences");
+    }
+    if (params.row_padding < 0) {
+        params_.row_padding = model_->multiplies_rows_in_fours() ? 1 : 0;
     }
     sequences_.resize(params.n_seq_max);
     model_->apply_adapters(context_.get());
@@ -208,12 +208,12 @@ void Context::drop_cells(int32_t seq) {
 }
 
 // Between divided cells llama.cpp copies whole streams, and only later.
-bool Context::copy_cells(int32_t from, int32_t to) {
-    const auto copy = SwappedPrefix::copy(context_.get(), from, {}, MOST_COPIED);
+bool Context::copy_cells(int32_t from, int32_t to, std::size_t max_bytes) {
+    const auto copy = SwappedPrefix::copy(context_.get(), from, {}, max_bytes);
     return copy && copy->restore(context_.get(), to);
 }
 
-bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
+bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size_t max_bytes) {
     const Entry entry(busy_);
     const Sequence & source = at(from);
     Sequence & target = at(to);
@@ -226,7 +226,8 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens) {
     rewind(to, 0, true);
     if (params_.kv_unified) {
         llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
-    } else if (!copy_cells(from, to) || !llama_memory_seq_rm(llama_get_memory(context_.get()), to, n_tokens, -1)) {
+    } else if (!copy_cells(from, to, max_bytes) ||
+               !llama_memory_seq_rm(llama_get_memory(context_.get()), to, n_tokens, -1)) {
         return false;
     }
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
@@ -298,11 +299,36 @@ std::size_t Context::n_outputs(const std::vector<StepItem> & items) const {
     return count;
 }
 
+std::vector<PaddingToken> Context::padding(const std::vector<StepItem> & items) const {
+    if (params_.row_padding == 0 || kind_ != MemoryKind::attention || n_swa_ > 0) {
+        return {};
+    }
+    std::vector<int32_t> n_committed;
+    for (const Sequence & sequence : sequences_) {
+        n_committed.push_back(sequence.n_committed);
+    }
+    const int32_t n_rows = n_tokens_of(items);
+    std::vector<PaddingToken> found =
+        padding_of(items, {n_committed, n_ctx(), n_cells() - n_cells_used() - n_rows, params_.kv_unified});
+    return n_rows + static_cast<int32_t>(found.size()) <= n_batch() ? found : std::vector<PaddingToken>{};
+}
+
 // Returns, for each item, the batch row of its first token.
-std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items) {
+std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
+                                         const std::vector<PaddingToken> & padding) {
     batch_.clear();
     std::vector<int32_t> rows;
+    const bool decodes = n_tokens_of(items) == static_cast<int32_t>(items.size());
+    auto next = padding.begin();
+    const auto add_padding = [&] {
+        batch_.add(0, next->pos, next->seq, decodes); // their rows of logits, too, are multiplied in fours
+        ++next;
+    };
     for (const StepItem & item : items) {
+        // Of divided cells llama.cpp computes those together whose seq_ids follow each other in the batch.
+        while (!params_.kv_unified && next != padding.end() && next->seq < item.seq) {
+            add_padding();
+        }
         const Sequence & sequence = at(item.seq);
         const int32_t end = sequence.n_committed + item.n_tokens;
         rows.push_back(batch_.size());
@@ -311,7 +337,17 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items) {
             batch_.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
         }
     }
+    while (next != padding.end()) {
+        add_padding();
+    }
     return rows;
+}
+
+// Whatever became of the step, nothing of its padding stays.
+void Context::remove(const std::vector<PaddingToken> & padding) {
+    for (const PaddingToken & token : padding) {
+        llama_memory_seq_rm(llama_get_memory(context_.get()), token.seq, token.pos, -1);
+    }
 }
 
 void Context::arm(const std::vector<StepItem> & items, StepCost cost) {
@@ -429,7 +465,8 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     for (Sequence & sequence : sequences_) {
         sequence.logits = nullptr;
     }
-    const std::vector<int32_t> first_rows = fill_batch(items);
+    const std::vector<PaddingToken> padded = padding(items);
+    const std::vector<int32_t> first_rows = fill_batch(items, padded);
     StepResult result;
     save_checkpoints(items);
     const int64_t begin = now_us();
@@ -439,10 +476,12 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     llama_synchronize(context_.get());
     result.decode_us = now_us() - begin;
     result.status = status_of(rc);
+    remove(padded);
     result.polls = gate_.polls();
     result.spared = gate_.spared() && result.status == StepStatus::ok;
     if (result.status == StepStatus::ok) {
         polls_per_graph_ = result.polls;
+        n_padding_ += static_cast<int64_t>(padded.size());
         commit(items, first_rows, result);
         result.sample_us = now_us() - begin - result.decode_us;
     } else if (result.status != StepStatus::no_room) {

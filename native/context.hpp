@@ -6,6 +6,7 @@
 #include "checkpoints.hpp"
 #include "model.hpp"
 #include "owned_context.hpp"
+#include "row_padding.hpp"
 #include "sampler.hpp"
 #include "step_status.hpp"
 #include "swapped_prefix.hpp"
@@ -24,8 +25,7 @@ struct ContextParams {
     uint32_t n_ctx = 4096;   // cells of all sequences together
     bool kv_unified = true;  // false: each sequence has its n_seq_max-th part of the cells to itself (attention only)
     uint32_t n_seq_max = 4;  // seq_ids are 0 … n_seq_max - 1
-    uint32_t n_batch =
-        512;  // most tokens in one step, which is one ubatch; with divided cells, one for each run of seq_ids
+    uint32_t n_batch = 512;  // most tokens in one step: one ubatch or, of divided cells, one for each run of seq_ids
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
     bool offload_kqv = true;
@@ -35,6 +35,7 @@ struct ContextParams {
     int32_t checkpoint_interval = 64;            // tokens of a prompt between two copies of a state; 0 makes none
     uint32_t n_checkpoints = 4;                  // most copies of one sequence
     uint64_t checkpoint_bytes = 1ULL << 30U;     // most bytes of all copies together
+    int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels gain by it
     bool abortable = true;         // false: never arm the callback (for tests that show what it guards against)
     bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for the same tests)
 };
@@ -93,9 +94,10 @@ class Context {
     // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
 
-    // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation; divided cells are copied. Returns
-    // false, and `to` is empty or unchanged, where the model's memory cannot do that.
-    bool share_prefix(int32_t from, int32_t to, int32_t n_tokens);
+    // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation. Divided cells are copied, all that
+    // `from` has, if they take no more than `max_bytes`. Returns false, and `to` is empty or unchanged, where the model's
+    // memory cannot do that.
+    bool share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size_t max_bytes);
 
     // Whether swap_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
     // values lie transposed, a few bytes here and there, and copying them takes seconds.
@@ -133,6 +135,9 @@ class Context {
     int32_t n_cells_used() const;
     uint64_t checkpoint_bytes() const noexcept;
 
+    // Tokens computed so far for nobody, because others are done sooner with them.
+    int64_t n_padding() const noexcept { return n_padding_; }
+
     // Time spent on copying states so far.
     int64_t checkpoint_us() const noexcept { return checkpoint_us_; }
     MemoryKind memory_kind() const noexcept { return kind_; }
@@ -159,13 +164,15 @@ class Context {
     bool window_covers(int32_t seq, int32_t n_tokens) const;
     int32_t reusable(int32_t seq, int32_t n_tokens) const;
     void rewind(int32_t seq, int32_t n_tokens, bool state_is_true);
-    bool copy_cells(int32_t from, int32_t to);
+    bool copy_cells(int32_t from, int32_t to, std::size_t max_bytes);
     void save_checkpoints(const std::vector<StepItem> & items);
     uint64_t make_checkpoint_room(int32_t seq);
     bool forget_checkpoint_of_another(int32_t seq);
     std::size_t n_outputs(const std::vector<StepItem> & items) const;
     void validate(const std::vector<StepItem> & items) const;
-    std::vector<int32_t> fill_batch(const std::vector<StepItem> & items);
+    std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
+    std::vector<int32_t> fill_batch(const std::vector<StepItem> & items, const std::vector<PaddingToken> & padding);
+    void remove(const std::vector<PaddingToken> & padding);
     void arm(const std::vector<StepItem> & items, StepCost cost);
     void roll_back(const std::vector<StepItem> & items);
     void describe(const Sequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row);
@@ -181,6 +188,7 @@ class Context {
     AbortGate gate_;
     uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
     int64_t checkpoint_us_ = 0;
+    int64_t n_padding_ = 0;
     std::atomic<bool> busy_{false};
 };
 

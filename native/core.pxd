@@ -180,6 +180,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t checkpoint_interval
         uint32_t n_checkpoints
         uint64_t checkpoint_bytes
+        int32_t row_padding
         cbool abortable
         cbool trust_any_memory
 
@@ -223,7 +224,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         void close(int32_t seq, cbool keep) except +translate_exception
         void drop_cells(int32_t seq) except +translate_exception
         int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
-        cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens) except +translate_exception
+        cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes) except +translate_exception
         cbool can_swap()
         cbool can_offload()
         shared_ptr[const CppSwappedPrefix] swap_out(int32_t seq, size_t max_bytes) except +translate_exception
@@ -241,6 +242,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_cells_used()
         uint64_t checkpoint_bytes()
         int64_t checkpoint_us()
+        int64_t n_padding()
         MemoryKind memory_kind()
 
 

@@ -3,6 +3,7 @@
 #include "errors.hpp"
 #include "log.hpp"
 
+#include "ggml-backend.h"
 #include "gguf.h"
 
 #include <algorithm>
@@ -10,6 +11,10 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <string_view>
+
+// No header that others may include has it; llama.cpp exports it for its own tools.
+const std::vector<std::pair<std::string, ggml_tensor *>> & llama_internal_get_tensor_map(const llama_model * model);
 
 namespace pyllmcancel {
 namespace {
@@ -146,6 +151,21 @@ void Model::apply_adapters(llama_context * context) const {
         auto scales = scales_;
         llama_set_adapters_lora(context, adapters.data(), adapters.size(), scales.data());
     }
+}
+
+bool Model::multiplies_rows_in_fours() const {
+    std::size_t all = 0;
+    std::size_t repacked = 0;
+    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
+        const std::size_t size = ggml_nbytes(tensor);
+        all += size;
+        // Experts, of three dimensions, are multiplied row by row.
+        if (tensor->buffer && ggml_n_dims(tensor) == 2 &&
+            std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK") {
+            repacked += size;
+        }
+    }
+    return 2 * repacked > all;
 }
 
 MemoryKind Model::memory_kind() const {

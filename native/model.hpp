@@ -40,6 +40,10 @@ class Model {
     void apply_adapters(llama_context * context) const;
 
     MemoryKind memory_kind() const;
+
+    // Whether most of the weights are laid out for kernels that multiply four tokens' rows at once.
+    bool multiplies_rows_in_fours() const;
+
     std::string description() const;
     std::vector<std::pair<std::string, std::string>> metadata() const;
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 namespace pyllmcancel {
 
@@ -34,6 +35,14 @@ struct StepItem {
     int32_t seq;
     int32_t n_tokens;
 };
+
+inline int32_t n_tokens_of(const std::vector<StepItem> & items) noexcept {
+    int32_t sum = 0;
+    for (const StepItem & item : items) {
+        sum += item.n_tokens;
+    }
+    return sum;
+}
 
 inline int64_t now_us() noexcept {
     using namespace std::chrono;

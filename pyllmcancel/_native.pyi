@@ -162,6 +162,7 @@ class Context:
         checkpoint_interval: int = 64,
         n_checkpoints: int = 4,
         checkpoint_bytes: int = 1 << 30,
+        row_padding: bool | None = None,
         abortable: bool = True,
         trust_any_memory: bool = False,
     ) -> None: ...
@@ -188,6 +189,13 @@ class Context:
     @property
     def checkpoint_bytes(self) -> int:
         """Bytes of all copies of states, for memories that cannot be rolled back."""
+
+    @property
+    def n_padding(self) -> int:
+        """Tokens computed so far for nobody: where kernels multiply four rows at once, others are done sooner so.
+
+        `row_padding` says whether they are to be; None leaves it to how the model's weights are laid out.
+        """
 
     @property
     def checkpoint_us(self) -> int:
@@ -224,8 +232,12 @@ class Context:
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         """For every seq_id: how many leading `tokens` its cells could hand to a request."""
 
-    def share_prefix(self, source: int, target: int, n_tokens: int) -> bool:
-        """Give idle `target` the first cells of `source`; False, and no change, where the memory cannot do that."""
+    def share_prefix(self, source: int, target: int, n_tokens: int, *, max_bytes: int) -> bool:
+        """Give idle `target` the first cells of `source`.
+
+        Divided cells are copied, all that `source` has. False if that takes more than `max_bytes`, or where the memory
+        cannot do that; `target` is then empty or unchanged.
+        """
 
     @property
     def can_swap(self) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHARE_AT_LEAST = 16  # tokens; below that, copying a prefix is not worth a sequence
 SWAP_AFTER = 8  # steps; a client that goes on at once finds its cells where they were
-SWAP_AT_MOST = 128 << 20  # bytes of one prefix: nobody can be cancelled while it is copied
+COPY_AT_MOST = 128 << 20  # bytes of one prefix while others run: nobody can be cancelled while it is copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Place:
     source: int | None = None
     n_shared: int = 0
     swapped: SwappedPrefix | None = None
+
+    @property
+    def keeps_own(self) -> bool:
+        """Whether the choice goes on from what `seq` holds already."""
+        return self.n_shared > 0 and self.source is None and self.swapped is None
 
 
 class PrefixCache:
@@ -88,13 +93,16 @@ class PrefixCache:
             return Place(target, best_idle, length), length
         return Place(best_idle, None, length), length
 
-    def take(self, place: Place) -> None:
-        """A choice opens in `place`, whose sequence is idle no more and holds what was found for it."""
+    def take(self, place: Place, *, alone: bool) -> None:
+        """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
+
+        If it is to be `alone` nobody else waits for a copy, however large.
+        """
         del self._idle[place.seq]
-        if place.source is not None or place.swapped is not None or not place.n_shared:
-            self._swap_out(place.seq)  # what it held itself
+        if not place.keeps_own:
+            self._swap_out(place.seq, at_most=self._store.limit if alone else COPY_AT_MOST)
         if place.source is not None:
-            self._context.share_prefix(place.source, place.seq, place.n_shared)
+            self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=COPY_AT_MOST)
         elif place.swapped is not None:
             self._swap_in(place.seq, place.swapped, place.n_shared)
 
@@ -142,9 +150,9 @@ class PrefixCache:
         if not self._context.kv_unified and self._store.limit:
             return min(self._idle)  # what it holds is swapped out
         empty = (seq for seq in self._idle if not self._context.n_committed(seq))
-        return next(empty, next(iter(self._idle)))
+        return min(empty, default=next(iter(self._idle)))
 
-    def _swap_out(self, seq: int) -> bool:
+    def _swap_out(self, seq: int, *, at_most: int = COPY_AT_MOST) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be."""
         tokens = self._context.tokens(seq)
         if not self._store.limit or len(tokens) <= SHARE_AT_LEAST:
@@ -152,7 +160,7 @@ class PrefixCache:
         if self._store.touch(tokens):
             self._context.drop_cells(seq)
             return True
-        prefix = self._context.swap_out(seq, max_bytes=min(SWAP_AT_MOST, self._store.limit))
+        prefix = self._context.swap_out(seq, max_bytes=min(at_most, self._store.limit))
         if prefix is not None:
             self._store.add(prefix)
         return prefix is not None

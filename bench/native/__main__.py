@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.native import abort_latency, callback_cost, sampling, step_boundary, throughput
+from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
 from bench.native.probe_module import ROOT, load_probe
 from bench.native.tables import Table, as_text, write_json
 from pyllmcancel import _native
 
 PACKAGED = ROOT / "pyllmcancel" / "models" / "stdlib-coder.gguf"
-BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "throughput")
+BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "row-padding", "throughput")
 
 
 def run(name: str, probe: Any, path: Path, arguments: argparse.Namespace) -> Table:
@@ -30,6 +30,9 @@ def run(name: str, probe: Any, path: Path, arguments: argparse.Namespace) -> Tab
             return step_boundary.measure(_native, probe, str(path), path.stem, step_boundary.Plan())
         case "sampling":
             return sampling.measure(probe, model, path.stem, sampling.Plan(count=2 * samples))
+        case "row-padding":
+            padding = row_padding.Plan(threads=max(threads), steps=samples)
+            return row_padding.measure(_native, _native.Model.load(path), path.stem, padding)
         case "throughput":
             rounds = throughput.Plan(threads=max(threads), rounds=arguments.rounds)
             return throughput.measure(_native, path, path.stem, rounds)

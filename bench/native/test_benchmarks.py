@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.native import abort_latency, callback_cost, sampling, step_boundary, throughput
+from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
 from bench.native.__main__ import PACKAGED, main
 from bench.native.llama_tools import ToolMissing, require_tools
 from bench.native.probe_module import ProbeMissing, load_probe
@@ -90,6 +90,13 @@ def test_sampling_is_timed_beside_llama_cpps_own_chain(probe: Any, model: Any) -
     table = sampling.measure(probe, model, NAME, sampling.Plan(count=3))
     assert_rows_alike(table)
     assert len(table.rows) == 2 * len(sampling.CASES)
+
+
+def test_steps_are_timed_with_and_without_padding() -> None:
+    plan = row_padding.Plan(threads=1, batches=(2, 3), n_prompt=8, steps=2)
+    table = row_padding.measure(_native, _native.Model.load(PACKAGED), NAME, plan)
+    assert_rows_alike(table)
+    assert [row["rows"] for row in table.rows] == [2, 2, 3, 4]
 
 
 def test_throughput_is_compared_with_llama_cpps_benchmarks() -> None:

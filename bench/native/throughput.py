@@ -1,8 +1,8 @@
 """Tokens per second of the core, its steps called from Python, beside llama.cpp's own benchmarks.
 
 One run measures all of them in turn, as often as `rounds` says; ratios are of medians. The core also chooses each
-token, greedily; the others take random ones. llama-batched-bench is run twice: with one set of cells for all sequences,
-as the core has it, and with its default, a stream of cells of its own for each sequence.
+token, greedily; the others take random ones. Both the core and llama-batched-bench run twice: with one set of cells for
+all sequences, and with a part of the cells for each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,15 @@ class Plan:
 
 
 class Core:
-    """The core's context, big enough for the plan; its prompts are random tokens."""
+    """A context of the core, big enough for the plan; its prompts are random tokens."""
 
-    def __init__(self, native: Any, path: Path, plan: Plan) -> None:
-        self.native, self.plan = native, plan
-        self.model = native.Model.load(path)
-        cells = max(*plan.prompts, max(plan.batches) * (plan.n_prompt + plan.n_generate + 1))
+    def __init__(self, native: Any, model: Any, plan: Plan, *, unified: bool) -> None:
+        self.native, self.model, self.plan = native, model, plan
+        part = plan.n_prompt + plan.n_generate + 1
+        n_seq_max = max(plan.batches)
+        cells = max(*plan.prompts, n_seq_max * part) if unified else n_seq_max * max(*plan.prompts, part)
         self.context = native.Context(
-            self.model, n_ctx=cells, n_seq_max=max(plan.batches), n_batch=512, n_threads=plan.threads
+            model, n_ctx=cells, n_seq_max=n_seq_max, n_batch=512, n_threads=plan.threads, kv_unified=unified
         )
         self.chance = random.Random(plan.seed)
 
@@ -89,34 +90,32 @@ def measure(native: Any, path: Path, name: str, plan: Plan) -> Table:
         llama.cpp's tools are not built.
     """
     require_tools()
-    core = Core(native, path, plan)
-    core.prefill(min(plan.prompts))  # as the others warm up: the model's pages are mapped now
-    rounds = [one_round(core, path, plan) for _ in range(plan.rounds)]
+    model = native.Model.load(path)
+    cores = {unified: Core(native, model, plan, unified=unified) for unified in (True, False)}
+    for core in cores.values():
+        core.prefill(min(plan.prompts))  # as the others warm up: the model's pages are mapped now
+    rounds = [one_round(cores, path, plan) for _ in range(plan.rounds)]
     return Table("throughput", "the core beside llama.cpp's own benchmarks", "tokens/s", list(rows(rounds, name, plan)))
 
 
-def one_round(core: Core, path: Path, plan: Plan) -> dict[str, Speeds]:
-    """The speeds of each, by who and what."""
-    single: Speeds = {f"pp{n}": core.prefill(n) for n in plan.prompts}
-    single[f"tg{plan.n_generate}"] = core.generate(1, 1)
-    peer = llama_bench(path, plan.threads, plan.prompts, plan.n_generate)
-    batches = {f"tg{plan.n_generate}x{n}": core.generate(n, plan.n_prompt) for n in plan.batches}
+def one_round(cores: Mapping[bool, Core], path: Path, plan: Plan) -> dict[str, tuple[Speeds, Speeds]]:
+    """The core's speeds and the peer's, by peer, each by what was measured."""
+    single: Speeds = {f"pp{n}": cores[True].prefill(n) for n in plan.prompts}
+    single[f"tg{plan.n_generate}"] = cores[True].generate(1, 1)
+    found = {"llama-bench": (single, llama_bench(path, plan.threads, plan.prompts, plan.n_generate))}
     sizes = path, plan.threads, plan.n_prompt, plan.n_generate, plan.batches
-    return {
-        "core": single | batches,
-        "llama-bench": peer,
-        "llama-batched-bench, one set of cells": batched_bench(*sizes, unified=True),
-        "llama-batched-bench, streams": batched_bench(*sizes, unified=False),
-    }
+    for unified, core in cores.items():
+        ours = {f"tg{plan.n_generate}x{n}": core.generate(n, plan.n_prompt) for n in plan.batches}
+        cells = "one set of cells" if unified else "divided cells"
+        found[f"llama-batched-bench, {cells}"] = ours, batched_bench(*sizes, unified=unified)
+    return found
 
 
-def rows(rounds: Sequence[dict[str, Speeds]], name: str, plan: Plan) -> Iterator[Row]:
+def rows(rounds: Sequence[Mapping[str, tuple[Speeds, Speeds]]], name: str, plan: Plan) -> Iterator[Row]:
     """Medians over the rounds, and the core's over each peer's for the same thing."""
-    ours = rounds[0]["core"]
-    for peer in (who for who in rounds[0] if who != "core"):
-        for what in (what for what in ours if what in rounds[0][peer]):
-            mine, theirs = ([speeds[who][what] for speeds in rounds] for who in ("core", peer))
-            core, other = statistics.median(mine), statistics.median(theirs)
+    for peer, (ours, theirs) in rounds[0].items():
+        for what in (what for what in ours if what in theirs):
+            core, other = (statistics.median(found[peer][side][what] for found in rounds) for side in (0, 1))
             yield {
                 "model": name,
                 "threads": plan.threads,

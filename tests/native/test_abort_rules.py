@@ -47,7 +47,7 @@ def share_with_a_neighbour(world: World) -> tuple[Any, Any]:
     flag = world.open(context, 0, PROMPT)
     for _ in range(2):
         ok(context.step([(0, CHUNK)]))
-    assert context.share_prefix(0, 1, 2 * CHUNK)
+    assert context.share_prefix(0, 1, 2 * CHUNK, max_bytes=1 << 30)
     world.open(context, 1, [*PROMPT[: 2 * CHUNK], 5])
     ok(context.step([(1, 1)]))
     return context, flag
@@ -78,7 +78,7 @@ def test_memories_that_cannot_be_rolled_back_share_nothing_between_sequences(mak
     context = world.context()
     world.open(context, 0, PROMPT)
     ok(context.step([(0, CHUNK)]))
-    assert not context.share_prefix(0, 1, CHUNK)
+    assert not context.share_prefix(0, 1, CHUNK, max_bytes=1 << 30)
 
 
 def test_a_token_belongs_to_one_sequence(world: World) -> None:

@@ -81,7 +81,7 @@ def test_a_shared_prefix_gives_both_the_same_beginning(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT)
     context.step([(0, 30)])
-    assert context.share_prefix(0, 1, 30) == world.keeps_truth
+    assert context.share_prefix(0, 1, 30, max_bytes=ROOMY) == world.keeps_truth
     assert context.n_committed(1) == 30 * world.keeps_truth
     world.open(context, 1, [*PROMPT[:30], *OTHER])
     assert world.run(context, 1, 4) == world.alone([*PROMPT[:30], *OTHER], 4)
@@ -95,7 +95,7 @@ def test_prefixes_are_shared_with_other_idle_sequences_as_far_as_they_are_comput
     world.open(context, 1, OTHER)
     for source, target, n_tokens in ((0, 0, 5), (0, 1, 5), (0, 2, 11), (0, 2, 0), (0, 4, 5)):
         with pytest.raises(UsageError):
-            context.share_prefix(source, target, n_tokens)
+            context.share_prefix(source, target, n_tokens, max_bytes=ROOMY)
     assert context.n_cells_used == 10
 
 

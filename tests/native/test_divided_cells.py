@@ -68,13 +68,23 @@ def test_a_shared_prefix_is_copied(world: World) -> None:
     context = divided(world)
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
-    assert context.share_prefix(0, 2, 25)
+    assert context.share_prefix(0, 2, 25, max_bytes=1 << 30)
     assert (context.n_committed(2), context.tokens(2)) == (25, PROMPT[:25])
     prompt = [*PROMPT[:25], *OTHER]
     world.open(context, 2, prompt)
     assert context.n_committed(2) == 25
     assert world.run(context, 2, 4) == world.alone(prompt, 4)
     assert world.run(context, 0, 3) == world.alone(PROMPT, 4)[1:]
+
+
+def test_a_prefix_that_is_too_large_to_copy_is_not_shared(world: World) -> None:
+    context = divided(world)
+    world.open(context, 0, PROMPT)
+    context.step([(0, 40)])
+    assert not context.share_prefix(0, 2, 25, max_bytes=1000)
+    assert context.n_committed(2) == 0
+    world.open(context, 2, PROMPT)
+    assert world.run(context, 2, 4) == world.alone(PROMPT, 4)
 
 
 def test_a_swapped_prefix_comes_back_elsewhere(world: World) -> None:
@@ -113,5 +123,5 @@ def test_without_flash_attention_nothing_is_copied(world: World) -> None:
     context = divided(world, flash_attention=0)
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
-    assert not context.share_prefix(0, 1, 30)
+    assert not context.share_prefix(0, 1, 30, max_bytes=1 << 30)
     assert not context.can_swap

@@ -191,7 +191,7 @@ class Context:
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         return [self._common_prefix(sequence, tokens) for sequence in self._sequences]
 
-    def share_prefix(self, source: int, target: int, n_tokens: int) -> bool:
+    def share_prefix(self, source: int, target: int, n_tokens: int, *, max_bytes: int) -> bool:
         with self._entered():
             giver, taker = self._at(source), self._at(target)
             if taker.open or source == target or not 1 <= n_tokens <= len(giver.cells):

@@ -1,0 +1,67 @@
+"""A decode step by its number of sequences, with and without rows that are computed for nobody."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.native.tables import Row, Table, ratios, summary
+from pyllmcancel.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many sequences generate together, after how long prompts, and how many steps are timed."""
+
+    threads: int = 2
+    batches: Sequence[int] = tuple(range(1, 9))
+    n_prompt: int = 64
+    steps: int = 25
+    seed: int = 1
+
+
+def measure(native: Any, model: Any, name: str, plan: Plan) -> Table:
+    """Time both in turn, step by step; one sequence more than generates lends its place."""
+    table = Table("row-padding", "a decode step, and one that is filled up to fours of rows", "ms")
+    for n_sequences in plan.batches:
+        plain, padded = (context_of(native, model, plan, row_padding=choice) for choice in (False, True))
+        for context in (plain, padded):
+            begin(native, context, n_sequences, plan)
+        items = [(seq, 1) for seq in range(n_sequences)]
+        before = padded.n_padding
+        times: dict[str, list[float]] = {"plain": [], "padded": []}
+        for _ in range(plan.steps):
+            for who, context in (("plain", plain), ("padded", padded)):
+                start = time.perf_counter()
+                context.step(items)
+                times[who].append((time.perf_counter() - start) * 1e3)
+        for who, found in times.items():
+            rows = n_sequences + (round((padded.n_padding - before) / plan.steps) if who == "padded" else 0)
+            about: Row = {"model": name, "threads": plan.threads, "sequences": n_sequences, "step": who, "rows": rows}
+            table.rows.append(about | summary(found, 1) | {"ratio": ratios(found, times["plain"])})
+    return table
+
+
+def context_of(native: Any, model: Any, plan: Plan, *, row_padding: bool) -> Any:
+    n_seq_max = max(plan.batches) + 1
+    return native.Context(
+        model,
+        n_ctx=n_seq_max * (plan.n_prompt + plan.steps + 1),
+        n_seq_max=n_seq_max,
+        n_batch=max(plan.n_prompt, n_seq_max),
+        n_threads=plan.threads,
+        kv_unified=False,
+        row_padding=row_padding,
+    )
+
+
+def begin(native: Any, context: Any, n_sequences: int, plan: Plan) -> None:
+    chance = random.Random(plan.seed)
+    for seq in range(n_sequences):
+        tokens = [chance.randrange(context.model.n_vocab) for _ in range(plan.n_prompt)]
+        sampler = native.Sampler(context.model, SamplingParams(temperature=0.0))
+        context.open(seq, tokens, sampler, native.CancelFlag())
+        context.step([(seq, plan.n_prompt)])
