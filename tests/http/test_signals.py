@@ -18,13 +18,13 @@ signals = pytest.mark.parametrize("number", STATUS)
 DRAIN = 0.3
 # Seconds from the end of the drain until the process is gone: two to four tenths on a machine that is not busy. A
 # server that waits for those it serves takes a minute here.
-SOON = 3.0
+SOON = 8.0
 
 
 @contextmanager
 def serving(model: Path, *more: str, drain: float = DRAIN) -> Iterator[ServerProcess]:
-    options = ("--model", str(model), "--ctx-size", "32768", "--parallel", "2", "--drain", str(drain), *more)
-    with ServerProcess(*options) as process:
+    cells = ("--ctx-size", "32768", "--parallel", "2", "--kv-unified")
+    with ServerProcess("--model", str(model), *cells, "--drain", str(drain), *more) as process:
         yield process.started()
 
 

@@ -29,7 +29,7 @@ WAYS_TO_LEAVE = ("reset", "close", "half-close")
 
 # Seconds from a client's leaving to the end of its computation. It takes a few milliseconds; a shared machine may be
 # busy elsewhere meanwhile, but a server that does not notice takes many seconds here.
-SOON = 2.0
+SOON = 5.0
 
 
 def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float = LIMIT) -> T:
