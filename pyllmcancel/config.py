@@ -35,18 +35,20 @@ class EngineConfig:
         `parallel` sequences, 16,384 at most.
     kv_unified
         Any sequence may use any cell, so that one request can have the whole context. Off: each of `parallel` sequences
-        has its part, rounded up to 256, and a CPU, whose attention walks over the cells of all, generates faster for
-        several. Attention models only, the others stay unified.
+        has its part, rounded up to 256. Then a CPU, whose attention walks over the cells of all, generates faster for
+        several, and the order of a sequence's cells, on which its last bits depend, is nobody else's. Attention models
+        only, the others stay unified. On the command line it is off where ``--parallel`` is given.
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
         redone, is always one physical batch: the smaller of the two is the most tokens of a step.
     cached_sequences
-        Idle prefixes kept in cells beside the running sequences (attention models with unified cells only).
+        Idle prefixes kept in cells beside the running sequences (attention models with unified cells only; divided ones
+        keep what `cache_ram` can).
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
         none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
-        runs. What is larger than 128 MiB stays where it is; so does all in recurrent, hybrid and sliding-window models
-        and without flash attention.
+        runs. What is larger than 128 MiB stays where it is while somebody runs; so does all in recurrent, hybrid and
+        sliding-window models and without flash attention.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled

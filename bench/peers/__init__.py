@@ -5,12 +5,12 @@ Adding another: write a module here whose `PEER` meets `bench.peers.protocol.Pee
 
 from __future__ import annotations
 
-from bench.peers import llama_cpp_python, llama_server, pyllmcancel, pyllmcancel_divided, xllamacpp
+from bench.peers import llama_cpp_python, llama_server, pyllmcancel, pyllmcancel_unified, xllamacpp
 from bench.peers.protocol import NotAvailableError, Peer, Settings
 
 PEERS: dict[str, Peer] = {
     module.PEER.name: module.PEER
-    for module in (pyllmcancel, pyllmcancel_divided, llama_server, llama_cpp_python, xllamacpp)
+    for module in (pyllmcancel, pyllmcancel_unified, llama_server, llama_cpp_python, xllamacpp)
 }
 
 __all__ = ["PEERS", "NotAvailableError", "Peer", "Settings"]

@@ -8,14 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from bench.aiperf.page import RUNS
-from bench.report.results import DIVIDED, OURS, REFERENCE, RIVAL, Results
+from bench.report.results import OURS, REFERENCE, RIVAL, Results
 from bench.report.tables import per_cent, seconds, whole
 from bench.side_by_side.cancel_latency import KINDS
 from bench.side_by_side.throughput import REQUESTS
 from pyllmcancel.bench.percentiles import percentile
 
 REMARKS = Path(__file__).with_name("remarks.toml")
-VARIANTS = {OURS: "shared cells", DIVIDED: "divided"}
 
 
 class Verdict(StrEnum):
@@ -116,36 +115,25 @@ def cpu_after_leaving(results: Results) -> Finding:
     return at_most(0.01, after / used if used else None, per_cent)
 
 
-def either(results: Results, measurement: str, judge: Callable[[str], Finding]) -> Finding:
-    """Judge each of our variants by itself; one that is good enough is enough, and the text says which is."""
-    found = [(peer, judge(peer)) for peer in results.variants(measurement)]
-    text = "; ".join(f"{VARIANTS[peer]}: {finding.text}" for peer, finding in found if finding.good is not None)
-    verdicts = {finding.good for _, finding in found}
-    return Finding(text, True if True in verdicts else False if False in verdicts else None)
-
-
 def no_worse(path: str, *, more: bool) -> Callable[[Results], Finding]:
     """Judge a figure of speed at each number of clients against llama-server's, as ratio of the better to the worse."""
 
-    def judge(results: Results, peer: str) -> Finding:
+    def judge(results: Results) -> Finding:
         found = []
         for n in REQUESTS:
-            ours, theirs = (results.median("throughput", name, str(n), path) for name in (peer, RIVAL))
+            ours, theirs = (results.median("throughput", peer, str(n), path) for peer in (OURS, RIVAL))
             above, below = (ours, theirs) if more else (theirs, ours)
             # An ITL of zero is possible, where most tokens share an event: theirs is a miss, ours is not judged.
             good = above / below if above is not None and below else None
-            found.append(at_least(1.0, good, lambda value, n=n: f"{value:.2f}"))  # type: ignore[misc]
+            found.append(at_least(1.0, good, lambda value: f"{value:.2f}"))
         return joined(found)
 
-    return lambda results: either(results, "throughput", lambda peer: judge(results, peer))
+    return judge
 
 
 def near_reference(results: Results) -> Finding:
-    def judge(peer: str) -> Finding:
-        ratios = [results.ratio("throughput", (str(n), "tokens_per_second"), REFERENCE, peer) for n in REQUESTS]
-        return joined([at_least(0.97, ratio, lambda value: f"{value:.2f}") for ratio in ratios])
-
-    return either(results, "throughput", judge)
+    ratios = [results.ratio("throughput", (str(n), "tokens_per_second"), REFERENCE) for n in REQUESTS]
+    return joined([at_least(0.97, ratio, lambda value: f"{value:.2f}") for ratio in ratios])
 
 
 def joined(findings: Sequence[Finding]) -> Finding:
@@ -155,11 +143,8 @@ def joined(findings: Sequence[Finding]) -> Finding:
 
 
 def goodput(results: Results) -> Finding:
-    def judge(peer: str) -> Finding:
-        ratio = results.ratio("goodput", ("50", "tokens_per_second"), ours=peer)
-        return at_least(1.3, ratio, lambda value: f"{value:.2f} times")
-
-    return either(results, "goodput", judge)
+    ratio = results.ratio("goodput", ("50", "tokens_per_second"))
+    return at_least(1.3, ratio, lambda value: f"{value:.2f} times")
 
 
 def aiperf(results: Results) -> Finding:

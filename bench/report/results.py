@@ -12,10 +12,10 @@ from bench.side_by_side.parts import RUN_FILE, read_parts
 from pyllmcancel.bench.percentiles import percentile
 
 OURS = "pyllmcancel"
-DIVIDED = "pyllmcancel-divided"
+UNIFIED = "pyllmcancel-unified"
 RIVAL = "llama-server"
 REFERENCE = "llama-batched-bench"
-ORDER = (OURS, DIVIDED, RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
+ORDER = (OURS, UNIFIED, RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,10 @@ class Results:
     def median(self, measurement: str, peer: str, *path: str) -> float | None:
         return percentile(self.values(measurement, peer, *path), 50)
 
-    def ratio(self, measurement: str, path: Sequence[str], others: str = RIVAL, ours: str = OURS) -> float | None:
+    def ratio(self, measurement: str, path: Sequence[str], others: str = RIVAL) -> float | None:
         """Our median over another's."""
-        mine, theirs = self.median(measurement, ours, *path), self.median(measurement, others, *path)
+        mine, theirs = self.median(measurement, OURS, *path), self.median(measurement, others, *path)
         return mine / theirs if mine is not None and theirs else None
-
-    def variants(self, measurement: str) -> list[str]:
-        """Ours that were measured: with the defaults, and with cells divided among the slots as the rival's are."""
-        return [peer for peer in (OURS, DIVIDED) if self.figures(measurement, peer)]
 
 
 def numbers(value: object) -> list[float]:

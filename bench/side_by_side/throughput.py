@@ -12,8 +12,8 @@ from pyllmcancel.bench.client import Exchange, Outcome
 
 PROMPT, ANSWER = 100, 40
 LONG_PROMPT, LONG_ANSWER = 800, 24
-# Requests per number of clients, waves of equal length.
-REQUESTS = {1: 4, 4: 8, 8: 16}
+# Requests per number of clients: four for each, so that what is slow at the beginning and at the end counts little.
+REQUESTS = {1: 4, 4: 16, 8: 32}
 LONG_REQUESTS = {4: 4}
 
 

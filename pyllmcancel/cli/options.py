@@ -53,13 +53,16 @@ def add_option(
 def add_switch(
     group: argparse._ArgumentGroup,
     name: str,
-    default: bool,
+    default: bool | None,
     text: str,
     *,
     also: tuple[str, ...] = (),
     scope: str = "",
 ) -> None:
-    """Add ``--name`` and ``--no-name``; in the environment 1, true, yes and on, or 0, false, no and off."""
+    """Add ``--name`` and ``--no-name``; in the environment 1, true, yes and on, or 0, false, no and off.
+
+    With None as `default` it depends on other options.
+    """
     variable = variable_of(scope + name)
     if variable in os.environ:
         default = _switched_on(variable, os.environ[variable].strip().lower())

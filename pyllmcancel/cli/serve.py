@@ -73,7 +73,13 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
 
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options = {name: getattr(arguments, name) for name in EngineConfig.__slots__ if hasattr(arguments, name)}
-    config = EngineConfig(**options | {"lora": arguments.lora + arguments.lora_scaled})
+    options["lora"] = arguments.lora + arguments.lora_scaled
+    # As llama-server has it: who says how many slots there are divides the cells among them.
+    if arguments.kv_unified is None:
+        options["kv_unified"] = arguments.parallel is None or arguments.parallel == 1
+    if arguments.parallel is None:
+        del options["parallel"]
+    config = EngineConfig(**options)
     for path in (config.model, *(path for path, _ in config.lora)):
         if path is not None:
             _check_file(path)

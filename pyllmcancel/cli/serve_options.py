@@ -91,11 +91,11 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_computing_options(group: argparse._ArgumentGroup) -> None:
-    add_option(group, "parallel", positive_int, ENGINE.parallel, "most sequences that compute at once", also=("-np",))
-    text = "tokens of context, shared by all; 0 chooses"
-    add_option(group, "ctx-size", natural, ENGINE.ctx_size, text, also=("-c",))
-    text = "any request may use all of them; otherwise they are divided among --parallel"
-    add_switch(group, "kv-unified", ENGINE.kv_unified, text, also=("-kvu",))
+    text = f"most sequences that compute at once [{ENGINE.parallel}]"
+    add_option(group, "parallel", positive_int, None, text, also=("-np",))
+    add_option(group, "ctx-size", natural, ENGINE.ctx_size, "tokens of context for all; 0 chooses", also=("-c",))
+    text = "any request may use all of them; otherwise, and if --parallel is given, they are divided among --parallel"
+    add_switch(group, "kv-unified", None, text, also=("-kvu",))
     text = "most tokens in a step: the unit in which all is computed, and cancelled where there is no callback"
     add_option(group, "ubatch-size", positive_int, ENGINE.ubatch_size, text, also=("-ub",))
     text = "llama.cpp's logical batch: here it only bounds --ubatch-size, for a step is never more than one ubatch"

@@ -28,7 +28,7 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(long_model: Path) -> Iterator[ServerProcess]:
     """A server that tests share; with two slots, so that a neighbour fits beside each."""
-    options = ("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "2")
+    options = ("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "2", "--kv-unified")
     with ServerProcess(*options) as process:
         yield process.started()
         process.signal()
