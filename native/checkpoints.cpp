@@ -83,4 +83,41 @@ std::size_t Checkpoints::n_bytes() const noexcept {
     return bytes;
 }
 
+namespace {
+
+// Idle sequences give way before running ones, and those with many copies before those with few; a running one keeps its
+// last. False if nobody has one to spare.
+bool forget_one_of(const std::vector<CheckpointOwner> & owners) {
+    const CheckpointOwner * giver = nullptr;
+    for (const CheckpointOwner & owner : owners) {
+        const std::size_t spare = owner.checkpoints->size();
+        if (spare <= (owner.open ? 1U : 0U)) {
+            continue;
+        }
+        if (!giver || (giver->open && !owner.open) ||
+            (giver->open == owner.open && spare > giver->checkpoints->size())) {
+            giver = &owner;
+        }
+    }
+    if (giver) {
+        giver->checkpoints->forget_one();
+    }
+    return giver != nullptr;
+}
+
+} // namespace
+
+std::size_t make_room(std::size_t size, std::size_t limit, const std::vector<CheckpointOwner> & others) {
+    const auto room = [&] {
+        std::size_t taken = 0;
+        for (const CheckpointOwner & other : others) {
+            taken += other.checkpoints->n_bytes();
+        }
+        return limit - std::min(limit, taken);
+    };
+    while (size <= limit && room() < size && forget_one_of(others)) {
+    }
+    return room();
+}
+
 } // namespace pyllmcancel

@@ -43,4 +43,15 @@ class Checkpoints {
     std::vector<Checkpoint> checkpoints_; // shortest first
 };
 
+// A sequence that may be asked to give copies up, and whether it is running.
+struct CheckpointOwner {
+    Checkpoints * checkpoints;
+    bool open;
+};
+
+// Of `limit` bytes, those that one sequence's copies may take beside those of the `others`: at least `size`, that of one
+// copy, if the others can give way. A prompt without any would start from nothing after every cancel, and a client whose
+// time-out is shorter than its prompt would retry for ever.
+std::size_t make_room(std::size_t size, std::size_t limit, const std::vector<CheckpointOwner> & others);
+
 } // namespace pyllmcancel

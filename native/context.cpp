@@ -74,6 +74,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     if (params.row_padding < 0) {
         params_.row_padding = model_->multiplies_rows_in_fours() ? 1 : 0;
     }
+    pads_logits_ = model_->makes_logits_in_fours();
     sequences_.resize(params.n_seq_max);
     model_->apply_adapters(context_.get());
     llama_set_abort_callback(context_.get(), AbortGate::poll, &gate_);
@@ -170,12 +171,7 @@ int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_
     if (tokens.empty()) {
         throw UsageError("a sequence needs at least one token");
     }
-    const int32_t n_vocab = llama_vocab_n_tokens(model_->vocab());
-    for (const llama_token token : tokens) {
-        if (token < 0 || token >= n_vocab) {
-            throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
-        }
-    }
+    check_tokens(tokens, model_->vocab());
     rewind(seq, options.reuse && options.n_described <= 0 ? common_prefix(seq, tokens) : 0, true);
     sequence.n_described = std::min(options.n_described, static_cast<int32_t>(tokens.size()));
     sequence.tokens = std::move(tokens);
@@ -263,28 +259,13 @@ bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
 }
 
 void Context::validate(const std::vector<StepItem> & items) const {
-    int64_t n_tokens = 0;
-    std::vector<bool> seen(sequences_.size(), false);
-    for (const StepItem & item : items) {
-        const Sequence & sequence = at(item.seq);
-        const auto pending = static_cast<int64_t>(sequence.tokens.size()) - sequence.n_committed;
-        if (!sequence.open || item.n_tokens < 1 || item.n_tokens > pending) {
-            throw UsageError("sequence " + std::to_string(item.seq) + " has " + std::to_string(pending) +
-                             " tokens to compute, not " + std::to_string(item.n_tokens));
-        }
-        if (seen[static_cast<std::size_t>(item.seq)]) {
-            throw UsageError("sequence " + std::to_string(item.seq) + " stands twice in one step");
-        }
-        seen[static_cast<std::size_t>(item.seq)] = true;
-        n_tokens += item.n_tokens;
-    }
-    // llama.cpp would end the process over an oversized batch, or over too many rows of logits.
+    check_items(items, n_batch(), [this](int32_t seq) {
+        const Sequence & sequence = at(seq);
+        return Pending{sequence.open, sequence.n_known() - sequence.n_committed, false};
+    });
+    // llama.cpp would end the process over too many rows of logits.
     if (n_outputs(items) > max_outputs(params_)) {
         throw UsageError("a step describes at most " + std::to_string(MOST_DESCRIBED) + " tokens of prompts");
-    }
-    if (n_tokens < 1 || n_tokens > n_batch()) {
-        throw UsageError("a step computes 1 to " + std::to_string(n_batch()) + " tokens, not " +
-                         std::to_string(n_tokens));
     }
 }
 
@@ -321,7 +302,7 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
     const bool decodes = n_tokens_of(items) == static_cast<int32_t>(items.size());
     auto next = padding.begin();
     const auto add_padding = [&] {
-        batch_.add(0, next->pos, next->seq, decodes); // their rows of logits, too, are multiplied in fours
+        batch_.add(0, next->pos, next->seq, decodes && pads_logits_);
         ++next;
     };
     for (const StepItem & item : items) {
@@ -382,7 +363,14 @@ void Context::save_checkpoints(const std::vector<StepItem> & items) {
             continue;
         }
         const int64_t begin = now_us();
-        const uint64_t room = make_checkpoint_room(item.seq);
+        std::vector<CheckpointOwner> others;
+        for (Sequence & other : sequences_) {
+            if (&other != &sequence) {
+                others.push_back({&other.checkpoints, other.open});
+            }
+        }
+        const std::size_t size = Checkpoints::size_of(context_.get(), item.seq);
+        const std::size_t room = make_room(size, params_.checkpoint_bytes, others);
         sequence.checkpoints.save(context_.get(), item.seq, n_committed, params_.n_checkpoints, room);
         checkpoint_us_ += now_us() - begin;
     }
@@ -400,39 +388,6 @@ void Context::describe(const Sequence & sequence, int32_t n_tokens, int32_t firs
             return;
         }
     }
-}
-
-// Bytes that copies of `seq` may take: at least one copy's, if others can give way. A prompt without any would start from
-// nothing after every cancel, and a client whose time-out is shorter than its prompt would retry for ever.
-uint64_t Context::make_checkpoint_room(int32_t seq) {
-    const uint64_t size = Checkpoints::size_of(context_.get(), seq);
-    const auto room = [&] {
-        const uint64_t others = checkpoint_bytes() - at(seq).checkpoints.n_bytes();
-        return params_.checkpoint_bytes > others ? params_.checkpoint_bytes - others : 0;
-    };
-    while (size <= params_.checkpoint_bytes && room() < size && forget_checkpoint_of_another(seq)) {
-    }
-    return room();
-}
-
-// Idle sequences give way before running ones, and those with many copies before those with few; a running one keeps its
-// last. False if nobody has one to spare.
-bool Context::forget_checkpoint_of_another(int32_t seq) {
-    Sequence * giver = nullptr;
-    for (Sequence & other : sequences_) {
-        const std::size_t spare = other.checkpoints.size();
-        if (&other == &at(seq) || spare <= (other.open ? 1U : 0U)) {
-            continue;
-        }
-        if (!giver || (giver->open && !other.open) ||
-            (giver->open == other.open && spare > giver->checkpoints.size())) {
-            giver = &other;
-        }
-    }
-    if (giver) {
-        giver->checkpoints.forget_one();
-    }
-    return giver != nullptr;
 }
 
 void Context::commit(const std::vector<StepItem> & items, const std::vector<int32_t> & first_rows,

@@ -8,6 +8,7 @@
 #include "owned_context.hpp"
 #include "row_padding.hpp"
 #include "sampler.hpp"
+#include "step_items.hpp"
 #include "step_status.hpp"
 #include "swapped_prefix.hpp"
 
@@ -166,8 +167,6 @@ class Context {
     void rewind(int32_t seq, int32_t n_tokens, bool state_is_true);
     bool copy_cells(int32_t from, int32_t to, std::size_t max_bytes);
     void save_checkpoints(const std::vector<StepItem> & items);
-    uint64_t make_checkpoint_room(int32_t seq);
-    bool forget_checkpoint_of_another(int32_t seq);
     std::size_t n_outputs(const std::vector<StepItem> & items) const;
     void validate(const std::vector<StepItem> & items) const;
     std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
@@ -189,6 +188,7 @@ class Context {
     uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
     int64_t checkpoint_us_ = 0;
     int64_t n_padding_ = 0;
+    bool pads_logits_ = false; // whether rows of padding are wanted for the logits, too
     std::atomic<bool> busy_{false};
 };
 

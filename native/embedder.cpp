@@ -92,12 +92,7 @@ void Embedder::open(int32_t seq, std::vector<llama_token> tokens, std::shared_pt
         throw UsageError("a text has 1 to " + std::to_string(n_text_max()) + " tokens, not " +
                          std::to_string(tokens.size()));
     }
-    const int32_t n_vocab = llama_vocab_n_tokens(model_->vocab());
-    for (const llama_token token : tokens) {
-        if (token < 0 || token >= n_vocab) {
-            throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
-        }
-    }
+    check_tokens(tokens, model_->vocab());
     text = Text{std::move(tokens), 0, true, std::move(flag)};
 }
 
@@ -118,27 +113,10 @@ void Embedder::forget(int32_t seq, int32_t n_kept) {
 }
 
 void Embedder::validate(const std::vector<StepItem> & items) const {
-    int64_t n_tokens = 0;
-    std::vector<bool> seen(texts_.size(), false);
-    for (const StepItem & item : items) {
-        const Text & text = at(item.seq);
-        const auto pending = static_cast<int64_t>(text.tokens.size()) - text.n_committed;
-        if (!text.open || item.n_tokens < 1 || item.n_tokens > pending || (!splits_ && item.n_tokens != pending)) {
-            throw UsageError("sequence " + std::to_string(item.seq) + " has " + std::to_string(pending) +
-                             " tokens to compute, not " + std::to_string(item.n_tokens) +
-                             (splits_ ? "" : " (this model takes a text whole)"));
-        }
-        if (seen[static_cast<std::size_t>(item.seq)]) {
-            throw UsageError("sequence " + std::to_string(item.seq) + " stands twice in one step");
-        }
-        seen[static_cast<std::size_t>(item.seq)] = true;
-        n_tokens += item.n_tokens;
-    }
-    // llama.cpp would end the process over an oversized batch.
-    if (n_tokens < 1 || n_tokens > n_batch()) {
-        throw UsageError("a step computes 1 to " + std::to_string(n_batch()) + " tokens, not " +
-                         std::to_string(n_tokens));
-    }
+    check_items(items, n_batch(), [this](int32_t seq) {
+        const Text & text = at(seq);
+        return Pending{text.open, static_cast<int64_t>(text.tokens.size()) - text.n_committed, !splits_};
+    });
 }
 
 void Embedder::fill_batch(const std::vector<StepItem> & items) {

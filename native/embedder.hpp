@@ -5,6 +5,7 @@
 #include "cancel_flag.hpp"
 #include "model.hpp"
 #include "owned_context.hpp"
+#include "step_items.hpp"
 #include "step_status.hpp"
 
 #include <atomic>

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string_view>
 
-// No header that others may include has it; llama.cpp exports it for its own tools.
+// From llama.cpp's internal header, for its tests: to be had because it is linked statically.
 const std::vector<std::pair<std::string, ggml_tensor *>> & llama_internal_get_tensor_map(const llama_model * model);
 
 namespace pyllmcancel {
@@ -100,6 +100,12 @@ bool has_layers_of_one_kind_only(const std::string & path, const llama_model * m
     return n_recurrent == 0 || n_recurrent == end - heads;
 }
 
+// Experts, of three dimensions, are multiplied row by row in any case.
+bool is_repacked(const ggml_tensor * tensor) {
+    return tensor->buffer && ggml_n_dims(tensor) == 2 &&
+           std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
+}
+
 } // namespace
 
 std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams & params, const Progress & progress) {
@@ -157,15 +163,18 @@ bool Model::multiplies_rows_in_fours() const {
     std::size_t all = 0;
     std::size_t repacked = 0;
     for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
-        const std::size_t size = ggml_nbytes(tensor);
-        all += size;
-        // Experts, of three dimensions, are multiplied row by row.
-        if (tensor->buffer && ggml_n_dims(tensor) == 2 &&
-            std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK") {
-            repacked += size;
-        }
+        all += ggml_nbytes(tensor);
+        repacked += is_repacked(tensor) ? ggml_nbytes(tensor) : 0;
     }
     return 2 * repacked > all;
+}
+
+bool Model::makes_logits_in_fours() const {
+    const auto & tensors = llama_internal_get_tensor_map(handle());
+    return std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) {
+        // Tied, the matrix of the embeddings is there twice.
+        return (entry.first == "output.weight" || entry.first == "token_embd.weight") && is_repacked(entry.second);
+    });
 }
 
 MemoryKind Model::memory_kind() const {

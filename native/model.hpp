@@ -41,8 +41,9 @@ class Model {
 
     MemoryKind memory_kind() const;
 
-    // Whether most of the weights are laid out for kernels that multiply four tokens' rows at once.
+    // Whether most of the weights, and those that make logits, are laid out for kernels that multiply four rows at once.
     bool multiplies_rows_in_fours() const;
+    bool makes_logits_in_fours() const;
 
     std::string description() const;
     std::vector<std::pair<std::string, std::string>> metadata() const;

@@ -9,6 +9,26 @@ constexpr int32_t ROWS = 4; // that a kernel multiplies at once
 // A padding token looks at all that its sequence has, which must not cost more than it saves.
 constexpr int32_t LONGEST_HISTORY = 512;
 
+bool lacks_one(int32_t n_rows) { return n_rows % ROWS == ROWS - 1; }
+
+// How often the weights are read, in the time that reading them for a single row takes.
+int32_t cost_of(int32_t n_rows) { return n_rows / ROWS * 2 + n_rows % ROWS; }
+
+// Rows of one graph: one more goes to the end of the shortest sequence.
+std::vector<PaddingToken> after_an_item(const std::vector<StepItem> & items, const PaddingRoom & room) {
+    if (!lacks_one(n_tokens_of(items)) || room.n_free < 1) {
+        return {};
+    }
+    PaddingToken found{-1, std::min(room.n_ctx, LONGEST_HISTORY + 1)};
+    for (const StepItem & item : items) {
+        const int32_t end = room.n_committed[static_cast<std::size_t>(item.seq)] + item.n_tokens;
+        if (end < found.pos) {
+            found = {item.seq, end};
+        }
+    }
+    return found.seq < 0 ? std::vector<PaddingToken>{} : std::vector<PaddingToken>{found};
+}
+
 // Neighbouring seq_ids, which divided cells let compute in one graph.
 struct Group {
     int32_t first;
@@ -17,89 +37,92 @@ struct Group {
     int32_t size() const noexcept { return last - first + 1; }
 };
 
-bool lacks_one(int32_t n_rows) { return n_rows % ROWS == ROWS - 1; }
-
-// Reading the weights once for a row, or for two when it is for four; padded.
-int32_t passes(int32_t n_rows) { return n_rows / ROWS * 2 + std::min(n_rows % ROWS, 2); }
-
-int32_t passes(const std::vector<Group> & groups) {
-    int32_t sum = 0;
-    for (const Group & group : groups) {
-        sum += passes(group.size());
-    }
-    return sum;
-}
-
-// Rows of one graph: one more goes to the end of the shortest sequence.
-std::vector<PaddingToken> after_an_item(const std::vector<StepItem> & items, const PaddingRoom & room) {
-    const auto end_of = [&](const StepItem & item) {
-        return room.n_committed[static_cast<std::size_t>(item.seq)] + item.n_tokens;
-    };
-    const StepItem & shortest = *std::min_element(
-        items.begin(), items.end(), [&](const StepItem & a, const StepItem & b) { return end_of(a) < end_of(b); });
-    const int32_t pos = end_of(shortest);
-    if (!lacks_one(n_tokens_of(items)) || room.n_free < 1 || pos >= room.n_ctx || pos > LONGEST_HISTORY) {
-        return {};
-    }
-    return {{shortest.seq, pos}};
-}
-
-std::vector<Group> groups_of(const std::vector<int32_t> & seqs) {
+// A way to compute one row of each of some sequences, with the help of others that lend their place.
+struct Plan {
     std::vector<Group> groups;
-    for (const int32_t seq : seqs) {
-        if (!groups.empty() && groups.back().last + 1 == seq) {
-            groups.back().last = seq;
-        } else {
-            groups.push_back({seq, seq});
-        }
-    }
-    return groups;
-}
+    std::vector<int32_t> lenders;
 
-// One row of each sequence: neighbours of theirs that take no part get one, too.
-std::vector<PaddingToken> between_items(const std::vector<StepItem> & items, const PaddingRoom & room) {
-    std::vector<int32_t> seqs;
-    for (const StepItem & item : items) {
-        seqs.push_back(item.seq);
+    int32_t cost() const {
+        int32_t sum = 0;
+        for (const Group & group : groups) {
+            sum += cost_of(group.size());
+        }
+        return sum;
     }
-    std::sort(seqs.begin(), seqs.end());
-    const auto n_seqs = static_cast<int32_t>(room.n_committed.size());
-    const auto is_usable = [&](int32_t seq) {
-        if (seq < 0 || seq >= n_seqs || std::binary_search(seqs.begin(), seqs.end(), seq)) {
+};
+
+class Planner {
+  public:
+    Planner(const std::vector<StepItem> & items, const PaddingRoom & room) : room_(room) {
+        for (const StepItem & item : items) {
+            seqs_.push_back(item.seq);
+        }
+        std::sort(seqs_.begin(), seqs_.end());
+    }
+
+    Plan best() const {
+        const Plan apart = filled_up({groups(), {}});
+        if (apart.groups.size() < 2) {
+            return apart;
+        }
+        Plan whole{{{seqs_.front(), seqs_.back()}}, gaps()};
+        if (!std::all_of(whole.lenders.begin(), whole.lenders.end(), [this](int32_t seq) { return lends(seq); })) {
+            return apart;
+        }
+        whole = filled_up(std::move(whole));
+        return whole.cost() <= apart.cost() ? whole : apart;
+    }
+
+  private:
+    bool takes_part(int32_t seq) const { return std::binary_search(seqs_.begin(), seqs_.end(), seq); }
+
+    bool lends(int32_t seq) const {
+        if (seq < 0 || seq >= static_cast<int32_t>(room_.n_committed.size()) || takes_part(seq)) {
             return false;
         }
-        const int32_t pos = room.n_committed[static_cast<std::size_t>(seq)];
-        return pos < room.n_ctx && pos <= LONGEST_HISTORY;
-    };
-    std::vector<int32_t> added;
-    std::vector<Group> groups = groups_of(seqs);
-    const Group whole{seqs.front(), seqs.back()};
-    if (groups.size() > 1 && passes(whole.size()) <= passes(groups)) {
-        for (int32_t seq = whole.first; seq <= whole.last; ++seq) {
-            if (!std::binary_search(seqs.begin(), seqs.end(), seq)) {
-                added.push_back(seq);
+        const int32_t pos = room_.n_committed[static_cast<std::size_t>(seq)];
+        return pos < room_.n_ctx && pos <= LONGEST_HISTORY;
+    }
+
+    std::vector<Group> groups() const {
+        std::vector<Group> found;
+        for (const int32_t seq : seqs_) {
+            if (!found.empty() && found.back().last + 1 == seq) {
+                found.back().last = seq;
+            } else {
+                found.push_back({seq, seq});
             }
         }
-        if (std::all_of(added.begin(), added.end(), is_usable)) {
-            groups = {whole};
-        } else {
-            added.clear();
+        return found;
+    }
+
+    std::vector<int32_t> gaps() const {
+        std::vector<int32_t> found;
+        for (int32_t seq = seqs_.front(); seq <= seqs_.back(); ++seq) {
+            if (!takes_part(seq)) {
+                found.push_back(seq);
+            }
         }
+        return found;
     }
-    for (const Group & group : groups) {
-        const int32_t beside = is_usable(group.last + 1) ? group.last + 1 : group.first - 1;
-        if (lacks_one(group.size()) && is_usable(beside) &&
-            std::find(added.begin(), added.end(), beside) == added.end()) {
-            added.push_back(beside);
+
+    // Each group that lacks one gets it from a neighbour on either side.
+    Plan filled_up(Plan plan) const {
+        for (Group & group : plan.groups) {
+            for (const int32_t beside : {group.last + 1, group.first - 1}) {
+                const bool taken = std::find(plan.lenders.begin(), plan.lenders.end(), beside) != plan.lenders.end();
+                if (lacks_one(group.size()) && lends(beside) && !taken) {
+                    plan.lenders.push_back(beside);
+                    group = {std::min(group.first, beside), std::max(group.last, beside)};
+                }
+            }
         }
+        return plan;
     }
-    std::sort(added.begin(), added.end());
-    std::vector<PaddingToken> padding;
-    for (const int32_t seq : added) {
-        padding.push_back({seq, room.n_committed[static_cast<std::size_t>(seq)]});
-    }
-    return padding;
-}
+
+    const PaddingRoom & room_;
+    std::vector<int32_t> seqs_; // of the items, sorted
+};
 
 } // namespace
 
@@ -107,9 +130,16 @@ std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const 
     if (room.unified || items.size() == 1) {
         return after_an_item(items, room);
     }
-    const auto is_decode = [](const StepItem & item) { return item.n_tokens == 1; };
-    return std::all_of(items.begin(), items.end(), is_decode) ? between_items(items, room)
-                                                              : std::vector<PaddingToken>{};
+    if (n_tokens_of(items) > static_cast<int32_t>(items.size())) {
+        return {}; // parts of several prompts: a graph for each length anyway
+    }
+    std::vector<int32_t> lenders = Planner(items, room).best().lenders;
+    std::sort(lenders.begin(), lenders.end());
+    std::vector<PaddingToken> padding;
+    for (const int32_t seq : lenders) {
+        padding.push_back({seq, room.n_committed[static_cast<std::size_t>(seq)]});
+    }
+    return padding;
 }
 
 } // namespace pyllmcancel

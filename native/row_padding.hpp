@@ -1,6 +1,6 @@
 #pragma once
 
-#include "step_status.hpp"
+#include "step_items.hpp"
 
 #include "llama.h"
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <vector>
 
 namespace pyllmcancel {
 
@@ -28,20 +27,6 @@ inline StepStatus status_of(int32_t rc) noexcept {
         case -2: return StepStatus::failed_alloc;
         default: return StepStatus::failed_compute;
     }
-}
-
-// One sequence's part in a step: how many of its next uncommitted tokens to compute.
-struct StepItem {
-    int32_t seq;
-    int32_t n_tokens;
-};
-
-inline int32_t n_tokens_of(const std::vector<StepItem> & items) noexcept {
-    int32_t sum = 0;
-    for (const StepItem & item : items) {
-        sum += item.n_tokens;
-    }
-    return sum;
 }
 
 inline int64_t now_us() noexcept {

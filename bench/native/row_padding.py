@@ -33,8 +33,10 @@ def measure(native: Any, model: Any, name: str, plan: Plan) -> Table:
         items = [(seq, 1) for seq in range(n_sequences)]
         before = padded.n_padding
         times: dict[str, list[float]] = {"plain": [], "padded": []}
+        turns = [("plain", plain), ("padded", padded)]
         for _ in range(plan.steps):
-            for who, context in (("plain", plain), ("padded", padded)):
+            turns.reverse()
+            for who, context in turns:
                 start = time.perf_counter()
                 context.step(items)
                 times[who].append((time.perf_counter() - start) * 1e3)

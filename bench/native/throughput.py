@@ -82,7 +82,7 @@ class Core:
 
 
 def measure(native: Any, path: Path, name: str, plan: Plan) -> Table:
-    """All four, in turn, `rounds` times.
+    """All in turn, `rounds` times.
 
     Raises
     ------

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGMLQuantizationType
 
+from pyllmcancel import _native
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
+from tests.support.tiny_models import write_tiny_llama
 
 LENGTHS = (40, 30, 20, 10)
 PROMPTS = [[(7 * n + 11 * seq + 3) % 250 for n in range(length)] for seq, length in enumerate(LENGTHS)]
@@ -105,9 +110,22 @@ def test_in_any_order_of_the_items(world: World, padded: Any) -> None:
     assert padded.n_padding > before
 
 
-def test_there_must_be_a_place(world: World) -> None:
+@pytest.mark.parametrize("seqs", [(0, 1, 2), (0, 2)], ids=["neighbours", "a gap"])
+def test_without_a_fourth_place_there_is_no_padding(world: World, seqs: tuple[int, ...]) -> None:
     context = world.context(row_padding=True, kv_unified=False, n_ctx=768, n_seq_max=3)
-    answers = begin(world, context, (0, 1, 2))
+    answers = begin(world, context, seqs)
+    before = context.n_padding
+    go_on(context, answers)
+    check(world, answers)
+    assert context.n_padding == before
+
+
+def test_a_neighbour_with_a_long_history_lends_nothing(world: World) -> None:
+    context = world.context(row_padding=True, kv_unified=False, n_ctx=4096)
+    world.open(context, 1, [n % 250 for n in range(600)])
+    while context.n_committed(1) < 600:
+        ok(context.step([(1, min(128, 600 - context.n_committed(1)))]))
+    answers = begin(world, context, (0, 2))
     before = context.n_padding
     go_on(context, answers)
     check(world, answers)
@@ -159,3 +177,20 @@ def test_weights_that_are_not_laid_out_in_fours_are_not_padded(world: World) -> 
     context = world.context()
     go_on(context, begin(world, context, (0, 1, 2)))
     assert context.n_padding == 0
+
+
+def test_weights_that_are_laid_out_in_fours_are_padded(tmp_path: Path) -> None:
+    path = write_tiny_llama(tmp_path / "q4_0.gguf", quantization=GGMLQuantizationType.Q4_0)
+    world = World(_native, "attention", path, _native.Model.load(path))
+    context = world.context()
+    answers = begin(world, context, (0, 1, 2))
+    before = context.n_padding
+    go_on(context, answers)
+    check(world, answers)
+    assert context.n_padding == before + (COUNT - 1 if has_kernels_for_four_rows() else 0)
+
+
+def has_kernels_for_four_rows() -> bool:
+    if platform.machine() in {"aarch64", "arm64"}:
+        return True
+    return "avx2" in Path("/proc/cpuinfo").read_text()

@@ -22,7 +22,7 @@ from tests.support.driver import RecordingSink, Watcher, in_thread
 from tests.support.step_gate import TEST_LIMIT
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
-KINDS = ("attention", "hybrid")
+KINDS = ("attention", "divided", "hybrid")
 
 
 class Real:
@@ -31,7 +31,11 @@ class Real:
     def __init__(self, path: Path, **config: Any) -> None:
         self.path, self.watcher = path, Watcher()
         self.config = EngineConfig(**{"parallel": 3} | config)
-        context = Context(Model.load(path), n_ctx=4096, n_seq_max=self.config.parallel + 2, n_batch=64, n_threads=1)
+        unified = self.config.kv_unified
+        n_seq_max = self.config.parallel + (2 if unified else 0)
+        context = Context(
+            Model.load(path), n_ctx=4096, n_seq_max=n_seq_max, n_batch=64, n_threads=1, kv_unified=unified
+        )
         self.engine = Engine(context, self.config, observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
@@ -59,6 +63,8 @@ def make_real(model_files: dict[str, Path]) -> Iterator[Callable[..., Real]]:
     made: list[Real] = []
 
     def make(kind: str = "attention", **config: Any) -> Real:
+        if kind == "divided":
+            kind, config["kv_unified"] = "attention", False
         made.append(Real(model_files[kind], **config))
         return made[-1]
 

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, TokenType
+from gguf.quants import quantize
 from numpy.typing import NDArray
 
 VOCABULARIES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models"
@@ -174,10 +175,12 @@ class Weights(dict[str, NDArray[np.float32]]):
         self.normal(f"{block}.ssm_out.weight", n_embd, n_inner, gain=2.0)
 
 
-def write_tiny_llama(path: Path, **options: Unpack[TinyOptions]) -> Path:
-    """Write a llama: attention in every layer."""
+def write_tiny_llama(
+    path: Path, *, quantization: GGMLQuantizationType | None = None, **options: Unpack[TinyOptions]
+) -> Path:
+    """Write a llama: attention in every layer; with a `quantization` of its matrices."""
     shape = TinyShape(**options)
-    return write_model(path, "llama", llama_weights(shape), attention_metadata(shape))
+    return write_model(path, "llama", llama_weights(shape), attention_metadata(shape), quantization=quantization)
 
 
 def llama_weights(shape: TinyShape) -> Weights:
@@ -275,7 +278,15 @@ def tokenizer_metadata(shape: TinyShape) -> Metadata:
     return metadata | {f"tokenizer.ggml.{role}_token_id": token for role, token in ids.items()}
 
 
-def write_model(path: Path, arch: str, weights: Weights, metadata: Metadata, tokenizer: Metadata | None = None) -> Path:
+def write_model(
+    path: Path,
+    arch: str,
+    weights: Weights,
+    metadata: Metadata,
+    tokenizer: Metadata | None = None,
+    *,
+    quantization: GGMLQuantizationType | None = None,
+) -> Path:
     """Write a GGUF file: keys of `metadata` get the architecture as their prefix, those of `tokenizer` are complete."""
     shape = weights.shape
     common: Metadata = {
@@ -291,7 +302,10 @@ def write_model(path: Path, arch: str, weights: Weights, metadata: Metadata, tok
         kind = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
         writer.add_key_value(key, value, kind)
     for name, values in weights.items():
-        writer.add_tensor(name, values)
+        if quantization is None or values.ndim < 2:
+            writer.add_tensor(name, values)
+        else:
+            writer.add_tensor(name, quantize(values, quantization), raw_dtype=quantization)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
