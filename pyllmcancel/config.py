@@ -32,7 +32,7 @@ class EngineConfig:
         Most sequences that compute at once.
     ctx_size
         Cells of the context, in tokens, of all sequences together; 0 chooses: the model's own context for each of
-        `parallel` sequences, 16,384 at most.
+        `parallel` sequences, 16,384 together at most.
     kv_unified
         Any sequence may use any cell, so that one request can have the whole context. Off: each of `parallel` sequences
         has its part, rounded up to 256. Then a CPU, whose attention walks over the cells of all, generates faster for
@@ -47,8 +47,9 @@ class EngineConfig:
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
         none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
-        runs. What is larger than 128 MiB stays where it is while somebody runs; so does all in recurrent, hybrid and
-        sliding-window models and without flash attention.
+        runs. Of divided cells only what makes room for others is swapped out. More than 128 MiB is not, unless nobody
+        else is there to wait for it; nor is anything of recurrent, hybrid and sliding-window models, or without flash
+        attention.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled

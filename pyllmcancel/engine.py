@@ -122,9 +122,10 @@ class Engine:
             from pyllmcancel.embeddings.engine import EmbeddingEngine  # which is an Engine, and so imports this module
 
             return EmbeddingEngine.on(model, pooling, config, native=native, observer=observer)
-        # Idle prefixes beside the running sequences: free for attention, a whole state each for the other memories.
+        # Idle prefixes beside the running sequences: a part of divided cells each, a whole state in other memories.
         attention = model.memory_kind == "attention"
-        n_cached = config.cached_sequences if attention and config.kv_unified else 0
+        unified = config.kv_unified or model.n_swa > 0  # which are never divided
+        n_cached = config.cached_sequences if attention and unified else 0
         context = native.Context(
             model,
             n_ctx=config.context_size(model.n_ctx_train),

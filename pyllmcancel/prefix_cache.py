@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 SHARE_AT_LEAST = 16  # tokens; below that, copying a prefix is not worth a sequence
 SWAP_AFTER = 8  # steps; a client that goes on at once finds its cells where they were
-COPY_AT_MOST = 128 << 20  # bytes of one prefix while others run: nobody can be cancelled while it is copied
+# Bytes of one prefix: nobody can be cancelled while it is copied. For a request that would else compute it again, and
+# for one that comes later, perhaps.
+SHARE_AT_MOST = 1 << 30
+SWAP_AT_MOST = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +99,13 @@ class PrefixCache:
     def take(self, place: Place, *, alone: bool) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
 
-        If it is to be `alone` nobody else waits for a copy, however large.
+        If it is to be `alone`, what the sequence held is remembered however large it is: only the choice waits for it.
         """
         del self._idle[place.seq]
         if not place.keeps_own:
-            self._swap_out(place.seq, at_most=self._store.limit if alone else COPY_AT_MOST)
+            self._swap_out(place.seq, at_most=self._store.limit if alone else SWAP_AT_MOST)
         if place.source is not None:
-            self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=COPY_AT_MOST)
+            self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=SHARE_AT_MOST)
         elif place.swapped is not None:
             self._swap_in(place.seq, place.swapped, place.n_shared)
 
@@ -146,13 +149,11 @@ class PrefixCache:
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _spare(self) -> int:
-        """The idle sequence that is missed least; with divided cells the first, because neighbours compute together."""
-        if not self._context.kv_unified and self._store.limit:
-            return min(self._idle)  # what it holds is swapped out
+        """The idle sequence that is missed least; of empty ones the first: with divided cells neighbours are faster."""
         empty = (seq for seq in self._idle if not self._context.n_committed(seq))
         return min(empty, default=next(iter(self._idle)))
 
-    def _swap_out(self, seq: int, *, at_most: int = COPY_AT_MOST) -> bool:
+    def _swap_out(self, seq: int, *, at_most: int = SWAP_AT_MOST) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be."""
         tokens = self._context.tokens(seq)
         if not self._store.limit or len(tokens) <= SHARE_AT_LEAST:

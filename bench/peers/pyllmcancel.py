@@ -31,7 +31,7 @@ class Pyllmcancel(PeerFacts):
 
 PEER = Pyllmcancel(
     name="pyllmcancel",
-    notes="defaults; the context's cells are divided among its slots",
+    notes="defaults; `--parallel` divides the context's cells among its slots",
     session_header="X-Session-Id",
     log_words=LogWords(left=re.compile(r"request \S+ cancelled \(disconnect\)")),
 )

@@ -91,10 +91,10 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_computing_options(group: argparse._ArgumentGroup) -> None:
-    text = f"most sequences that compute at once [{ENGINE.parallel}]"
+    text = f"most sequences that compute at once, among which the context is divided [{ENGINE.parallel}, not divided]"
     add_option(group, "parallel", positive_int, None, text, also=("-np",))
     add_option(group, "ctx-size", natural, ENGINE.ctx_size, "tokens of context for all; 0 chooses", also=("-c",))
-    text = "any request may use all of them; otherwise, and if --parallel is given, they are divided among --parallel"
+    text = "whether any request may have the whole context, whatever --parallel is"
     add_switch(group, "kv-unified", None, text, also=("-kvu",))
     text = "most tokens in a step: the unit in which all is computed, and cancelled where there is no callback"
     add_option(group, "ubatch-size", positive_int, ENGINE.ubatch_size, text, also=("-ub",))
@@ -114,7 +114,8 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
     text = "longest step a prompt may cause alone"
     add_option(group, "max-step-seconds", seconds, ENGINE.max_step_seconds, text, metavar="S")
-    add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, "idle prefixes kept, beside --parallel")
+    text = "idle prefixes kept, beside --parallel; none if the context is divided"
+    add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, text)
     text = "most memory for idle prefixes that are swapped out, in MiB; 0: none, -1: no limit"
     add_option(group, "cache-ram", natural_or_none, ENGINE.cache_ram, text, also=("-cram",))
 

@@ -180,7 +180,7 @@ class ServerState:
             return
         self.adopt(engine)
         logger.info(
-            "%s is ready after %.1f s: %s, %s memory, %s tokens of context, %d at once",
+            "%s is ready after %.1f s: %s, %s memory, %s tokens for a request at most, %d at once",
             self.model_name,
             time.monotonic() - began,
             engine.model.description,

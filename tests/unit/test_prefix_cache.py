@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pyllmcancel.prefix_cache import SHARE_AT_LEAST, SWAP_AFTER, Place, PrefixCache
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
@@ -289,15 +291,26 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
 
-def test_of_divided_cells_the_first_are_taken_and_what_they_held_is_swapped_out() -> None:
+def test_of_divided_cells_empty_ones_are_taken_before_those_that_hold_a_prefix() -> None:
     context = context_with(LONG, LONG[::-1])
     context.kv_unified = False
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    place = cache.find([7, 8, 9], running=())
-    assert place == Place(0)
-    cache.take(place, alone=False)
+    for seq in (2, 3, 0):
+        place = cache.find([7, 8, 9], running=())
+        assert place == Place(seq)
+        cache.take(place, alone=False)
     cache.give_back(0)
     assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
+    for alone in (True, False):
+        cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
+        cache.take(Place(0), alone=alone)
+        assert bool(cache.swapped_bytes) == alone
 
 
 def test_a_few_tokens_in_common_do_not_cost_an_idle_prefix() -> None:
