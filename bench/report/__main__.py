@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from bench.peers.protocol import ROOT
 from bench.report.aims import AIMS, REMARKS, Verdict
@@ -64,6 +65,9 @@ def conditions(results: Results) -> list[str]:
         line(["date", f"{results.parts[0]['began']} to {results.parts[-1]['began']}"]),
         line(["commit", ", ".join(sorted(results.commits))]),
     ]
+    if stolen := [part["stolen_percent"] for part in results.parts if "stolen_percent" in part]:
+        text = f"{median(stolen):.1f} % of what was wanted (median of the parts; at most {max(stolen):.1f} %)"
+        lines.append(line(["time that the host gave to other machines", text]))
     if run["effort"] != 1.0:
         lines.append(line(["**effort**", f"**{run['effort']}: a trial, not a measurement**"]))
     lines += ["", line(["peer", "version", "how it was started"]), line(["---", "---", "---"])]

@@ -9,10 +9,17 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.peers import NotAvailableError, Peer
 from bench.peers.protocol import ROOT
+
+
+class CpuTimes(NamedTuple):
+    """Time that programs got, and time that they wanted and did not get."""
+
+    used: int
+    stolen: int
 
 
 def describe_machine() -> dict[str, Any]:
@@ -30,6 +37,18 @@ def cpu_model() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def cpu_times() -> CpuTimes:
+    """Of all cores since the machine began, in ticks."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
+    return CpuTimes(user + nice + system + irq + softirq, steal)
+
+
+def stolen_percent(before: CpuTimes, after: CpuTimes) -> float:
+    """How much of the time that programs here wanted between two moments the machine's host gave to others."""
+    stolen = after.stolen - before.stolen
+    return 100.0 * stolen / max(1, after.used - before.used + stolen)
 
 
 def describe_code() -> dict[str, Any]:

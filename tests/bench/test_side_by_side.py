@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.side_by_side.__main__ import first_line
+from bench.side_by_side.__main__ import carry_out, first_line
 from bench.side_by_side.batched_bench import batch_figures
 from bench.side_by_side.cancel_in_company import steps_of
+from bench.side_by_side.conditions import CpuTimes, cpu_times, stolen_percent
 from bench.side_by_side.measurement import Figures, Measurement, Subject
 from bench.side_by_side.measurements import MEASUREMENTS
 from bench.side_by_side.parts import OtherRunError, Part, PartStore, describe_run, read_parts, schedule
@@ -139,3 +141,25 @@ def test_a_process_has_memory() -> None:
 def test_attempts_end_with_their_time_but_not_before_the_fewest(seconds: float, expected: int) -> None:
     subject = Subject(None, None, effort=0.5, seed=1)  # type: ignore[arg-type]
     assert list(subject.attempts(most=20, seconds=seconds, at_least=4)) == list(range(expected))
+
+
+def test_stolen_time_is_a_share_of_what_was_wanted() -> None:
+    assert stolen_percent(CpuTimes(1000, 50), CpuTimes(1060, 90)) == 40.0
+    assert stolen_percent(CpuTimes(1000, 50), CpuTimes(1000, 50)) == 0.0
+    assert cpu_times().used > 0
+
+
+@pytest.mark.parametrize(
+    ("stolen", "kept"), [([30.0, 20.0, 5.0, 0.0], 2), ([30.0, 20.0, 50.0, 40.0], 1)], ids=["until it is quiet", "never"]
+)
+def test_a_part_is_measured_again_while_others_take_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stolen: list[float], kept: int
+) -> None:
+    attempts = [
+        {"figures": {"n": n}, "stolen_percent": percent, "seconds": 1.0, "began": ""}
+        for n, percent in enumerate(stolen)
+    ]
+    remaining = iter(attempts)
+    monkeypatch.setattr(f"{carry_out.__module__}.measured", lambda *_: next(remaining))
+    assert carry_out(Part(MEASUREMENT, "a", 1), PartStore(tmp_path), argparse.Namespace(max_steal=10.0))
+    assert [found["figures"] for found in read_parts(tmp_path)] == [{"n": kept}]
