@@ -478,6 +478,9 @@ cdef class Context:
         cdef vector[core.llama_token] c_tokens = tokens
         return [as_made(prefix).common_prefix(c_tokens) for prefix in prefixes]
 
+    def swap_bytes(self, int32_t seq):
+        return self.c_obj.get().swap_bytes(seq)
+
     def swap_out(self, int32_t seq, *, size_t max_bytes):
         cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
         with nogil:

@@ -231,6 +231,11 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
     return true;
 }
 
+std::size_t Context::swap_bytes(int32_t seq) {
+    const Entry entry(busy_);
+    return at(seq).n_committed > 0 ? SwappedPrefix::size_of(context_.get(), seq) : 0;
+}
+
 std::shared_ptr<const SwappedPrefix> Context::swap_out(int32_t seq, std::size_t max_bytes) {
     const Entry entry(busy_);
     Sequence & sequence = idle(seq);

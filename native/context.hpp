@@ -109,6 +109,9 @@ class Context {
     // Whether layers may be computed by something else than the CPU.
     static bool can_offload() noexcept { return llama_supports_gpu_offload(); }
 
+    // Bytes that swapping `seq` out would copy.
+    std::size_t swap_bytes(int32_t seq);
+
     // Copy what idle `seq` holds out of the context, and free its cells. Null, and nothing changed, if it holds nothing,
     // or more than `max_bytes`, or this cannot be done.
     std::shared_ptr<const SwappedPrefix> swap_out(int32_t seq, std::size_t max_bytes);

@@ -14,9 +14,13 @@ int32_t common_prefix(const llama_token * known, std::size_t n_known,
 SwappedPrefix::SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes)
     : tokens_(std::move(tokens)), n_bytes_(n_bytes), state_(new (std::nothrow) uint8_t[n_bytes]) {}
 
+std::size_t SwappedPrefix::size_of(llama_context * context, llama_seq_id seq) {
+    return llama_state_seq_get_size(context, seq);
+}
+
 std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context, llama_seq_id seq,
                                                          std::vector<llama_token> tokens, std::size_t max_bytes) {
-    const std::size_t size = llama_state_seq_get_size(context, seq);
+    const std::size_t size = size_of(context, seq);
     if (size == 0 || size > max_bytes) {
         return nullptr;
     }

@@ -12,6 +12,9 @@ namespace pyllmcancel {
 // a context, whomever it belongs to; these it does not meet.
 class SwappedPrefix {
   public:
+    // Bytes that a copy of `seq` takes.
+    static std::size_t size_of(llama_context * context, llama_seq_id seq);
+
     // Copies the cells of `seq`, which hold `tokens`; null if that takes more than `max_bytes`, or more than there is.
     static std::shared_ptr<const SwappedPrefix> copy(llama_context * context, llama_seq_id seq,
                                                      std::vector<llama_token> tokens, std::size_t max_bytes);

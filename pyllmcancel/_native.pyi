@@ -250,6 +250,9 @@ class Context:
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
         """How many of `tokens` each of `prefixes` begins with, the last one never counted."""
 
+    def swap_bytes(self, seq: int) -> int:
+        """Bytes that swapping `seq` out would copy; 0 if it holds nothing."""
+
     def swap_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
         """Copy what idle `seq` holds into plain memory and free its cells.
 

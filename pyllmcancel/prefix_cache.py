@@ -72,7 +72,7 @@ class PrefixCache:
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
         swapped, n_swapped = self._store.find(tokens, min(room, self._context.n_ctx))
         if swapped is not None and n_swapped >= max(n_tokens, 1) + SHARE_AT_LEAST:
-            return Place(self._spare(), None, n_swapped, swapped)
+            return Place(self._spare(running), None, n_swapped, swapped)
         return place
 
     def _find_in_cells(self, tokens: Sequence[int], running: Collection[int]) -> tuple[Place, int]:
@@ -85,7 +85,7 @@ class PrefixCache:
         best_idle = max(reversed(self._idle), key=lambda seq: lengths[seq])
         sources = [seq for seq in running if self._is_worth_sharing(seq, lengths[seq])]
         best_running = max(sources, key=lambda seq: lengths[seq], default=None)
-        target = self._spare()
+        target = self._spare(running)
         if best_running is not None and lengths[best_running] >= max(lengths[best_idle], 1) + SHARE_AT_LEAST:
             return Place(target, best_running, lengths[best_running]), lengths[best_running]
         length = lengths[best_idle]
@@ -99,11 +99,11 @@ class PrefixCache:
     def take(self, place: Place, *, alone: bool) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
 
-        If it is to be `alone`, what the sequence held is remembered however large it is: only the choice waits for it.
+        If it is to be `alone`, what the sequence held is remembered however large it is: nobody who runs waits for it.
         """
         del self._idle[place.seq]
         if not place.keeps_own:
-            self._swap_out(place.seq, at_most=self._store.limit if alone else SWAP_AT_MOST)
+            self._swap_out(place.seq, alone=alone)
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=SHARE_AT_MOST)
         elif place.swapped is not None:
@@ -148,12 +148,22 @@ class PrefixCache:
         lengths = self._context.common_prefixes([*self._context.tokens(seq), 0])
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
-    def _spare(self) -> int:
-        """The idle sequence that is missed least; of empty ones the first: with divided cells neighbours are faster."""
+    def _spare(self, running: Collection[int]) -> int:
+        """The idle sequence that is missed least.
+
+        Of divided cells it is the first that can be had without a loss: only neighbours compute together.
+        """
+        if not self._context.kv_unified and self._store.limit:
+            at_most = self._most_swapped(alone=not running)
+            kept = (seq for seq in sorted(self._idle) if self._context.swap_bytes(seq) <= at_most)
+            return next(kept, next(iter(self._idle)))
         empty = (seq for seq in self._idle if not self._context.n_committed(seq))
         return min(empty, default=next(iter(self._idle)))
 
-    def _swap_out(self, seq: int, *, at_most: int = SWAP_AT_MOST) -> bool:
+    def _most_swapped(self, *, alone: bool) -> int:
+        return self._store.limit if alone else min(SWAP_AT_MOST, self._store.limit)
+
+    def _swap_out(self, seq: int, *, alone: bool = False) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be."""
         tokens = self._context.tokens(seq)
         if not self._store.limit or len(tokens) <= SHARE_AT_LEAST:
@@ -161,7 +171,7 @@ class PrefixCache:
         if self._store.touch(tokens):
             self._context.drop_cells(seq)
             return True
-        prefix = self._context.swap_out(seq, max_bytes=min(at_most, self._store.limit))
+        prefix = self._context.swap_out(seq, max_bytes=self._most_swapped(alone=alone))
         if prefix is not None:
             self._store.add(prefix)
         return prefix is not None

@@ -251,6 +251,8 @@ def test_what_is_larger_than_it_may_be_is_not_swapped_out(world: World) -> None:
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
+    assert context.swap_bytes(0) > 1000
+    assert context.swap_bytes(1) == 0
     assert context.swap_out(0, max_bytes=1000) is None
     assert context.n_committed(0) == 40
     assert context.common_prefixes([]) == [0] * context.n_seq_max

@@ -216,10 +216,13 @@ class Context:
             raise UsageError(f"sequence {seq} is open")
         return self._at(seq)
 
+    def swap_bytes(self, seq: int) -> int:
+        return BYTES_PER_CELL * len(self._at(seq).cells)
+
     def swap_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
         with self._entered():
             sequence = self._idle(seq)
-            if not self.can_swap or not sequence.cells or BYTES_PER_CELL * len(sequence.cells) > max_bytes:
+            if not self.can_swap or not sequence.cells or self.swap_bytes(seq) > max_bytes:
                 return None
             prefix = SwappedPrefix(sequence.tokens)
             self._truncate(sequence, 0)

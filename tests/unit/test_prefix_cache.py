@@ -291,16 +291,26 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
 
-def test_of_divided_cells_empty_ones_are_taken_before_those_that_hold_a_prefix() -> None:
+def test_of_divided_cells_the_first_are_taken_and_what_they_held_is_swapped_out() -> None:
     context = context_with(LONG, LONG[::-1])
     context.kv_unified = False
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    for seq in (2, 3, 0):
-        place = cache.find([7, 8, 9], running=())
-        assert place == Place(seq)
-        cache.take(place, alone=False)
+    place = cache.find([7, 8, 9], running=())
+    assert place == Place(0)
+    cache.take(place, alone=False)
     cache.give_back(0)
     assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_of_divided_cells_nothing_is_lost_that_is_too_large_to_copy_while_others_run() -> None:
+    context = context_with([9] * 120, LONG)
+    context.kv_unified = False
+    cache = PrefixCache(context, swap_bytes=100 * BYTES_PER_CELL)
+    assert cache.find([7, 8, 9], running=()) == Place(1)
+    cache.take(Place(1), alone=False)
+    cache.take(Place(2), alone=False)
+    cache.take(Place(3), alone=False)
+    assert cache.find([7, 8, 9], running=(1, 2, 3)) == Place(0)
 
 
 def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(

@@ -137,7 +137,7 @@ def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_
     bench.scheduler = Scheduler(context, bench.config)
     first, second = bench.add([1, 2, 3], "first"), bench.add([4, 5, 6], "second")
     assert bench.step() == [(first.seq, 3)]
-    bench.scheduler.release(first, keep=False)
+    bench.scheduler.release(first)
     assert bench.step() == [(second.seq, 3)]
     again = bench.add([7, 8], "again")
     assert (again.seq, second.seq) == (0, 1)
