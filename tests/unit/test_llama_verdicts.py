@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.llama_server.launcher import translate
+from tests.llama_server.launcher import OWN, translate
 from tests.llama_server.table import page
 from tests.llama_server.verdicts import UNEXPLAINED, Result, Verdict, Verdicts
 
@@ -71,7 +71,7 @@ def test_the_page_counts_and_names_every_test() -> None:
 def test_options_are_passed_on_replaced_or_dropped() -> None:
     given = ["--port", "1", "--offline", "--hf-repo", "theirs", "--cache-ram", "5", "--slots", "--alias", "x"]
     ours = translate(given, {"theirs": "model.gguf"})
-    assert ours[4:] == [
+    assert ours[len(OWN) :] == [
         *("--port", "1", "--slots", "--alias", "x", "--no-metrics", "--cors-origins", "*", "--model", "model.gguf")
     ]
     with pytest.raises(SystemExit, match="no stand-in for the model other"):
