@@ -224,7 +224,9 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         void close(int32_t seq, cbool keep) except +translate_exception
         void drop_cells(int32_t seq) except +translate_exception
         int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
-        cbool share_prefix(int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes) except +translate_exception
+        cbool share_prefix(
+            int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes
+        ) except +translate_exception
         cbool can_swap()
         cbool can_offload()
         size_t swap_bytes(int32_t seq) except +translate_exception
