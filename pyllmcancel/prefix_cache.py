@@ -67,15 +67,16 @@ class PrefixCache:
 
     def find(self, tokens: Sequence[int], running: Collection[int]) -> Place:
         """The best place for a prompt; there must be an idle sequence."""
-        place, n_tokens = self._find_in_cells(tokens, running)
+        spare = self._spare(running)
+        place, n_tokens = self._find_in_cells(tokens, running, spare)
         # What is idle can give way to it; what runs cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
         swapped, n_swapped = self._store.find(tokens, min(room, self._context.n_ctx))
         if swapped is not None and n_swapped >= max(n_tokens, 1) + SHARE_AT_LEAST:
-            return Place(self._spare(running), None, n_swapped, swapped)
+            return Place(spare, None, n_swapped, swapped)
         return place
 
-    def _find_in_cells(self, tokens: Sequence[int], running: Collection[int]) -> tuple[Place, int]:
+    def _find_in_cells(self, tokens: Sequence[int], running: Collection[int], target: int) -> tuple[Place, int]:
         """The best place but for what is swapped out, and how many tokens it gives.
 
         The longest prefix wins. It is shared into another sequence, rather than taken over, when it belongs to a
@@ -85,7 +86,6 @@ class PrefixCache:
         best_idle = max(reversed(self._idle), key=lambda seq: lengths[seq])
         sources = [seq for seq in running if self._is_worth_sharing(seq, lengths[seq])]
         best_running = max(sources, key=lambda seq: lengths[seq], default=None)
-        target = self._spare(running)
         if best_running is not None and lengths[best_running] >= max(lengths[best_idle], 1) + SHARE_AT_LEAST:
             return Place(target, best_running, lengths[best_running]), lengths[best_running]
         length = lengths[best_idle]
