@@ -144,6 +144,10 @@ cdef class Model:
         return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
     @property
+    def can_divide_cells(self):
+        return self.c_obj.get().can_divide_cells()
+
+    @property
     def description(self):
         return self.c_obj.get().description().decode("utf-8", "replace")
 

@@ -59,8 +59,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     if (params.n_batch < params.n_seq_max) {
         throw ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence");
     }
-    // Recurrent, hybrid and sliding-window memories were not tried divided.
-    params_.kv_unified = params.kv_unified || kind_ != MemoryKind::attention || n_swa_ > 0;
+    params_.kv_unified = params.kv_unified || !model_->can_divide_cells();
     const std::string what = "a context of " + std::to_string(params.n_ctx) + " cells";
     context_.make(model_->handle(), native_params(params_), what.c_str());
     if (!llama_get_memory(context_.get())) {

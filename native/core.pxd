@@ -89,6 +89,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         llama_model * handle()
         const llama_vocab * vocab()
         MemoryKind memory_kind()
+        cbool can_divide_cells()
         string description() except +translate_exception
         vector[pair[string, string]] metadata() except +translate_exception
         string chat_template() except +translate_exception

@@ -2,6 +2,7 @@
 
 #include "errors.hpp"
 #include "log.hpp"
+#include "step_status.hpp"
 
 #include "ggml-backend.h"
 #include "gguf.h"
@@ -27,15 +28,23 @@ void init_backend() {
     });
 }
 
+// llama.cpp tells its progress for every tensor. Python hears of it no more often than this: each time the loading
+// thread waits for the GIL, for milliseconds if another thread is busy in Python.
+constexpr int64_t PROGRESS_INTERVAL_US = 100'000;
+
 struct Loading {
     const Progress & progress;
     bool cancelled = false;
+    int64_t told_at = -PROGRESS_INTERVAL_US;
 };
 
 bool on_progress(float fraction, void * user_data) {
     auto & loading = *static_cast<Loading *>(user_data);
-    if (loading.progress && !loading.progress(fraction)) {
-        loading.cancelled = true;
+    const int64_t now = now_us();
+    const bool is_due = fraction >= 1.0f || now - loading.told_at >= PROGRESS_INTERVAL_US;
+    if (loading.progress && is_due && !loading.cancelled) {
+        loading.told_at = now;
+        loading.cancelled = !loading.progress(fraction);
     }
     return !loading.cancelled;
 }
@@ -175,6 +184,10 @@ bool Model::makes_logits_in_fours() const {
         // Tied, the matrix of the embeddings is there twice.
         return (entry.first == "output.weight" || entry.first == "token_embd.weight") && is_repacked(entry.second);
     });
+}
+
+bool Model::can_divide_cells() const {
+    return memory_kind() == MemoryKind::attention && llama_model_n_swa(model_.get()) <= 0;
 }
 
 MemoryKind Model::memory_kind() const {

@@ -41,6 +41,10 @@ class Model {
 
     MemoryKind memory_kind() const;
 
+    // Whether a context's cells can be divided among its sequences. Recurrent, hybrid and sliding-window memories were not
+    // tried divided.
+    bool can_divide_cells() const;
+
     // Whether most of the weights, and those that make logits, are laid out for kernels that multiply four rows at once.
     bool multiplies_rows_in_fours() const;
     bool makes_logits_in_fours() const;

@@ -44,7 +44,7 @@ class Model:
         lora
             LoRA adapters' files and scales, for every context of this model.
         progress
-            Called from this thread with a fraction in [0, 1]; returning False cancels the load.
+            Called from this thread with a fraction in [0, 1], now and then and at the end; returning False cancels the load.
 
         Raises
         ------
@@ -74,6 +74,10 @@ class Model:
     def n_vocab(self) -> int: ...
     @property
     def memory_kind(self) -> MemoryKind: ...
+    @property
+    def can_divide_cells(self) -> bool:
+        """Whether ``kv_unified=False`` means anything to a context of this model."""
+
     @property
     def description(self) -> str: ...
     @property

@@ -123,9 +123,8 @@ class Engine:
 
             return EmbeddingEngine.on(model, pooling, config, native=native, observer=observer)
         # Idle prefixes beside the running sequences: a part of divided cells each, a whole state in other memories.
-        attention = model.memory_kind == "attention"
-        unified = config.kv_unified or model.n_swa > 0  # which are never divided
-        n_cached = config.cached_sequences if attention and unified else 0
+        unified = config.kv_unified or not model.can_divide_cells
+        n_cached = config.cached_sequences if model.memory_kind == "attention" and unified else 0
         context = native.Context(
             model,
             n_ctx=config.context_size(model.n_ctx_train),

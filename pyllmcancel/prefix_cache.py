@@ -96,14 +96,14 @@ class PrefixCache:
             return Place(target, best_idle, length), length
         return Place(best_idle, None, length), length
 
-    def take(self, place: Place, *, alone: bool) -> None:
+    def take(self, place: Place, running: Collection[int]) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
 
-        If it is to be `alone`, what the sequence held is remembered however large it is: nobody who runs waits for it.
+        If nobody is `running`, what the sequence held is remembered however large it is: nobody waits for that.
         """
         del self._idle[place.seq]
         if not place.keeps_own:
-            self._swap_out(place.seq, alone=alone)
+            self._swap_out(place.seq, alone=not running)
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=SHARE_AT_MOST)
         elif place.swapped is not None:

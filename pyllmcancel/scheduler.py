@@ -173,7 +173,7 @@ class Scheduler:
         # A prompt that is to be computed whole is so once: by its leader, when it is first admitted.
         afresh = not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
         place = self._cache.find([] if afresh or n_described else tokens, self._active)
-        self._cache.take(place, alone=not self._active)
+        self._cache.take(place, self._active)
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # a preempted prompt is described once more from its beginning

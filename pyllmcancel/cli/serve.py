@@ -13,9 +13,10 @@ from pyllmcancel.cli import serve_options
 from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import Error, UsageError
+from pyllmcancel.loading import Loading
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.process import Certificate, serve
-from pyllmcancel.server.state import ServerConfig
+from pyllmcancel.server.config import Certificate, ServerConfig
+from pyllmcancel.server.metrics import EngineMetrics
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -46,7 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
     except (Error, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"pyllmcancel: {error}\n")
         return 2
-    return serve(config, arguments.host, arguments.port, certificate)
+    metrics = EngineMetrics()
+    with Loading(config.engine, metrics) as loading:
+        # Meanwhile: to import the web framework takes about as long as to load a small model.
+        from pyllmcancel.server.process import serve
+
+        return serve(config, arguments.host, arguments.port, certificate=certificate, metrics=metrics, loading=loading)
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:

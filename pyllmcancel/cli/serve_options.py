@@ -22,7 +22,7 @@ from pyllmcancel.cli.options import (
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.embeddings.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.state import ServerConfig
+from pyllmcancel.server.config import ServerConfig
 
 ENGINE = EngineConfig()
 SERVER = ServerConfig(engine=ENGINE)

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from pyllmcancel import __version__
+from pyllmcancel.loading import Loading
 from pyllmcancel.server import routes_health, routes_models, routes_requests
 from pyllmcancel.server.api_keys import ApiKeys
 from pyllmcancel.server.body_limit import BodyLimit
@@ -26,8 +27,8 @@ from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
+    from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.metrics import EngineMetrics
-    from pyllmcancel.server.state import ServerConfig
 
 ROUTERS = (
     openai_routes.router,
@@ -44,7 +45,12 @@ LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "x-should-retry")
 
 
-def create_app(config: ServerConfig, engine: Engine | None = None, metrics: EngineMetrics | None = None) -> FastAPI:
+def create_app(
+    config: ServerConfig,
+    engine: Engine | None = None,
+    metrics: EngineMetrics | None = None,
+    loading: Loading | None = None,
+) -> FastAPI:
     """Make the application.
 
     Parameters
@@ -53,7 +59,9 @@ def create_app(config: ServerConfig, engine: Engine | None = None, metrics: Engi
         Serve with this one, whose owner the caller stays; by default one is loaded at start-up, in the background,
         while ``/health`` says 503.
     metrics
-        The observer that `engine` was made with, for ``/metrics``.
+        The observer that `engine` was made with, or `loading`, for ``/metrics``.
+    loading
+        Serve with the engine that this one brings, and close it at the end, instead of beginning to load at start-up.
     """
     state = ServerState(config, metrics)
     if engine is not None:
@@ -61,14 +69,17 @@ def create_app(config: ServerConfig, engine: Engine | None = None, metrics: Engi
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        loading = None if engine is not None else asyncio.create_task(state.load())
+        if engine is not None:
+            yield
+            return
+        source = loading or Loading(config.engine, state.metrics)
+        adopting = asyncio.create_task(state.adopt_when_loaded(source))
         try:
             yield
         finally:
-            if loading is not None:
-                await state.close(drain=0.0)  # cancels the load, if it still goes on
-                await loading
-                await state.close(drain=0.0)
+            await state.close(drain=0.0)  # cancels the load, if it still goes on
+            await adopting
+            await asyncio.to_thread(source.close)
 
     app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -23,18 +22,14 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from pyllmcancel.server.state import ServerConfig, ServerState
+    from pyllmcancel.loading import Loading
+    from pyllmcancel.server.config import Certificate, ServerConfig
+    from pyllmcancel.server.metrics import EngineMetrics
+    from pyllmcancel.server.state import ServerState
 
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
 # that does not read.
 GRACE_SECONDS = 0.5
-
-
-class Certificate(NamedTuple):
-    """PEM files for HTTPS."""
-
-    key: Path
-    certificate: Path
 
 
 class Server(uvicorn.Server):
@@ -66,9 +61,20 @@ class Server(uvicorn.Server):
         await closing
 
 
-def serve(config: ServerConfig, host: str, port: int, certificate: Certificate | None = None) -> int:
-    """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded."""
-    app = create_app(config)
+def serve(
+    config: ServerConfig,
+    host: str,
+    port: int,
+    *,
+    certificate: Certificate | None = None,
+    metrics: EngineMetrics | None = None,
+    loading: Loading | None = None,
+) -> int:
+    """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded.
+
+    `metrics` and `loading` are as for `create_app`.
+    """
+    app = create_app(config, metrics=metrics, loading=loading)
     settings = uvicorn.Config(
         app,
         host=host,

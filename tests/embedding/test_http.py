@@ -16,8 +16,8 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.embeddings.wire import EmbeddingAnswer
-from pyllmcancel.server.state import ServerConfig
 from tests.support import fake_embedder
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import WatchedMetrics, open_world

@@ -10,9 +10,13 @@ import pytest
 from fastapi import FastAPI
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.errors import ModelLoadError
+from pyllmcancel.loading import Loading
+from pyllmcancel.observer import NullObserver
 from pyllmcancel.server import state as state_module
 from pyllmcancel.server.app import create_app
-from pyllmcancel.server.state import ServerConfig
+from pyllmcancel.server.config import ServerConfig
+from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import World, open_world
 
@@ -39,12 +43,21 @@ async def test_ok_with_the_counts(path: str) -> None:
 
 @PATHS
 async def test_503_while_loading(path: str) -> None:
+    held = HeldLoad()
+    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    app = create_app(ServerConfig(engine=EngineConfig()), loading=loading)
+    async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+        assert await asyncio.to_thread(held.begun.wait, LIMIT)
+        exchange = await fetch(app, path)
+        assert exchange.status == 503
+        assert int(exchange.headers["retry-after"]) >= 1
+        assert exchange.json() == {"status": "loading", "progress": 0.5, "error": None}
+        held.bring(ModelLoadError("enough"))
+
+
+async def test_503_before_anything_loads() -> None:
     app = create_app(ServerConfig(engine=EngineConfig()))
-    app.state.server.progress = 0.25
-    exchange = await fetch(app, path)
-    assert exchange.status == 503
-    assert int(exchange.headers["retry-after"]) >= 1
-    assert exchange.json() == {"status": "loading", "progress": 0.25, "error": None}
+    assert (await fetch(app)).json() == {"status": "loading", "progress": 0.0, "error": None}
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 
 import pytest
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.loading import Loading
+from pyllmcancel.observer import NullObserver
 from pyllmcancel.server.app import create_app
-from pyllmcancel.server.state import ServerConfig
+from pyllmcancel.server.config import ServerConfig
+from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import open_world
 
@@ -24,26 +26,29 @@ async def test_an_engine_of_the_callers_own_stays_open() -> None:
         assert (await world.complete(max_tokens=1).end()).status == 200
 
 
-async def test_leaving_while_the_model_is_loading_cancels_the_load(long_model: Path) -> None:
-    app = create_app(ServerConfig(engine=EngineConfig(model=long_model, threads=1)))
-    entered, go_on = threading.Event(), threading.Event()
-    on_progress = app.state.server._on_progress
-
-    def held_progress(fraction: float) -> bool:
-        entered.set()
-        assert go_on.wait(LIMIT)
-        answer: bool = on_progress(fraction)
-        return answer
-
-    app.state.server._on_progress = held_progress
+async def test_leaving_while_the_model_is_loading_cancels_the_load() -> None:
+    held = HeldLoad()
+    loading = Loading(EngineConfig(), NullObserver(), load=held)
+    app = create_app(ServerConfig(engine=EngineConfig()), loading=loading)
     async with asyncio.timeout(LIMIT):
         async with app.router.lifespan_context(app):
-            assert await asyncio.to_thread(entered.wait, LIMIT)
-            app.state.server._closing = True
-            go_on.set()
+            assert await asyncio.to_thread(held.begun.wait, LIMIT)
+            await app.state.server.close(drain=0.0)
+            held.bring(AssertionError("the load was not cancelled"))
         answer = await Exchange(app, "GET", "/v1/models").end()
     assert answer.status == 503
     assert "cancelled" in answer.json()["error"]["message"]
+
+
+async def test_an_engine_that_was_on_its_way_is_adopted_and_closed() -> None:
+    async with open_world() as world:
+        held = HeldLoad()
+        app = create_app(world.app.state.server.config, loading=Loading(EngineConfig(), NullObserver(), load=held))
+        async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+            held.bring(world.engine)
+            await until_healthy(app)
+            assert app.state.server.engine is world.engine
+        assert world.engine.registry.closed
 
 
 async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(long_model: Path) -> None:

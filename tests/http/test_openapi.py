@@ -14,8 +14,8 @@ import pytest
 from pyllmcancel import __version__
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.openapi.examples import EXAMPLES
-from pyllmcancel.server.state import ServerConfig
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world
 

@@ -11,7 +11,7 @@ from pyllmcancel.chat_template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.cli.serve import certificate_of, server_config
 from pyllmcancel.errors import Error
-from pyllmcancel.server.state import ServerConfig
+from pyllmcancel.server.config import ServerConfig
 from tests.http.test_startup import serve_parser
 
 

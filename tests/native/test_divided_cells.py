@@ -27,6 +27,7 @@ def divided(world: World, **options: Any) -> Any:
 def test_each_sequence_has_its_part(world: World) -> None:
     context = divided(world)
     assert (context.kv_unified, context.n_ctx, context.n_cells) == (False, 256, 1024)
+    assert context.model.can_divide_cells
     unified = world.context(n_ctx=1024)
     assert (unified.kv_unified, unified.n_ctx, unified.n_cells) == (True, 1024, 1024)
 
@@ -35,6 +36,7 @@ def test_each_sequence_has_its_part(world: World) -> None:
 def test_other_memories_stay_unified(make_world: Any, kind: str) -> None:
     context = divided(make_world(kind))
     assert (context.kv_unified, context.n_ctx) == (True, 1024)
+    assert not context.model.can_divide_cells
 
 
 @pytest.mark.parametrize("seqs", [(0, 1, 2), (0, 2, 3), (1, 3, 0)], ids=["neighbours", "a gap", "any order"])

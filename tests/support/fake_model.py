@@ -58,6 +58,7 @@ class Model:
 
     n_vocab = N_VOCAB
     n_swa = 0
+    can_divide_cells = False
     adds_bos = False
     chat_template = None
     description = "fake"

@@ -13,8 +13,8 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
 from pyllmcancel.request import Request
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.metrics import EngineMetrics
-from pyllmcancel.server.state import ServerConfig
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from pydantic import BaseModel
 
-    from pyllmcancel.server.state import ServerConfig
+    from pyllmcancel.server.config import ServerConfig
 
 Responses = dict[int | str, dict[str, Any]]
 

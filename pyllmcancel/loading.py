@@ -1,0 +1,93 @@
+"""An engine that is on its way: loaded by a thread of its own, while whoever wants it does something else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from pyllmcancel.engine import Engine
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.observer import Observer
+
+logger = logging.getLogger("pyllmcancel.loading")
+
+PROGRESS_EVERY_SECONDS = 1.0
+
+
+class Loading:
+    """Begins at once. Every method may be called from any thread.
+
+    Parameters
+    ----------
+    config, observer
+        What the engine is loaded with.
+    load
+        What does the work: takes both, and `progress`, as `Engine.load` does.
+
+    Attributes
+    ----------
+    engine : concurrent.futures.Future of Engine
+        Never cancelled: it ends with the engine, or with whatever exception `load` raised.
+    began : float
+        Monotonic seconds.
+    progress : float
+        In [0, 1].
+    """
+
+    def __init__(self, config: EngineConfig, observer: Observer, *, load: Callable[..., Engine] = Engine.load) -> None:
+        self.config = config
+        self.observer = observer
+        self.engine: Future[Engine] = Future()
+        self.engine.set_running_or_notify_cancel()  # whoever stops waiting for it must not cancel it
+        self.began = self._reported_at = time.monotonic()
+        self.progress = 0.0
+        # Sticky.
+        self._given_up = False
+        self._load = load
+        # No daemon: the end of the interpreter would tear it out of the middle of llama.cpp.
+        self._thread = threading.Thread(target=self._run, name="pyllmcancel-loading")
+        self._thread.start()
+
+    def give_up(self) -> None:
+        """Have the load fail with LoadCancelled as soon as may be, if it still goes on; waits for nothing."""
+        self._given_up = True
+
+    def close(self) -> None:
+        """Give up, wait, and close the engine if there is one. Idempotent."""
+        self.give_up()
+        self._thread.join()
+        if self.engine.exception() is None:
+            self.engine.result().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        logger.info("loading %s", self.config.model or "the packaged model")
+        try:
+            self.engine.set_result(self._load(self.config, observer=self.observer, progress=self._on_progress))
+        except BaseException as error:
+            # Anything: a server that says for ever that it is loading is worse than one that ends.
+            self.engine.set_exception(error)
+
+    def _on_progress(self, fraction: float) -> bool:
+        self.progress = fraction
+        now = time.monotonic()
+        if now - self._reported_at >= PROGRESS_EVERY_SECONDS:
+            self._reported_at = now
+            logger.info("loading: %.0f %%", fraction * 100)
+        return not self._given_up

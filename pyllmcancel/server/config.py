@@ -1,0 +1,82 @@
+"""How the server is set up. Light to import: the command line reads its options before it imports the server."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from pyllmcancel.config import EngineConfig
+
+
+class Certificate(NamedTuple):
+    """PEM files for HTTPS."""
+
+    key: Path
+    certificate: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """How the HTTP side is set up.
+
+    Attributes
+    ----------
+    session_by
+        Where a session comes from when the request names none: ``explicit`` (nowhere), ``user`` (the body's `user`,
+        `safety_identifier` or `prompt_cache_key`) or ``client-ip``.
+    api_keys
+        Any of them opens; empty: no key is asked for.
+    strict_model
+        A request for a model that is not served here is refused; otherwise any name is served.
+    tags
+        Words about the model for its clients, without any effect.
+    drain
+        Seconds that live requests may go on after SIGTERM.
+    sampling
+        What a request gets where it leaves a parameter open; its seed is not looked at.
+    seed
+        Seed of requests that name none; None draws one for each.
+    n_predict
+        Most tokens of an answer, whatever its request asks for; None sets no limit.
+    chat_template
+        Jinja2 to use instead of the model's own.
+    sse_ping_interval
+        Seconds of silence after which a stream gets a comment; 0: never.
+    max_body
+        Longest request body, in bytes.
+    cors_origins
+        Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's.
+    slots, metrics, ui
+        Whether ``/slots`` (which shows prompts), ``/metrics`` and the live page are there.
+    """
+
+    engine: EngineConfig
+    session_by: str = "explicit"
+    api_keys: tuple[str, ...] = ()
+    strict_model: bool = False
+    tags: tuple[str, ...] = ()
+    drain: float = 5.0
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    seed: int | None = None
+    n_predict: int | None = None
+    chat_template: str | None = None
+    sse_ping_interval: float = 15.0
+    max_body: int = 32 << 20
+    cors_origins: tuple[str, ...] = ()
+    slots: bool = True
+    metrics: bool = True
+    ui: bool = True
+
+    def request_defaults(self) -> SamplingParams:
+        """What the next request gets where it leaves a parameter open."""
+        return self.sampling.with_seed(secrets.randbits(32) if self.seed is None else self.seed)
+
+    def limited(self, max_tokens: int | None) -> int | None:
+        """The most tokens that an answer may have for which its request allows `max_tokens`."""
+        limits = [limit for limit in (max_tokens, self.n_predict) if limit is not None]
+        return min(limits, default=None)

@@ -1,0 +1,44 @@
+"""A load that waits for the test, in place of `Engine.load`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.errors import LoadCancelled
+from tests.support.http_asgi import LIMIT
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine import Engine
+
+
+class HeldLoad:
+    """Tells half of its progress at once; brings what :meth:`bring` says unless it was cancelled by then.
+
+    Attributes
+    ----------
+    begun : threading.Event
+        Set when the loading thread is in here.
+    """
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self._released = threading.Event()
+        self._result: Engine | BaseException | None = None
+
+    def bring(self, result: Engine | BaseException) -> None:
+        """End the load with an engine, or with an error."""
+        self._result = result
+        self._released.set()
+
+    def __call__(self, config: Any, *, observer: Any, progress: Callable[[float], bool]) -> Engine:
+        progress(0.5)
+        self.begun.set()
+        assert self._released.wait(LIMIT)
+        if not progress(1.0):
+            raise LoadCancelled("loading was cancelled")
+        if isinstance(self._result, BaseException):
+            raise self._result
+        assert self._result is not None
+        return self._result

@@ -1,0 +1,107 @@
+"""`Loading`: an engine that is on its way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel import loading as loading_module
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import Engine
+from pyllmcancel.errors import LoadCancelled, ModelLoadError
+from pyllmcancel.loading import Loading
+from pyllmcancel.observer import NullObserver
+from tests.support import fake_native
+from tests.support.held_load import HeldLoad
+from tests.support.http_asgi import LIMIT
+
+
+def begin(held: HeldLoad) -> Loading:
+    return Loading(EngineConfig(), NullObserver(), load=held)
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    context = fake_native.Context(fake_native.Model(), n_ctx=64, n_seq_max=1, n_batch=8, n_threads=1)
+    with Engine(context, EngineConfig(parallel=1), native=fake_native) as engine:
+        yield engine
+
+
+def test_it_begins_at_once_tells_its_progress_and_brings_the_engine(engine: Engine) -> None:
+    held = HeldLoad()
+    with begin(held) as loading:
+        assert held.begun.wait(LIMIT)
+        assert loading.progress == 0.5
+        assert not loading.engine.done()
+        held.bring(engine)
+        assert loading.engine.result(LIMIT) is engine
+        assert loading.progress == 1.0
+        assert not engine.registry.closed
+    assert engine.registry.closed
+
+
+def test_an_error_is_kept_for_whoever_waits() -> None:
+    held, error = HeldLoad(), ModelLoadError("broken")
+    held.bring(error)
+    with begin(held) as loading:
+        assert loading.engine.exception(LIMIT) is error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_ends_the_load_ends_the_waiting(error: BaseException) -> None:
+    held = HeldLoad()
+    held.bring(error)
+    with begin(held) as loading:
+        assert loading.engine.exception(LIMIT) is error
+
+
+def test_given_up_it_ends_as_cancelled(engine: Engine) -> None:
+    held = HeldLoad()
+    loading = begin(held)
+    assert held.begun.wait(LIMIT)
+    loading.give_up()
+    held.bring(engine)
+    assert isinstance(loading.engine.exception(LIMIT), LoadCancelled)
+    loading.close()
+    loading.close()
+
+
+def test_who_stops_waiting_does_not_cancel_it(engine: Engine) -> None:
+    held = HeldLoad()
+    with begin(held) as loading:
+        assert not loading.engine.cancel()
+        held.bring(engine)
+        assert loading.engine.result(LIMIT) is engine
+
+
+def test_progress_is_logged_now_and_then(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loading_module, "PROGRESS_EVERY_SECONDS", 0.0)
+    held = HeldLoad()
+    held.bring(engine)
+    with caplog.at_level(logging.INFO), begin(held) as loading:
+        loading.engine.result(LIMIT)
+    assert [record.message for record in caplog.records] == [
+        "loading the packaged model",
+        "loading: 50 %",
+        "loading: 100 %",
+    ]
+
+
+def test_a_real_load_is_cancelled_on_its_way(model_files: dict[str, Path]) -> None:
+    given_up = threading.Event()
+
+    def load(config: EngineConfig, **options: Any) -> Engine:
+        assert given_up.wait(LIMIT)
+        return Engine.load(config, **options)
+
+    with Loading(EngineConfig(model=model_files["attention"], threads=1), NullObserver(), load=load) as loading:
+        loading.give_up()
+        given_up.set()
+        assert isinstance(loading.engine.exception(LIMIT), LoadCancelled)
