@@ -44,7 +44,8 @@ class Model:
         lora
             LoRA adapters' files and scales, for every context of this model.
         progress
-            Called from this thread with a fraction in [0, 1], now and then and at the end; returning False cancels the load.
+            Called from this thread now and then, and at the end, with a fraction in [0, 1]; returning False cancels
+            the load.
 
         Raises
         ------
