@@ -459,6 +459,10 @@ cdef class Context:
         with nogil:
             self.c_obj.get().drop_cells(seq)
 
+    def rest(self):
+        with nogil:
+            self.c_obj.get().rest()
+
     def common_prefixes(self, tokens):
         cdef vector[core.llama_token] c_tokens = tokens
         cdef int32_t seq
@@ -637,6 +641,10 @@ cdef class Embedder:
     def close(self, int32_t seq):
         with nogil:
             self.c_obj.get().close(seq)
+
+    def rest(self):
+        with nogil:
+            self.c_obj.get().rest()
 
     def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
         cdef vector[core.StepItem] c_items

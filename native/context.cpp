@@ -202,6 +202,11 @@ void Context::drop_cells(int32_t seq) {
     }
 }
 
+void Context::rest() {
+    const Entry entry(busy_);
+    context_.rest();
+}
+
 // Between divided cells llama.cpp copies whole streams, and only later.
 bool Context::copy_cells(int32_t from, int32_t to, std::size_t max_bytes) {
     const auto copy = SwappedPrefix::copy(context_.get(), from, {}, max_bytes);

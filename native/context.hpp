@@ -121,6 +121,9 @@ class Context {
 
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
 
+    // Nobody runs: have the compute threads sleep until the next step().
+    void rest();
+
     // For tests: raise `flag` at the given graph node, counted from 1, of the next step.
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { gate_.raise_at(poll, std::move(flag)); }
 

@@ -233,6 +233,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         size_t swap_bytes(int32_t seq) except +translate_exception
         shared_ptr[const CppSwappedPrefix] swap_out(int32_t seq, size_t max_bytes) except +translate_exception
         cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
+        void rest() except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
         int32_t n_committed(int32_t seq) except +translate_exception
@@ -293,6 +294,7 @@ cdef extern from "embedder.hpp" namespace "pyllmcancel" nogil:
         ) except +translate_exception
         void close(int32_t seq) except +translate_exception
         CppEmbedResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
+        void rest() except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
         int32_t n_committed(int32_t seq) except +translate_exception
         int32_t n_seq_max()

@@ -102,6 +102,11 @@ void Embedder::close(int32_t seq) {
     at(seq) = Text{};
 }
 
+void Embedder::rest() {
+    const Entry entry(busy_);
+    context_.rest();
+}
+
 // Keep the cells of the first `n_kept` tokens of `seq`, or none if that cannot be had.
 void Embedder::forget(int32_t seq, int32_t n_kept) {
     if (memory_ && (n_kept == 0 || !llama_memory_seq_rm(memory_, seq, n_kept, -1))) {

@@ -63,6 +63,9 @@ class Embedder {
     void close(int32_t seq);
     EmbedResult step(const std::vector<StepItem> & items, StepCost cost);
 
+    // As Context's.
+    void rest();
+
     // For tests: raise `flag` at the given graph node, counted from 1, of the next step.
     void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { gate_.raise_at(poll, std::move(flag)); }
 

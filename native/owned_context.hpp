@@ -22,6 +22,9 @@ class OwnedContext {
     // Makes the context and starts its threads. Throws ContextError with `what` could not be done and why.
     void make(llama_model * model, const llama_context_params & params, const char * what);
 
+    // Have the compute threads sleep until the next step; between steps they spin for it.
+    void rest() noexcept;
+
     llama_context * get() const noexcept { return context_.get(); }
 
   private:

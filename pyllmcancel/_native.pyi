@@ -234,6 +234,9 @@ class Context:
     def drop_cells(self, seq: int) -> None:
         """Free the cells of `seq`; if it is open it starts again from its first token."""
 
+    def rest(self) -> None:
+        """Nobody runs: have the compute threads sleep until the next step; between steps they spin for it."""
+
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         """For every seq_id: how many leading `tokens` its cells could hand to a request."""
 
@@ -359,6 +362,9 @@ class Embedder:
 
     def close(self, seq: int) -> None:
         """Forget the text of `seq` and its cells. Idempotent."""
+
+    def rest(self) -> None:
+        """As `Context.rest`."""
 
     def step(
         self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0

@@ -98,6 +98,9 @@ class EngineLoop(StepLoop[Request]):
     def _compute(self, items: list[StepItem], fixed_cost: float, cost_per_token: float) -> StepResult:
         return self._context.step(items, fixed_cost=fixed_cost, cost_per_token=cost_per_token)
 
+    def _rest(self) -> None:
+        self._context.rest()
+
     def _part(self, item: StepItem) -> Part:
         choice = self._scheduler.choice(item.seq)
         phase = "decode" if choice.generated and item.n_tokens == 1 else "prefill"

@@ -99,6 +99,10 @@ class StepLoop(Generic[R]):
     def _part(self, item: StepItem) -> Part:
         raise NotImplementedError
 
+    def _rest(self) -> None:
+        """No step follows for now: leave the cores to others."""
+        raise NotImplementedError
+
     def _end(self, request: Any, finish_reason: FinishReason, *, keep: bool = True, error: str | None = None) -> None:
         """End a request before it is complete: the slots first, then the event."""
         raise NotImplementedError
@@ -110,7 +114,7 @@ class StepLoop(Generic[R]):
 
     def run(self) -> None:
         """Work until the registry is closed and everything has ended."""
-        while self._running or self._registry.wait_for_work():
+        while self._running or self._wait_for_work():
             self.turn()
 
     def turn(self) -> None:
@@ -139,6 +143,11 @@ class StepLoop(Generic[R]):
         while (waiting := self._registry.take_oldest(lambda _: True)) is not None:
             self._endings.conclude(waiting, FinishReason.ERROR, self._outbox, error=error)
         self._outbox.flush()
+
+    def _wait_for_work(self) -> bool:
+        """Whether there is any, and not the end."""
+        self._rest()
+        return self._registry.wait_for_work()
 
     def _publish(self) -> None:
         self.occupancy = self._planner.occupancy()

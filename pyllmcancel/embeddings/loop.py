@@ -66,6 +66,9 @@ class EmbeddingLoop(StepLoop["EmbeddingRequest"]):
     def _compute(self, items: list[StepItem], fixed_cost: float, cost_per_token: float) -> EmbedResult:
         return self._embedder.step(items, fixed_cost=fixed_cost, cost_per_token=cost_per_token)
 
+    def _rest(self) -> None:
+        self._embedder.rest()
+
     def _part(self, item: StepItem) -> Part:
         text = self._scheduler.text(item.seq)
         return Part(text.request, text.index, "prefill")

@@ -87,6 +87,18 @@ def test_the_same_step_gives_the_same_bits(world: EmbedWorld) -> None:
     np.testing.assert_array_equal(world.alone(TEXT), world.alone(TEXT))
 
 
+def test_a_rest_between_steps_changes_nothing(world: EmbedWorld) -> None:
+    embedder = world.embedder(n_threads=2)
+    embeddings = []
+    for seq in range(2):
+        embedder.rest()
+        world.open(embedder, seq, TEXT)
+        (row,) = ok(embedder.step([(seq, 40)]))
+        embeddings.append(row.embedding.tolist())
+        embedder.close(seq)
+    assert embeddings[0] == embeddings[1]
+
+
 def test_a_closed_sequence_takes_another_text(world: EmbedWorld) -> None:
     embedder = world.embedder()
     for tokens in (TEXT, OTHER, TEXT):

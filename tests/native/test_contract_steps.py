@@ -75,6 +75,19 @@ def test_a_prompt_in_chunks_gets_its_token_with_the_last(world: World) -> None:
     assert context.tokens(0) == [*PROMPT, last.token]
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_rest_between_steps_changes_nothing(world: World, n_threads: int) -> None:
+    context = world.context(n_threads=n_threads)
+    context.rest()
+    world.open(context, 0, PROMPT)
+    answer = []
+    for _ in range(3):
+        answer += world.run(context, 0, 1)
+        context.rest()
+        context.rest()
+    assert answer == world.alone(PROMPT, 3)
+
+
 def test_the_greedy_token_is_the_likeliest(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT)

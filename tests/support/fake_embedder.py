@@ -81,6 +81,7 @@ class Embedder:
         self.faulty: set[tuple[int, ...]] = set()  # whole texts
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
+        self.n_rests = 0
 
     @property
     def n_cells_used(self) -> int:
@@ -117,6 +118,10 @@ class Embedder:
         with self._entered():
             self._at(seq)
             self._texts[seq] = FakeText()
+
+    def rest(self) -> None:
+        with self._entered():
+            self.n_rests += 1
 
     def n_committed(self, seq: int) -> int:
         return self._at(seq).n_committed

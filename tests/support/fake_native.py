@@ -96,6 +96,7 @@ class Context:
         self.faults: dict[tuple[int, ...], StepStatus | LogitFault] = {}  # by the prompt that a sequence begins with
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
+        self.n_rests = 0
 
     kv_unified = True  # always: cells are not divided here
 
@@ -175,6 +176,10 @@ class Context:
             self._truncate(sequence, 0)
             if not sequence.open:
                 sequence.tokens.clear()
+
+    def rest(self) -> None:
+        with self._entered():
+            self.n_rests += 1
 
     def _truncate(self, sequence: FakeSequence, n_tokens: int) -> None:
         removed = sequence.cells[n_tokens:]

@@ -39,6 +39,14 @@ def test_a_request_goes_through_its_phases(driver: Driver) -> None:
     assert list(dict.fromkeys(seen)) == order
 
 
+def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_follows(driver: Driver) -> None:
+    driver.submit(max_tokens=5)
+    driver.run_to_the_end()
+    driver.engine.close()
+    # Before the request, and after it.
+    assert driver.context.n_rests == 2
+
+
 def test_a_request_ends_at_its_length(driver: Driver) -> None:
     tracked = driver.submit(max_tokens=3)
     driver.run_to_the_end()
