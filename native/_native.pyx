@@ -7,7 +7,7 @@ The typed contract is ``pyllmcancel/_native.pyi``. Every call that may take more
 from cpython.buffer cimport PyBUF_WRITABLE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
 from libcpp.pair cimport pair
@@ -79,7 +79,7 @@ cdef class Model:
 
     @staticmethod
     def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False,
-             cbool require_vocabulary=True, lora=(), progress=None):
+             cbool require_vocabulary=True, lora=(), progress=None, double progress_interval=0.1):
         cdef string c_path = os.fsencode(path)
         cdef core.ModelParams params
         params.n_gpu_layers = n_gpu_layers
@@ -87,6 +87,7 @@ cdef class Model:
         params.use_mlock = mlock
         params.check_tensors = check_tensors
         params.require_vocabulary = require_vocabulary
+        params.progress_interval_us = <int64_t> (progress_interval * 1e6)
         cdef string c_adapter
         for adapter, scale in lora:
             c_adapter = os.fsencode(adapter)

@@ -76,6 +76,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         cbool use_mlock
         cbool check_tensors
         vector[pair[string, float]] lora
+        int64_t progress_interval_us
         cbool require_vocabulary
 
     cdef cppclass Progress:

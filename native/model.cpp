@@ -28,22 +28,21 @@ void init_backend() {
     });
 }
 
-// llama.cpp tells its progress for every tensor. Python hears of it no more often than this: each time the loading
-// thread waits for the GIL, for milliseconds if another thread is busy in Python.
-constexpr int64_t PROGRESS_INTERVAL_US = 100'000;
-
+// llama.cpp tells its progress for every tensor. Python hears of it, and can cancel, now and then only: each time the
+// loading thread waits for the GIL, for milliseconds if another thread is busy in Python.
 struct Loading {
     const Progress & progress;
+    int64_t interval_us;
+    int64_t next_at = 0;
     bool cancelled = false;
-    int64_t told_at = -PROGRESS_INTERVAL_US;
 };
 
 bool on_progress(float fraction, void * user_data) {
     auto & loading = *static_cast<Loading *>(user_data);
     const int64_t now = now_us();
-    const bool is_due = fraction >= 1.0f || now - loading.told_at >= PROGRESS_INTERVAL_US;
+    const bool is_due = fraction >= 1.0f || now >= loading.next_at;
     if (loading.progress && is_due && !loading.cancelled) {
-        loading.told_at = now;
+        loading.next_at = now + loading.interval_us;
         loading.cancelled = !loading.progress(fraction);
     }
     return !loading.cancelled;
@@ -120,7 +119,7 @@ bool is_repacked(const ggml_tensor * tensor) {
 std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams & params, const Progress & progress) {
     init_backend();
     clear_log_errors();
-    Loading loading{progress};
+    Loading loading{progress, params.progress_interval_us};
     llama_model_params native = llama_model_default_params();
     native.n_gpu_layers = params.n_gpu_layers;
     native.load_mode = load_mode(params);

@@ -21,6 +21,7 @@ struct ModelParams {
     bool use_mlock = false;
     bool check_tensors = false;
     std::vector<std::pair<std::string, float>> lora; // adapters' files and scales
+    int64_t progress_interval_us = 100'000; // least time between two calls of the progress callback
     bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
 };
 

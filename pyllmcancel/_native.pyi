@@ -34,6 +34,7 @@ class Model:
         require_vocabulary: bool = True,
         lora: Iterable[tuple[str | PathLike[str], float]] = (),
         progress: Callable[[float], bool | None] | None = None,
+        progress_interval: float = 0.1,
     ) -> Model:
         """Load a GGUF file, with the GIL released.
 
@@ -44,8 +45,10 @@ class Model:
         lora
             LoRA adapters' files and scales, for every context of this model.
         progress
-            Called from this thread now and then, and at the end, with a fraction in [0, 1]; returning False cancels
-            the load.
+            Called from this thread with a fraction in [0, 1], at the end and now and then before; returning False
+            cancels the load.
+        progress_interval
+            Least seconds between two of those calls.
 
         Raises
         ------

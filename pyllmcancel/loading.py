@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyllmcancel.engine import Engine
@@ -35,7 +36,7 @@ class Loading:
 
     Attributes
     ----------
-    engine : concurrent.futures.Future of Engine
+    future : concurrent.futures.Future of Engine
         Never cancelled: it ends with the engine, or with whatever exception `load` raised.
     began : float
         Monotonic seconds.
@@ -44,29 +45,30 @@ class Loading:
     """
 
     def __init__(self, config: EngineConfig, observer: Observer, *, load: Callable[..., Engine] = Engine.load) -> None:
-        self.config = config
-        self.observer = observer
-        self.engine: Future[Engine] = Future()
-        self.engine.set_running_or_notify_cancel()  # whoever stops waiting for it must not cancel it
+        self.future: Future[Engine] = Future()
+        self.future.set_running_or_notify_cancel()  # whoever stops waiting for it must not cancel it
         self.began = self._reported_at = time.monotonic()
-        self.progress = 0.0
-        # Sticky.
-        self._given_up = False
-        self._load = load
+        self.progress = 0.0  # written by the loading thread, as is `_reported_at`
+        self._given_up = False  # sticky; read by the loading thread
+        self._load = partial(load, config, observer=observer, progress=self._on_progress)
+        self._what = config.model or "the packaged model"
         # No daemon: the end of the interpreter would tear it out of the middle of llama.cpp.
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-loading")
         self._thread.start()
 
     def give_up(self) -> None:
-        """Have the load fail with LoadCancelled as soon as may be, if it still goes on; waits for nothing."""
+        """Have the load fail with LoadCancelled as soon as may be; waits for nothing.
+
+        One that has come so far as to make the context brings its engine all the same.
+        """
         self._given_up = True
 
     def close(self) -> None:
         """Give up, wait, and close the engine if there is one. Idempotent."""
         self.give_up()
         self._thread.join()
-        if self.engine.exception() is None:
-            self.engine.result().close()
+        if self.future.exception() is None:
+            self.future.result().close()
 
     def __enter__(self) -> Self:
         return self
@@ -77,12 +79,12 @@ class Loading:
         self.close()
 
     def _run(self) -> None:
-        logger.info("loading %s", self.config.model or "the packaged model")
+        logger.info("loading %s", self._what)
         try:
-            self.engine.set_result(self._load(self.config, observer=self.observer, progress=self._on_progress))
+            self.future.set_result(self._load())
         except BaseException as error:
-            # Anything: a server that says for ever that it is loading is worse than one that ends.
-            self.engine.set_exception(error)
+            # Whatever it is: somebody waits for the future.
+            self.future.set_exception(error)
 
     def _on_progress(self, fraction: float) -> bool:
         self.progress = fraction

@@ -114,6 +114,11 @@ class Registry:
             self._waiting.withdraw(oldest)
             return oldest
 
+    def has_work(self) -> bool:
+        """Whether a request waits."""
+        with self._lock:
+            return len(self._waiting) > 0
+
     def wait_for_work(self) -> bool:
         """Block until a request waits; False once the desk is closed and nobody waits."""
         with self._lock:

@@ -146,7 +146,8 @@ class StepLoop(Generic[R]):
 
     def _wait_for_work(self) -> bool:
         """Whether there is any, and not the end."""
-        self._rest()
+        if not self._registry.has_work():
+            self._rest()
         return self._registry.wait_for_work()
 
     def _publish(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,11 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"pyllmcancel: {error}\n")
         return 2
     metrics = EngineMetrics()
-    with Loading(config.engine, metrics) as loading:
-        # Meanwhile: to import the web framework takes about as long as to load a small model.
-        from pyllmcancel.server.process import serve
+    try:
+        with Loading(config.engine, metrics) as loading:
+            # Meanwhile: to import the web framework takes about as long as to load a small model.
+            from pyllmcancel.server.process import serve
 
-        return serve(config, arguments.host, arguments.port, certificate=certificate, metrics=metrics, loading=loading)
+            return serve(
+                config, arguments.host, arguments.port, certificate=certificate, metrics=metrics, loading=loading
+            )
+    except KeyboardInterrupt:
+        # Before the server was there to handle it, or raised once more by it when everything had ended.
+        return 128 + signal.SIGINT
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:

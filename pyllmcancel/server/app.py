@@ -63,6 +63,8 @@ def create_app(
     loading
         Serve with the engine that this one brings, and close it at the end, instead of beginning to load at start-up.
     """
+    if engine is not None and loading is not None:
+        raise ValueError("an application serves with one engine: `engine`, or the one that `loading` brings")
     state = ServerState(config, metrics)
     if engine is not None:
         state.adopt(engine)
@@ -77,9 +79,12 @@ def create_app(
         try:
             yield
         finally:
-            await state.close(drain=0.0)  # cancels the load, if it still goes on
-            await adopting
-            await asyncio.to_thread(source.close)
+            source.give_up()
+            try:
+                await state.close(drain=0.0)
+                await adopting
+            finally:
+                await asyncio.to_thread(source.close)
 
     app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state

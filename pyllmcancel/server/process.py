@@ -8,7 +8,6 @@ last stream would decide how long the process lives.
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from typing import TYPE_CHECKING
 
@@ -66,13 +65,14 @@ def serve(
     host: str,
     port: int,
     *,
-    certificate: Certificate | None = None,
-    metrics: EngineMetrics | None = None,
-    loading: Loading | None = None,
+    certificate: Certificate | None,
+    metrics: EngineMetrics,
+    loading: Loading,
 ) -> int:
     """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded.
 
-    `metrics` and `loading` are as for `create_app`.
+    uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics` and
+    `loading` are as for `create_app`.
     """
     app = create_app(config, metrics=metrics, loading=loading)
     settings = uvicorn.Config(
@@ -91,9 +91,5 @@ def serve(
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
     server = Server(settings, app, config.drain)
-    try:
-        server.run()
-    except KeyboardInterrupt:
-        # uvicorn raises the signal once more when everything has ended.
-        return 128 + signal.SIGINT
+    server.run()
     return server.exit_status

@@ -102,7 +102,9 @@ class ServerState:
         """Serve with the engine that is on its way, from when it is there; health says 503 until then."""
         self._loading = loading
         try:
-            engine = await asyncio.wrap_future(loading.engine)
+            engine = await asyncio.wrap_future(loading.future)
+            if self._closing:
+                return  # it had come too far to be given up
             self.adopt(engine)
         except Exception as error:
             # Anything: a server that says for ever that it is loading is worse than one that ends.

@@ -135,8 +135,8 @@ async def test_prompts_that_grow_begin_alike() -> None:
 
 async def test_a_storm_closes_the_outdated_socket_when_the_next_key_comes() -> None:
     server = ScriptedOpenAI()
-    server.held_keys = 2
-    options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, sockets="closed")
+    server.held_below = 12  # all but the last key
+    options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, differ="tail", sockets="closed")
     async with bench_of(server) as bench:
         run = await typing_storm.run(bench, options)
     _, first, second, last = run.exchanges
@@ -147,8 +147,8 @@ async def test_a_storm_closes_the_outdated_socket_when_the_next_key_comes() -> N
 
 async def test_a_storm_keeps_its_sockets_until_the_last_answer_is_there() -> None:
     server = ScriptedOpenAI()
-    server.held_keys = 2
-    options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, sockets="kept")
+    server.held_below = 12  # all but the last key
+    options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, differ="tail", sockets="kept")
     async with bench_of(server) as bench:
         run = await typing_storm.run(bench, options)
     _, first, second, last = run.exchanges

@@ -237,6 +237,14 @@ def test_a_shutdown_cancels_what_is_left(make_rig: Callable[..., Rig]) -> None:
     assert request.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SHUTDOWN
 
 
+def test_compute_threads_rest_when_no_step_follows(rig: Rig) -> None:
+    request = rig.submit(text(1, 30), text(2, 30), text(3, 30))
+    rig.gate.open()
+    request.ended.result(TEST_LIMIT)
+    rig.engine.close()
+    assert 1 <= rig.embedder.n_rests <= 2
+
+
 def test_a_full_queue_refuses(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(parallel=1, max_queue=1)
     rig.submit(text(1, 30))

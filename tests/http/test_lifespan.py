@@ -26,18 +26,32 @@ async def test_an_engine_of_the_callers_own_stays_open() -> None:
         assert (await world.complete(max_tokens=1).end()).status == 200
 
 
-async def test_leaving_while_the_model_is_loading_cancels_the_load() -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_leaving_while_the_model_is_loading_cancels_the_load(*, at_once: bool) -> None:
     held = HeldLoad()
     loading = Loading(EngineConfig(), NullObserver(), load=held)
     app = create_app(ServerConfig(engine=EngineConfig()), loading=loading)
     async with asyncio.timeout(LIMIT):
         async with app.router.lifespan_context(app):
-            assert await asyncio.to_thread(held.begun.wait, LIMIT)
-            await app.state.server.close(drain=0.0)
-            held.bring(AssertionError("the load was not cancelled"))
+            if not at_once:
+                assert await asyncio.to_thread(held.begun.wait, LIMIT)
         answer = await Exchange(app, "GET", "/v1/models").end()
     assert answer.status == 503
     assert "cancelled" in answer.json()["error"]["message"]
+
+
+async def test_an_engine_that_comes_too_late_is_closed_and_never_served() -> None:
+    async with open_world() as world:
+        held = HeldLoad()
+        held.bring(world.engine)
+        loading = Loading(EngineConfig(), NullObserver(), load=held)
+        loading.future.result(LIMIT)
+        app = create_app(world.app.state.server.config, loading=loading)
+        await app.state.server.close(drain=0.0)
+        async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+            await asyncio.sleep(0)
+        assert (await Exchange(app, "GET", "/v1/models").end()).status == 503
+        assert world.engine.registry.closed
 
 
 async def test_an_engine_that_was_on_its_way_is_adopted_and_closed() -> None:

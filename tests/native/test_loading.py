@@ -6,12 +6,18 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyllmcancel._native import Context, Model
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import Engine
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
+from pyllmcancel.loading import Loading
+from pyllmcancel.observer import NullObserver
 from tests.support import broken_models
+from tests.support.http_asgi import LIMIT
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not a GGUF": (broken_models.write_not_gguf, "magic"),
@@ -48,10 +54,32 @@ def test_an_error_names_its_own_file_and_not_an_earlier_one(tmp_path: Path) -> N
 
 def test_loading_can_be_cancelled_at_any_fraction(model_files: dict[str, Path]) -> None:
     fractions: list[float] = []
-    Model.load(model_files["attention"], progress=fractions.append)
+    Model.load(model_files["attention"], progress=fractions.append, progress_interval=0.0)
+    assert len(fractions) > 2
     for at in fractions:
         with pytest.raises(LoadCancelled):
-            Model.load(model_files["attention"], progress=lambda fraction, at=at: fraction < at)
+            Model.load(model_files["attention"], progress=lambda fraction, at=at: fraction < at, progress_interval=0.0)
+
+
+def test_progress_is_told_at_the_beginning_and_at_the_end_and_no_more_often_than_asked(
+    model_files: dict[str, Path],
+) -> None:
+    fractions: list[float] = []
+    Model.load(model_files["attention"], progress=fractions.append, progress_interval=1e6)
+    assert fractions == [0.0, 1.0]
+
+
+def test_an_engine_that_is_given_up_before_it_begins_is_cancelled(model_files: dict[str, Path]) -> None:
+    given_up = threading.Event()
+
+    def load(config: EngineConfig, **options: Any) -> Engine:
+        assert given_up.wait(LIMIT)
+        return Engine.load(config, **options)
+
+    with Loading(EngineConfig(model=model_files["attention"], threads=1), NullObserver(), load=load) as loading:
+        loading.give_up()
+        given_up.set()
+        assert isinstance(loading.future.exception(LIMIT), LoadCancelled)
 
 
 def test_a_model_loads_without_mmap(model_files: dict[str, Path]) -> None:

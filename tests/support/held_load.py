@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HeldLoad:
-    """Tells half of its progress at once; brings what :meth:`bring` says unless it was cancelled by then.
+    """Tells half of its progress again and again, as llama.cpp does, until it is cancelled or :meth:`bring` was called.
 
     Attributes
     ----------
@@ -33,11 +34,15 @@ class HeldLoad:
         self._released.set()
 
     def __call__(self, config: Any, *, observer: Any, progress: Callable[[float], bool]) -> Engine:
-        progress(0.5)
-        self.begun.set()
-        assert self._released.wait(LIMIT)
-        if not progress(1.0):
+        deadline = time.monotonic() + LIMIT
+        while progress(0.5):
+            self.begun.set()
+            if self._released.wait(0.01):
+                break
+            assert time.monotonic() < deadline
+        else:
             raise LoadCancelled("loading was cancelled")
+        progress(1.0)
         if isinstance(self._result, BaseException):
             raise self._result
         assert self._result is not None

@@ -33,8 +33,8 @@ class ScriptedOpenAI:
         five for a template; ``nothing``: it says nothing.
     held
         Prompts of more than this many words get no answer: the server waits until their client has left. None: all do.
-    held_keys
-        So many requests that name a session get none either.
+    held_below
+        Nor do prompts of fewer words that come in a session.
     together
         Nobody is answered before so many have asked.
     """
@@ -42,7 +42,7 @@ class ScriptedOpenAI:
     def __init__(self, counts: str = "tokenize") -> None:
         self.counts = counts
         self.held: int | None = None
-        self.held_keys = 0
+        self.held_below = 0
         self.together = 0
         self._asked = asyncio.Event()
         self.asked: list[Received] = []
@@ -76,8 +76,7 @@ class ScriptedOpenAI:
                     peer.send(whole(NOT_FOUND, "404 Not Found"))
 
     def _holds(self, received: Received, n_words: int) -> bool:
-        if "x-session-id" in received.headers and self.held_keys > 0:
-            self.held_keys -= 1
+        if "x-session-id" in received.headers and n_words < self.held_below:
             return True
         return self.held is not None and n_words > self.held
 

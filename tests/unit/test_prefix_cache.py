@@ -10,6 +10,7 @@ from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
 
 LONG = list(range(60))
+SOMEBODY = (7,)  # runs
 
 
 def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_max: int = 4) -> Context:
@@ -27,7 +28,7 @@ def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_ma
 def test_of_empty_sequences_the_first_is_taken() -> None:
     cache = PrefixCache(context_with())
     assert len(cache) == 4
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     assert cache.find(LONG, running=()) == Place(1)
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(0)
@@ -35,7 +36,7 @@ def test_of_empty_sequences_the_first_is_taken() -> None:
 
 def test_with_none_empty_the_least_recently_used_is_taken() -> None:
     cache = PrefixCache(context_with(*([n] * 5 for n in range(4))))
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(1)
 
@@ -47,26 +48,26 @@ def test_the_longest_prefix_wins() -> None:
 
 def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
     cache = PrefixCache(context_with(LONG[:20], LONG[:20]))
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(0, None, 20)
 
 
 def test_a_running_prefix_is_shared_not_taken() -> None:
     cache = PrefixCache(context_with(LONG, open_seqs=(0,)))
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     assert cache.find([*LONG, 99], running=[0]) == Place(1, source=0, n_shared=60)
 
 
 def test_a_short_running_prefix_is_not_worth_sharing() -> None:
     cache = PrefixCache(context_with(LONG[:SHARE_AT_LEAST], open_seqs=(0,)))
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     assert cache.find(LONG, running=[0]) == Place(1)
 
 
 def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_prefix() -> None:
     cache = PrefixCache(context_with(LONG))
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     prompt = [*LONG[:20], 200, 201]
     assert cache.find(prompt, running=()) == Place(1, source=0, n_shared=20)
@@ -79,7 +80,7 @@ def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
 
 def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
     cache = PrefixCache(context_with(LONG, [1] * 10, n_seq_max=2))
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     assert cache.find([*LONG[:20], 200], running=()) == Place(0, None, 20)
 
@@ -96,7 +97,7 @@ def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() 
 def test_eviction_never_touches_a_running_sequence() -> None:
     context = context_with(LONG, LONG[:20], open_seqs=(0,))
     cache = PrefixCache(context)
-    cache.take(Place(0, None, 1), running=(7,))
+    cache.take(Place(0, None, 1), running=SOMEBODY)
     cache.evict(1000)
     assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
 
@@ -111,7 +112,7 @@ def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int,
     """A cache that may swap, so much later that it has swapped out all it had."""
     cache = PrefixCache(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
     for seq in open_seqs:
-        cache.take(Place(seq, None, 1), running=(7,))
+        cache.take(Place(seq, None, 1), running=SOMEBODY)
     for _ in range(SWAP_AFTER + len(contents)):
         cache.tend(open_seqs)
     return cache
@@ -130,7 +131,7 @@ def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_eac
 def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
     context = context_with(LONG, open_seqs=(0,))
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    cache.take(Place(0, None, 1), running=(7,))
+    cache.take(Place(0, None, 1), running=SOMEBODY)
     for _ in range(2 * SWAP_AFTER):
         cache.tend(())
     context.close(0, keep=True)
@@ -143,14 +144,14 @@ def test_a_swapped_prefix_is_found_and_put_back() -> None:
     cache = swapping(LONG, LONG[::-1])
     place = cache.find([*LONG, 99], running=())
     assert (place.n_shared, place.swapped is not None) == (60, True)
-    cache.take(place, running=(7,))
+    cache.take(place, running=SOMEBODY)
     assert cache._context.tokens(place.seq) == LONG
     assert cache.swapped_bytes == 60 * BYTES_PER_CELL, "the other one's"
 
 
 def test_of_a_swapped_prefix_whose_beginning_is_wanted_the_rest_is_not_lost() -> None:
     cache = swapping(LONG)
-    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=(7,))
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=SOMEBODY)
     assert cache.find([*LONG, 99], running=()).swapped is not None
 
 
@@ -181,7 +182,7 @@ def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
     context = context_with([*LONG, 99], open_seqs=(0,))
     context.share_prefix(0, 1, 60, max_bytes=1 << 20)
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    cache.take(Place(0, None, 1), running=(7,))
+    cache.take(Place(0, None, 1), running=SOMEBODY)
     for _ in range(3 * SWAP_AFTER):
         cache.tend([0])
     assert (cache.n_cells, cache.swapped_bytes) == (60, 0)
@@ -189,7 +190,7 @@ def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
 
 def test_what_is_remembered_already_is_not_copied_again() -> None:
     cache = swapping(LONG)
-    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=(7,))
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=SOMEBODY)
     context = cache._context
     context.open(0, LONG[:30], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
     context.close(0, keep=True)
@@ -209,7 +210,7 @@ def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
 def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back() -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
     cache = PrefixCache(context, swap_bytes=1 << 20)
-    cache.take(Place(1, None, 1), running=(7,))
+    cache.take(Place(1, None, 1), running=SOMEBODY)
     cache.evict(1)
     context.n_ctx = 239
     assert cache.find([*LONG, 255], running=[1]).swapped is None
@@ -243,7 +244,7 @@ def test_a_swapped_prefix_makes_itself_room_among_the_idle() -> None:
     cache = PrefixCache(context, swap_bytes=1 << 20)
     cache.evict(1)
     context.n_ctx = context.n_cells_used + len(LONG) - 1
-    cache.take(cache.find([*LONG, 99], running=()), running=(7,))
+    cache.take(cache.find([*LONG, 99], running=()), running=SOMEBODY)
     assert context.tokens(0) == LONG
     assert context.n_cells_used <= context.n_ctx
     assert cache.swapped_bytes == 120 * BYTES_PER_CELL, "one of the others"
@@ -280,13 +281,13 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     contents = [[n, *LONG] for n in range(4)]
     cache = PrefixCache(context_with(*contents), swap_bytes=1 << 20)
     cache.evict(1)
-    cache.take(Place(0), running=(7,))
+    cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     context = cache._context
     context.open(0, [9, *LONG], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
     context.step([(0, 61)])
     context.close(0, keep=True)
-    cache.take(cache.find([*contents[0], 99], running=()), running=(7,))
+    cache.take(cache.find([*contents[0], 99], running=()), running=SOMEBODY)
     assert context.tokens(1) == contents[0]
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
@@ -297,7 +298,7 @@ def test_of_divided_cells_the_first_are_taken_and_what_they_held_is_swapped_out(
     cache = PrefixCache(context, swap_bytes=1 << 20)
     place = cache.find([7, 8, 9], running=())
     assert place == Place(0)
-    cache.take(place, running=(7,))
+    cache.take(place, running=SOMEBODY)
     cache.give_back(0)
     assert cache.find([*LONG, 99], running=()).swapped is not None
 
@@ -307,9 +308,9 @@ def test_of_divided_cells_nothing_is_lost_that_is_too_large_to_copy_while_others
     context.kv_unified = False
     cache = PrefixCache(context, swap_bytes=100 * BYTES_PER_CELL)
     assert cache.find([7, 8, 9], running=()) == Place(1)
-    cache.take(Place(1), running=(7,))
-    cache.take(Place(2), running=(7,))
-    cache.take(Place(3), running=(7,))
+    cache.take(Place(1), running=SOMEBODY)
+    cache.take(Place(2), running=SOMEBODY)
+    cache.take(Place(3), running=SOMEBODY)
     assert cache.find([7, 8, 9], running=(1, 2, 3)) == Place(0)
 
 
@@ -317,7 +318,7 @@ def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
-    for running in ((), (7,)):
+    for running in ((), SOMEBODY):
         cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
         cache.take(Place(0), running)
         assert bool(cache.swapped_bytes) == (not running)
@@ -334,6 +335,6 @@ def test_of_divided_cells_a_long_neighbour_is_not_copied_for_its_beginning() -> 
     context = context_with([*LONG, *range(60, 120)], open_seqs=(0,))
     context.kv_unified = False
     cache = PrefixCache(context)
-    cache.take(Place(0, None, 1), running=(7,))
+    cache.take(Place(0, None, 1), running=SOMEBODY)
     assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
     assert cache.find([*LONG, 255], running=[0]) == Place(1, 0, 60)
