@@ -74,6 +74,6 @@ async def measure_waste(subject: Subject) -> Figures:
 
 
 MEASUREMENTS = (
-    Measurement(name="goodput", parallel=CLIENTS, measure=measure_goodput, rounds=1),
+    Measurement(name="goodput", parallel=CLIENTS, measure=measure_goodput),
     Measurement(name="cpu-after-leaving", measure=measure_waste, rounds=1),
 )
