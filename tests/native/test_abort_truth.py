@@ -15,6 +15,7 @@ from tests.native.conftest import World, ok, step_and_cancel
 
 LONG = [(13 * n + 7) % 900 for n in range(400)]
 OTHER = [(11 * n + 5) % 900 for n in range(90)]
+NODES = (2, 10, 30)
 DELAYS = [0, *(300 * 2**n for n in range(10))]
 pytestmark = pytest.mark.usefixtures("no_preemption")
 
@@ -33,9 +34,18 @@ def logits_afresh(world: World, tokens: list[int], *chunks: int) -> np.ndarray:
 
 
 def aborts(world: World, context: object, n_first: int) -> Iterator[int]:
-    """Abort the rest of LONG on sequence 0 again and again, each time later; yields the polls until the abort."""
+    """Abort the rest of LONG on sequence 0 again and again, each time later; yields the polls until the abort.
+
+    At given nodes first: on a stalled machine the flags of another thread come before a step, or after it.
+    """
     world.open(context, 0, LONG)
     ok(context.step([(0, n_first)]))
+    for node in NODES:
+        flag = reopen(world, context, 0, LONG)
+        context.raise_at(node, flag)
+        result = context.step([(0, len(LONG) - context.n_committed(0))])
+        assert (result.status, result.polls) == (StepStatus.ABORTED, node)
+        yield result.polls
     for delay in DELAYS:
         flag = reopen(world, context, 0, LONG)
         n_before = context.n_committed(0)
