@@ -24,7 +24,9 @@ def microbenchmarks(documents: Sequence[Document]) -> list[str]:
     """One table for each benchmark, the models' rows under each other; nothing where there is no document."""
     if not documents:
         return []
-    lines = ["## The core on its own", "", "Written by `python -m bench.native`, with no server and no client."]
+    commits = ", ".join(sorted({document["code"]["commit"][:12] for document in documents}))
+    origin = f"Written by `python -m bench.native` at commit {commits}, with no server and no client."
+    lines = ["## The core on its own", "", origin]
     for name in dict.fromkeys(document["name"] for document in documents):
         found = [document for document in documents if document["name"] == name]
         lines += ["", f"### {name}", "", explanation(found[0]), "", *table(found)]

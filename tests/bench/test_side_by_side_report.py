@@ -175,7 +175,8 @@ def test_a_plot_is_drawn_only_of_what_was_measured(tmp_path: Path) -> None:
 
 
 def micro(name: str, model: str, **row: object) -> dict[str, object]:
-    return {"name": name, "title": "so long it takes", "unit": "ms", "rows": [{"model": model, **row}]}
+    code = {"commit": "c" * 40, "dirty": False}
+    return {"name": name, "title": "so long it takes", "unit": "ms", "code": code, "rows": [{"model": model, **row}]}
 
 
 def test_the_microbenchmarks_of_all_models_stand_in_one_table() -> None:
@@ -185,6 +186,7 @@ def test_the_microbenchmarks_of_all_models_stand_in_one_table() -> None:
         micro("callback-cost", "small", nodes=900),
     ]
     lines = microbenchmarks(documents)
+    assert "at commit cccccccccccc," in lines[2]
     assert [line for line in lines if line.startswith("#")] == [
         "## The core on its own",
         "### abort-latency",
