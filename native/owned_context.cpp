@@ -30,9 +30,9 @@ void OwnedContext::make(llama_model * model, const llama_context_params & params
         throw ContextError(std::string("llama.cpp could not make ") + what + ": " + log_errors());
     }
     ggml_threadpool_params pool = ggml_threadpool_params_default(std::max(params.n_threads, params.n_threads_batch));
-    // By default the workers spin between steps, for some hundredths of a second or more. They must: in a virtual machine a core whose
-    // thread sleeps is given back to the host, and on a busy host it takes tens of milliseconds to get it again, for every
-    // token. rest() ends the spinning where no step follows.
+    // By default the workers spin between steps, for some hundredths of a second or more. They must: in a virtual machine
+    // a core whose thread sleeps is given back to the host, and on a busy host it takes tens of milliseconds to get it
+    // again, for every token. rest() ends the spinning where no step follows.
     threads_.reset(ggml_threadpool_new(&pool));
     if (!threads_) {
         throw ContextError("the compute threads could not be started");
