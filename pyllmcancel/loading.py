@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 from pyllmcancel.engine import Engine
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.observer import Observer
 
@@ -69,14 +66,6 @@ class Loading:
         self._thread.join()
         if self.future.exception() is None:
             self.future.result().close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self) -> None:
         logger.info("loading %s", self._what)

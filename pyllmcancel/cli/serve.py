@@ -6,6 +6,7 @@ import argparse
 import logging
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     metrics = EngineMetrics()
     try:
-        with Loading(config.engine, metrics) as loading:
+        with closing(Loading(config.engine, metrics)) as loading:
             # Meanwhile: to import the web framework takes about as long as to load a small model.
             from pyllmcancel.server.process import serve
 

@@ -75,11 +75,10 @@ def create_app(
             yield
             return
         source = loading or Loading(config.engine, state.metrics)
-        adopting = asyncio.create_task(state.adopt_when_loaded(source))
+        adopting = state.adopt_when_loaded(source)
         try:
             yield
         finally:
-            source.give_up()
             try:
                 await state.close(drain=0.0)
                 await adopting

@@ -98,9 +98,12 @@ class ServerState:
         self.metrics.watch(engine)
         self._engine = engine
 
-    async def adopt_when_loaded(self, loading: Loading) -> None:
+    def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
         """Serve with the engine that is on its way, from when it is there; health says 503 until then."""
-        self._loading = loading
+        self._loading = loading  # before the task runs: the server may be closed first
+        return asyncio.create_task(self._adopt(loading))
+
+    async def _adopt(self, loading: Loading) -> None:
         try:
             engine = await asyncio.wrap_future(loading.future)
             if self._closing:

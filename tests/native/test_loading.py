@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,8 @@ def test_an_engine_that_is_given_up_before_it_begins_is_cancelled(model_files: d
         assert given_up.wait(LIMIT)
         return Engine.load(config, **options)
 
-    with Loading(EngineConfig(model=model_files["attention"], threads=1), NullObserver(), load=load) as loading:
+    config = EngineConfig(model=model_files["attention"], threads=1)
+    with closing(Loading(config, NullObserver(), load=load)) as loading:
         loading.give_up()
         given_up.set()
         assert isinstance(loading.future.exception(LIMIT), LoadCancelled)

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -33,7 +34,7 @@ def engine() -> Iterator[Engine]:
 
 def test_it_begins_at_once_tells_its_progress_and_brings_the_engine(engine: Engine) -> None:
     held = HeldLoad()
-    with begin(held) as loading:
+    with closing(begin(held)) as loading:
         assert held.begun.wait(LIMIT)
         assert loading.progress == 0.5
         assert not loading.future.done()
@@ -47,7 +48,7 @@ def test_it_begins_at_once_tells_its_progress_and_brings_the_engine(engine: Engi
 def test_an_error_is_kept_for_whoever_waits() -> None:
     held, error = HeldLoad(), ModelLoadError("broken")
     held.bring(error)
-    with begin(held) as loading:
+    with closing(begin(held)) as loading:
         assert loading.future.exception(LIMIT) is error
 
 
@@ -55,7 +56,7 @@ def test_an_error_is_kept_for_whoever_waits() -> None:
 def test_whatever_ends_the_load_ends_the_waiting(error: BaseException) -> None:
     held = HeldLoad()
     held.bring(error)
-    with begin(held) as loading:
+    with closing(begin(held)) as loading:
         assert loading.future.exception(LIMIT) is error
 
 
@@ -71,7 +72,7 @@ def test_given_up_it_ends_as_cancelled() -> None:
 
 def test_who_stops_waiting_does_not_cancel_it(engine: Engine) -> None:
     held = HeldLoad()
-    with begin(held) as loading:
+    with closing(begin(held)) as loading:
         assert not loading.future.cancel()
         held.bring(engine)
         assert loading.future.result(LIMIT) is engine
@@ -83,7 +84,7 @@ def test_progress_is_logged_now_and_then(
     monkeypatch.setattr(loading_module, "PROGRESS_EVERY_SECONDS", 0.0)
     held = HeldLoad()
     held.bring(engine)
-    with caplog.at_level(logging.INFO), begin(held) as loading:
+    with caplog.at_level(logging.INFO), closing(begin(held)) as loading:
         loading.future.result(LIMIT)
     assert [record.message for record in caplog.records] == [
         "loading the packaged model",
