@@ -10,28 +10,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build" / "tools"
+from build_llama import BUILD, build
+
 # The deviation of the random weights: large enough that the logits tell sequences apart.
 DEVIATION = "0.1"
-
-
-def cython_modules() -> Path:
-    spec = find_spec("cython_cmake")
-    if spec is None or spec.origin is None:
-        raise SystemExit("make_toy_models: install the dev extra first (cython-cmake is missing)")
-    return Path(spec.origin).parent / "cmake"
-
-
-def build() -> Path:
-    configure = ["cmake", "-S", str(ROOT), "-B", str(BUILD), "-DPYLLMCANCEL_LLAMA_TOOLS=ON"]
-    configure += [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_MODULE_PATH={cython_modules()}"]
-    subprocess.run(configure, check=True)
-    subprocess.run(["cmake", "--build", str(BUILD), "--target", "test-llama-archs", "--parallel"], check=True)
-    return BUILD / "bin" / "test-llama-archs"
 
 
 def main() -> None:
@@ -39,7 +23,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run([str(build()), "-o", str(folder), "-d", DEVIATION], check=True)
+    build("test-llama-archs")
+    subprocess.run([str(BUILD / "bin" / "test-llama-archs"), "-o", str(folder), "-d", DEVIATION], check=True)
     sys.stdout.write(f"{len(list(folder.glob('*.gguf')))} models in {folder}\n")
 
 

@@ -1,6 +1,6 @@
 """llama.cpp's own benchmarks, built from the pinned source: tokens per second as they see it.
 
-cmake --build build/tools --target llama-bench llama-batched-bench    # configured with PYLLMCANCEL_LLAMA_TOOLS
+python -m bench.prepare programs
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def require_tools() -> None:
     """ToolMissing unless both are there."""
     for name in ("llama-bench", "llama-batched-bench"):
         if not (TOOLS / name).exists():
-            raise ToolMissing(f"{TOOLS / name} is missing: build it with -DPYLLMCANCEL_LLAMA_TOOLS=ON")
+            raise ToolMissing(f"{TOOLS / name} is missing: python -m bench.prepare programs")
 
 
 def llama_bench(model: Path, threads: int, prompts: Sequence[int], n_generate: int) -> dict[str, float]:

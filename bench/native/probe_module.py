@@ -20,7 +20,7 @@ def load_probe() -> Any:
     """Import the probe; ProbeMissing, with what to do, where it is not built."""
     spec = importlib.util.spec_from_file_location(NAME, PATH)
     if not PATH.exists() or spec is None or spec.loader is None:
-        raise ProbeMissing(f"{PATH} is missing: install with -Ccmake.define.PYLLMCANCEL_PROBE=ON, see CONTRIBUTING.md")
+        raise ProbeMissing(f"{PATH} is missing: python -m bench.prepare programs")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

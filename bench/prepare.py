@@ -1,0 +1,52 @@
+"""Get what the benchmarks measure, or measure with, into ``build/``, where they look for it.
+
+    python -m bench.prepare             # everything
+    python -m bench.prepare programs    # some of it
+
+llama.cpp's own programs and the probe are built from the pinned source, the other servers and AIPerf are installed from
+PyPI, each into an environment of its own. Several minutes; what is there already is brought up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from functools import partial
+
+from bench.peers.protocol import ROOT
+
+PROGRAMS = ("llama-server", "llama-bench", "llama-batched-bench", "pyllmcancel_probe")
+PEERS = ("xllamacpp>=0.2", "llama-cpp-python[server]>=0.3.16")
+AIPERF = ("aiperf==0.13.0",)
+
+
+def build_programs() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "build_llama.py"), *PROGRAMS], check=True)
+
+
+def install(name: str, requirements: tuple[str, ...]) -> None:
+    folder = ROOT / "build" / name
+    if not (folder / "bin" / "python").exists():
+        venv.create(folder, with_pip=True)
+    subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", *requirements], check=True)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "programs": build_programs,
+    "peers": partial(install, "peers", PEERS),
+    "aiperf": partial(install, "aiperf", AIPERF),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="by default all of them")
+    for part in parser.parse_args().parts or PARTS:
+        PARTS[part]()
+
+
+if __name__ == "__main__":
+    main()
