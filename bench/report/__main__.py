@@ -101,8 +101,8 @@ def gaps(results: Results) -> list[str]:
 
 
 def commands(results: Results) -> list[str]:
-    # Where the model lies is nobody's business but that machine's.
-    shown = [re.sub(r"(--model )\S*/", r"\1", command) for command in results.run["commands"]]
+    # Where a folder lies is nobody's business but that machine's.
+    shown = dict.fromkeys(re.sub(r"(?<= )/\S*/", "", command) for command in results.run["commands"])
     return ["```sh", *shown, "python -m bench.report FOLDER", "```"]
 
 

@@ -121,7 +121,7 @@ def no_worse(path: str, *, more: bool) -> Callable[[Results], Finding]:
     def judge(results: Results) -> Finding:
         found = []
         for n in REQUESTS:
-            ours, theirs = (results.median("throughput", peer, str(n), path) for peer in (OURS, RIVAL))
+            ours, theirs = (results.median(f"throughput-{n}", peer, path) for peer in (OURS, RIVAL))
             above, below = (ours, theirs) if more else (theirs, ours)
             # An ITL of zero is possible, where most tokens share an event: theirs is a miss, ours is not judged.
             good = above / below if above is not None and below else None
@@ -132,7 +132,7 @@ def no_worse(path: str, *, more: bool) -> Callable[[Results], Finding]:
 
 
 def near_reference(results: Results) -> Finding:
-    ratios = [results.ratio("throughput", (str(n), "tokens_per_second"), REFERENCE) for n in REQUESTS]
+    ratios = [results.ratio(f"throughput-{n}", ("tokens_per_second",), REFERENCE) for n in REQUESTS]
     return joined([at_least(0.97, ratio, lambda value: f"{value:.2f}") for ratio in ratios])
 
 
@@ -143,7 +143,7 @@ def joined(findings: Sequence[Finding]) -> Finding:
 
 
 def goodput(results: Results) -> Finding:
-    ratio = results.ratio("goodput", ("50", "tokens_per_second"))
+    ratio = results.ratio("goodput-50", ("tokens_per_second",))
     return at_least(1.3, ratio, lambda value: f"{value:.2f} times")
 
 

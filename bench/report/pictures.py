@@ -22,8 +22,7 @@ def throughput(results: Results) -> Figure | None:
     """Tokens a second, a group of bars for each number of clients."""
     groups = [f"{n} client{'s' if n > 1 else ''}" for n in REQUESTS]
     values = {
-        peer: [results.median("throughput", peer, str(n), "tokens_per_second") for n in REQUESTS]
-        for peer in results.peers
+        peer: [results.median(f"throughput-{n}", peer, "tokens_per_second") for n in REQUESTS] for peer in results.peers
     }
     return bars(values, groups, "No cancels", "answers' tokens per second")
 
@@ -62,9 +61,7 @@ def stop_then_next(results: Results) -> Figure | None:
 def goodput(results: Results) -> Figure | None:
     curves: dict[str, list[tuple[float, float]]] = {}
     for peer in results.peers:
-        medians = [
-            (percent, results.median("goodput", peer, str(percent), "tokens_per_second")) for percent in PERCENTS
-        ]
+        medians = [(percent, results.median(f"goodput-{percent}", peer, "tokens_per_second")) for percent in PERCENTS]
         points = [(float(percent), value) for percent, value in medians if value is not None]
         if points:
             curves[peer] = points

@@ -9,7 +9,7 @@ from bench.aiperf.page import RUNS
 from bench.report.tables import Row, at, count, mib, per_cent, rate, seconds, share, times, total, whole
 from bench.side_by_side.cancel_latency import KINDS
 from bench.side_by_side.cancelled_load import PERCENTS
-from bench.side_by_side.throughput import ANSWER, LONG_ANSWER, LONG_PROMPT, LONG_REQUESTS, PROMPT, REQUESTS
+from bench.side_by_side.throughput import ANSWER, LONG_ANSWER, LONG_CLIENTS, LONG_PROMPT, PROMPT, REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,16 @@ class Section:
     pictures: Sequence[str] = ()
 
 
-def speed_rows(measurement: str, clients: Sequence[int]) -> list[Row]:
-    rows = []
-    for n in clients:
-        label = f"{n} client{'s' if n > 1 else ''}"
-        rows += [
-            Row(f"{label}: tokens/s", at(measurement, str(n), "tokens_per_second"), rate, "more"),
-            Row(f"{label}: TTFT p50", at(measurement, str(n), "ttft"), seconds, "less"),
-            Row(f"{label}: ITL p50", at(measurement, str(n), "itl"), seconds, "less"),
-            Row(f"{label}: ITL p99", at(measurement, str(n), "itl", percent=99), seconds, "less"),
-            Row(f"{label}: TPOT p50", at(measurement, str(n), "tpot"), seconds, "less"),
-            Row(f"{label}: errors", total(measurement, str(n), "errors"), whole),
-        ]
-    return rows
+def speed_rows(measurement: str, clients: int) -> list[Row]:
+    label = f"{clients} client{'s' if clients > 1 else ''}"
+    return [
+        Row(f"{label}: tokens/s", at(measurement, "tokens_per_second"), rate, "more"),
+        Row(f"{label}: TTFT p50", at(measurement, "ttft"), seconds, "less"),
+        Row(f"{label}: ITL p50", at(measurement, "itl"), seconds, "less"),
+        Row(f"{label}: ITL p99", at(measurement, "itl", percent=99), seconds, "less"),
+        Row(f"{label}: TPOT p50", at(measurement, "tpot"), seconds, "less"),
+        Row(f"{label}: errors", total(measurement, "errors"), whole),
+    ]
 
 
 def latency_rows() -> list[Row]:
@@ -70,13 +67,13 @@ SECTIONS = (
         "ITL is each gap between two successive tokens of an answer, TPOT an answer's mean of them. "
         "`llama-batched-bench` computes the same batches with no server around them, all prompts at once, and samples "
         "nothing: its tokens/s are those of the answers over the whole time.",
-        speed_rows("throughput", tuple(REQUESTS)),
+        [row for clients in REQUESTS for row in speed_rows(f"throughput-{clients}", clients)],
         ("throughput",),
     ),
     Section(
         "No cancels: long prompts",
         f"Prompts of {LONG_PROMPT} tokens, answers of {LONG_ANSWER}.",
-        speed_rows("throughput-long-prompts", tuple(LONG_REQUESTS)),
+        speed_rows("throughput-long-prompts", LONG_CLIENTS),
     ),
     Section(
         "Cancel latency, one request in flight",
@@ -138,10 +135,10 @@ SECTIONS = (
         "of the server's process from a hang-up until it rests, with one client, of whom every other request is cut.",
         (
             *(
-                Row(f"{n} %: goodput, tokens/s", at("goodput", str(n), "tokens_per_second"), rate, "more")
+                Row(f"{n} %: goodput, tokens/s", at(f"goodput-{n}", "tokens_per_second"), rate, "more")
                 for n in PERCENTS
             ),
-            *(Row(f"{n} %: errors", total("goodput", str(n), "errors"), whole) for n in PERCENTS),
+            *(Row(f"{n} %: errors", total(f"goodput-{n}", "errors"), whole) for n in PERCENTS),
             Row("CPU after leaving, of all", share("cpu-after-leaving", "cpu_after_leaving", "cpu_seconds"), per_cent),
         ),
         ("goodput",),

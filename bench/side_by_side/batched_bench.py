@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from bench.peers.protocol import ROOT, find_program
@@ -14,7 +13,7 @@ VARIABLE = "LLAMA_BATCHED_BENCH"
 DEFAULT = ROOT / "build" / "tools" / "bin" / "llama-batched-bench"
 
 
-async def batched_bench(bare: Bare, n_prompt: int, n_answer: int, batch_sizes: Sequence[int]) -> Figures:
+async def batched_bench(bare: Bare, *, n_prompt: int, n_answer: int, batch: int) -> Figures:
     """Run it once.
 
     Raises
@@ -24,7 +23,7 @@ async def batched_bench(bare: Bare, n_prompt: int, n_answer: int, batch_sizes: S
     RuntimeError
         If it fails.
     """
-    command = arguments(bare, n_prompt, n_answer, batch_sizes)
+    command = arguments(bare, n_prompt, n_answer, batch)
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
@@ -32,20 +31,21 @@ async def batched_bench(bare: Bare, n_prompt: int, n_answer: int, batch_sizes: S
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
     rows = [json.loads(line) for line in output.decode().splitlines() if line.startswith("{")]
-    return {str(row["pl"]): batch_figures(row) for row in rows}
+    (row,) = rows
+    return batch_figures(row)
 
 
-def arguments(bare: Bare, n_prompt: int, n_answer: int, batch_sizes: Sequence[int]) -> list[str]:
-    cells = max(batch_sizes) * (n_prompt + n_answer)
+def arguments(bare: Bare, n_prompt: int, n_answer: int, batch: int) -> list[str]:
+    cells = batch * (n_prompt + n_answer)
     return [
         *(find_program(VARIABLE, DEFAULT), "--model", str(bare.model), "--ctx-size", str(cells)),
         *("--threads", str(bare.threads), "--threads-batch", str(bare.threads)),
-        *("-npp", str(n_prompt), "-ntg", str(n_answer), "-npl", ",".join(map(str, batch_sizes))),
+        *("-npp", str(n_prompt), "-ntg", str(n_answer), "-npl", str(batch)),
         *("--output-format", "jsonl"),
     ]
 
 
 def batch_figures(row: dict[str, Any]) -> Figures:
-    """Of one batch size: answers' tokens over the whole time, and over that of generating alone."""
+    """Answers' tokens over the whole time, and over that of generating alone."""
     tokens = row["pl"] * row["tg"]
     return {"tokens_per_second": tokens / row["t"], "decode_per_second": tokens / row["t_tg"], "seconds": row["t"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from bench.side_by_side.measurement import Figures, Measurement, Subject
 from bench.side_by_side.throughput import speed_figures
@@ -31,12 +32,8 @@ def plan_of(subject: Subject, requests: int, percent: float, prompt: Length) -> 
     return make_plan(options)
 
 
-async def measure_goodput(subject: Subject) -> Figures:
-    """Tokens a second of those who stay, at rising shares of those who leave."""
-    return {str(percent): await goodput(subject, percent) for percent in PERCENTS}
-
-
-async def goodput(subject: Subject, percent: float) -> Figures:
+async def measure_goodput(subject: Subject, *, percent: float) -> Figures:
+    """Tokens a second of those who stay, where this share of the requests is cut."""
     plan = plan_of(subject, REQUESTS, percent, PROMPT)
     texts = {request.number: await subject.prompt(request.prompt_tokens) for request in plan}
     exchanges: list[Exchange] = []
@@ -74,6 +71,14 @@ async def measure_waste(subject: Subject) -> Figures:
 
 
 MEASUREMENTS = (
-    Measurement(name="goodput", parallel=CLIENTS, measure=measure_goodput),
+    *(
+        Measurement(
+            name=f"goodput-{percent}",
+            parallel=CLIENTS,
+            rounds=3,
+            measure=partial(measure_goodput, percent=percent),
+        )
+        for percent in PERCENTS
+    ),
     Measurement(name="cpu-after-leaving", measure=measure_waste, rounds=1),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from bench.side_by_side.batched_bench import batched_bench
 from bench.side_by_side.measurement import Figures, Measurement, Subject
@@ -14,35 +15,19 @@ PROMPT, ANSWER = 100, 40
 LONG_PROMPT, LONG_ANSWER = 800, 24
 # Requests per number of clients: four for each, so that what is slow at the beginning and at the end counts little.
 REQUESTS = {1: 4, 4: 16, 8: 32}
-LONG_REQUESTS = {4: 4}
+LONG_CLIENTS = 4
 
 
-async def measure(subject: Subject) -> Figures:
-    """Short prompts."""
-    return {
-        str(clients): await closed_loop(subject, clients, subject.times(requests, clients), PROMPT, ANSWER)
-        for clients, requests in REQUESTS.items()
-    }
-
-
-async def measure_long(subject: Subject) -> Figures:
-    """Prompts of which the prefill takes most of the time."""
-    return {
-        str(clients): await closed_loop(subject, clients, subject.times(requests, clients), LONG_PROMPT, LONG_ANSWER)
-        for clients, requests in LONG_REQUESTS.items()
-    }
-
-
-async def closed_loop(subject: Subject, clients: int, requests: int, n_prompt: int, n_answer: int) -> Figures:
+async def closed_loop(subject: Subject, *, clients: int, requests: int, prompt: int, answer: int) -> Figures:
     """`clients` at once, each of which sends its next request when the last one is answered."""
-    prompts = [await subject.prompt(n_prompt) for _ in range(requests)]
+    prompts = [await subject.prompt(prompt) for _ in range(subject.times(requests, clients))]
     await subject.settle()
     remaining = iter(prompts)
     exchanges: list[Exchange] = []
 
     async def client() -> None:
-        for prompt in remaining:
-            exchanges.append(await subject.start(prompt, n_answer).ended())  # noqa: PERF401 - others append too
+        for text in remaining:
+            exchanges.append(await subject.start(text, answer).ended())  # noqa: PERF401 - others append too
 
     began = time.monotonic()
     async with asyncio.TaskGroup() as group:
@@ -79,12 +64,23 @@ def time_per_token(exchange: Exchange) -> float:
     return (exchange.token_at[-1] - exchange.token_at[0]) / (exchange.n_tokens - 1)
 
 
+def short(clients: int, requests: int) -> Measurement:
+    return Measurement(
+        name=f"throughput-{clients}",
+        parallel=max(REQUESTS),
+        rounds=3,
+        measure=partial(closed_loop, clients=clients, requests=requests, prompt=PROMPT, answer=ANSWER),
+        others={"llama-batched-bench": partial(batched_bench, n_prompt=PROMPT, n_answer=ANSWER, batch=clients)},
+    )
+
+
 MEASUREMENTS = (
+    *(short(clients, requests) for clients, requests in REQUESTS.items()),
     Measurement(
-        name="throughput",
-        parallel=8,
-        measure=measure,
-        others={"llama-batched-bench": lambda bare: batched_bench(bare, PROMPT, ANSWER, tuple(REQUESTS))},
+        name="throughput-long-prompts",
+        measure=partial(
+            closed_loop, clients=LONG_CLIENTS, requests=LONG_CLIENTS, prompt=LONG_PROMPT, answer=LONG_ANSWER
+        ),
+        rounds=1,
     ),
-    Measurement(name="throughput-long-prompts", parallel=4, measure=measure_long, rounds=1),
 )

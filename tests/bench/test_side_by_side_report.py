@@ -22,7 +22,7 @@ RUN: dict[str, Any] = {
     "model_mib": 325.6,
     "threads": 2,
     "effort": 1.0,
-    "commands": ["python -m bench.side_by_side --model m.gguf"],
+    "commands": ["python -m bench.side_by_side --model /some/where/m.gguf --out build/bench --only a"],
     "peers": {
         "pyllmcancel": {"version": "0.1.0", "notes": "defaults"},
         "llama-server": {"version": "version: 0", "notes": "defaults"},
@@ -92,35 +92,32 @@ def test_an_aim_is_met_missed_or_not_measured() -> None:
     assert verdict("stop-then-next", results()) is Verdict.UNKNOWN
 
 
-def test_less_time_between_tokens_is_better_and_more_tokens_are() -> None:
-    def speeds(peer: str, itl: float, tokens: float) -> dict[str, Any]:
-        return part("throughput", peer, {str(n): {"itl": [itl], "tokens_per_second": tokens} for n in (1, 4, 8)})
+def speeds(ours: dict[str, Any], theirs: dict[str, Any]) -> Results:
+    found = {"pyllmcancel": ours, "llama-server": theirs}
+    return results(*(part(f"throughput-{n}", peer, found[peer]) for n in (1, 4, 8) for peer in found))
 
-    found = results(speeds("pyllmcancel", 0.05, 20.0), speeds("llama-server", 0.06, 21.0))
+
+def test_less_time_between_tokens_is_better_and_more_tokens_are() -> None:
+    found = speeds({"itl": [0.05], "tokens_per_second": 20.0}, {"itl": [0.06], "tokens_per_second": 21.0})
     assert verdict("itl", found) is Verdict.MET
     assert verdict("tokens", found) is Verdict.MISSED
     assert verdict("ttft", found) is Verdict.UNKNOWN
 
 
-def gaps(ours: dict[str, Any], theirs: dict[str, Any]) -> Results:
-    found = {"pyllmcancel": ours, "llama-server": theirs}
-    return results(*(part("throughput", peer, dict.fromkeys(("1", "4", "8"), found[peer])) for peer in found))
-
-
 def test_a_few_long_gaps_miss_the_aim_for_the_mean_alone() -> None:
-    found = gaps({"itl": [0.05, 0.05, 0.5], "tpot": [0.2]}, {"itl": [0.06, 0.06, 0.06], "tpot": [0.06]})
+    found = speeds({"itl": [0.05, 0.05, 0.5], "tpot": [0.2]}, {"itl": [0.06, 0.06, 0.06], "tpot": [0.06]})
     assert verdict("itl", found) is Verdict.MET
     assert verdict("tpot", found) is Verdict.MISSED
 
 
 @pytest.mark.parametrize(("ours", "theirs", "expected"), [(0.1, 0.0, Verdict.MISSED), (0.0, 0.1, Verdict.UNKNOWN)])
 def test_no_aim_is_met_by_a_gap_of_zero(ours: float, theirs: float, expected: Verdict) -> None:
-    assert verdict("itl", gaps({"itl": [ours]}, {"itl": [theirs]})) is expected
+    assert verdict("itl", speeds({"itl": [ours]}, {"itl": [theirs]})) is expected
 
 
 def test_speed_is_shown_with_the_longest_gaps_and_the_mean() -> None:
-    found = gaps({"ttft": [1.0], "itl": [0.05] * 99 + [0.55], "tpot": [0.2]}, {})
-    assert markdown(found, speed_rows("throughput", [1]))[2:] == [
+    found = speeds({"ttft": [1.0], "itl": [0.05] * 99 + [0.55], "tpot": [0.2]}, {})
+    assert markdown(found, speed_rows("throughput-1", 1))[2:] == [
         "| 1 client: TTFT p50 | 1.00 s |",
         "| 1 client: ITL p50 | 50.0 ms |",
         "| 1 client: ITL p99 | 55.0 ms |",
@@ -159,6 +156,7 @@ def test_one_error_in_one_run_of_aiperf_misses_the_aim() -> None:
 def test_the_report_names_machine_commit_and_what_was_tried() -> None:
     text = report(stops([0.3], [11.0]), {}, {"stop-then-next": "smaller steps", "goodput": "nothing"})
     assert "Some CPU, 2 cores" in text
+    assert "\npython -m bench.side_by_side --model m.gguf --out build/bench --only a\n" in text
     assert "0123456789ab" in text
     assert "37 times shorter" in text
     assert "smaller steps" in text
