@@ -1,7 +1,7 @@
 """Which choices compute, and what goes into the next step. Used by the engine thread only.
 
 Choices are admitted into slots in the order of their requests' arrival. A step takes one token of every decoding
-choice; the next one takes a chunk of the oldest prompts that are not yet computed; on a GPU an attention model's steps
+choice; the next ones take a chunk of the oldest prompts that are not yet computed; on a GPU an attention model's steps
 take both. When cells run out the newest choice is preempted: it gives its slot back, keeps its tokens and its sampler,
 and goes on later with the same output.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.step import StepItem
-from pyllmcancel.step_cost import StepCostModel, chunk_size, with_tail
+from pyllmcancel.step_cost import TILE, StepCostModel, chunk_size, with_tail
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Context
@@ -57,7 +57,7 @@ class Scheduler:
         # Divided cells, too: prompts of different lengths, and decodes, would be several ubatches.
         self._alone = context.memory_kind != "attention" or not context.kv_unified
         self._mixes = not self._alone and not on_cpu
-        self._decodes_turn = False
+        self._n_since_decodes = 0  # tokens of prompts
         # So many choices found no room, although they should have: until one ends, fewer may run.
         self._crowded_at = self._slots + 1
         self.cost = StepCostModel()
@@ -195,15 +195,18 @@ class Scheduler:
         decodes = [StepItem(seq, 1) for seq, choice in sorted(self._active.items()) if choice.n_pending == 1]
         prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
         if not prefills:
-            self._decodes_turn = False
+            self._n_since_decodes = 0
             return decodes
         if self._mixes:
             return decodes + self._chunks(prefills, n_decodes=len(decodes), n_taken=len(decodes))
-        if decodes and self._decodes_turn:
-            self._decodes_turn = False
+        # Several short prompts may come between two decodes: few rows decode at a high price, and each that is computed
+        # first makes the next ones cheaper.
+        if decodes and self._n_since_decodes >= min(TILE, self._chunk(len(decodes))):
+            self._n_since_decodes = 0
             return decodes
-        self._decodes_turn = True
-        return self._chunks(prefills[:1] if self._alone else prefills, n_decodes=len(decodes))
+        items = self._chunks(prefills[:1] if self._alone else prefills, n_decodes=len(decodes))
+        self._n_since_decodes += sum(item.n_tokens for item in items)
+        return items
 
     def _chunks(self, prefills: list[int], *, n_decodes: int, n_taken: int = 0) -> list[StepItem]:
         """Parts of prompts, oldest first, for a step in which `n_taken` tokens are others'."""

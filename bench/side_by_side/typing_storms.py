@@ -26,6 +26,6 @@ async def storm(subject: Subject, options: TypingStormOptions) -> Figures:
 
 
 MEASUREMENTS = (
-    Measurement(name="typing-storm", measure=measure_session),
+    Measurement(name="typing-storm", measure=measure_session, rounds=3),
     Measurement(name="typing-storm-no-session", measure=measure_plain, rounds=1),
 )

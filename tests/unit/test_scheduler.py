@@ -83,12 +83,23 @@ def test_a_prompt_is_computed_in_chunks() -> None:
     assert [bench.step()[0].n_tokens for _ in range(5)] == [16, 16, 16, 2, 1]
 
 
+def test_short_prompts_that_compute_alone_share_the_time_between_two_decodes() -> None:
+    bench = Bench(kind="hybrid", parallel=8)
+    decoding = bench.add([1])
+    bench.step()
+    prompts = [bench.add([number] * 6, str(number)) for number in range(2, 6)]
+    first, second, third, fourth = (prompt.seq for prompt in prompts)
+    # Three of them are at least the 16 tokens that may come between two decodes.
+    order = [{first}, {second}, {third}, {decoding.seq, first, second, third}, {fourth}]
+    assert [{seq for seq, _ in bench.step()} for _ in order] == order
+
+
 def test_a_long_prompt_and_running_decodes_take_turns() -> None:
     bench = Bench()
     decoding = bench.add([1, 2])
     bench.step()
     long = bench.add(PROMPT, "long")
-    assert [bench.step() for _ in range(4)] == [[(decoding.seq, 1)], [(long.seq, 16)]] * 2
+    assert [bench.step() for _ in range(4)] == [[(long.seq, 16)], [(decoding.seq, 1)]] * 2
 
 
 def test_on_a_gpu_every_step_takes_both() -> None:
