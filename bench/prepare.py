@@ -43,8 +43,11 @@ PARTS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="by default all of them")
-    for part in parser.parse_args().parts or PARTS:
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; by default all of them")
+    parts = parser.parse_args().parts or list(PARTS)
+    if unknown := set(parts).difference(PARTS):
+        parser.error(f"there is no {', '.join(sorted(unknown))}")
+    for part in parts:
         PARTS[part]()
 
 
