@@ -36,6 +36,13 @@ class Occupancy(NamedTuple):
     swapped_bytes: int = 0
 
 
+class Gap(NamedTuple):
+    """What prompts took since those who decode had their turn: tokens, and the seconds that were foreseen for them."""
+
+    n_tokens: int = 0
+    seconds: float = 0.0
+
+
 class Scheduler:
     """Slots, cells and steps."""
 
@@ -57,7 +64,8 @@ class Scheduler:
         # Divided cells, too: prompts of different lengths, and decodes, would be several ubatches.
         self._alone = context.memory_kind != "attention" or not context.kv_unified
         self._mixes = not self._alone and not on_cpu
-        self._n_since_decodes = 0  # tokens of prompts
+        # As it will be after the step that is planned, and as it was before, should that step not count.
+        self._gap = self._gap_before = Gap()
         # So many choices found no room, although they should have: until one ends, fewer may run.
         self._crowded_at = self._slots + 1
         self.cost = StepCostModel()
@@ -118,6 +126,7 @@ class Scheduler:
         while items and not self._make_room(sum(item.n_tokens for item in items)):
             self._preempt(self.active[-1])
             items = self._items()
+        self._note_turn(items)
         return items
 
     def release(self, choice: Choice, *, keep: bool = True) -> None:
@@ -136,6 +145,7 @@ class Scheduler:
             choice.n_committed = self._context.n_committed(item.seq)
             if choice.n_described:
                 del choice.prompt_logprobs[choice.n_committed :]  # what is computed again is described again
+        self._gap = self._gap_before
 
     def suspect(self, seqs: Iterable[int]) -> None:
         self._suspects = deque(seqs)
@@ -145,6 +155,7 @@ class Scheduler:
 
         Returns False if there is one choice left, and nothing but its own cells.
         """
+        self._gap = self._gap_before
         if self._cache.n_cells:
             self._cache.evict(self._context.n_cells)
             return True
@@ -195,18 +206,31 @@ class Scheduler:
         decodes = [StepItem(seq, 1) for seq, choice in sorted(self._active.items()) if choice.n_pending == 1]
         prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
         if not prefills:
-            self._n_since_decodes = 0
             return decodes
         if self._mixes:
             return decodes + self._chunks(prefills, n_decodes=len(decodes), n_taken=len(decodes))
-        # Several short prompts may come between two decodes: few rows decode at a high price, and each that is computed
-        # first makes the next ones cheaper.
-        if decodes and self._n_since_decodes >= min(TILE, self._chunk(len(decodes))):
-            self._n_since_decodes = 0
-            return decodes
         items = self._chunks(prefills[:1] if self._alone else prefills, n_decodes=len(decodes))
-        self._n_since_decodes += sum(item.n_tokens for item in items)
+        if decodes and self._is_decodes_turn(len(decodes), sum(item.n_tokens for item in items)):
+            return decodes
         return items
+
+    def _is_decodes_turn(self, n_decodes: int, n_tokens: int) -> bool:
+        """Whether `n_tokens` of prompts are too many for the gap between two decode steps, in which there are others.
+
+        Several short prompts may be in one: few rows decode at a high price, and each prompt makes for one more. But
+        not more than a long prompt takes there, nor than `itl_target` allows.
+        """
+        if not self._gap.n_tokens:
+            return False
+        seconds = self._gap.seconds + self.cost.of(n_tokens) + self.cost.of(n_decodes)
+        most = min(TILE, self._chunk(n_decodes))
+        return self._gap.n_tokens + n_tokens > most or seconds > self._config.itl_target
+
+    def _note_turn(self, items: list[StepItem]) -> None:
+        self._gap_before = self._gap
+        n_tokens = sum(item.n_tokens for item in items if self._active[item.seq].n_pending > 1)
+        n_before, seconds_before = self._gap
+        self._gap = Gap(n_before + n_tokens, seconds_before + self.cost.of(n_tokens)) if n_tokens else Gap()
 
     def _chunks(self, prefills: list[int], *, n_decodes: int, n_taken: int = 0) -> list[StepItem]:
         """Parts of prompts, oldest first, for a step in which `n_taken` tokens are others'."""

@@ -51,6 +51,11 @@ class StepCostModel:
             return self._t / self._weight, CHEAPEST
         return max(fixed, 0.0), max(per_token, CHEAPEST)
 
+    def of(self, n_tokens: int) -> float:
+        """Seconds that a step of so many tokens takes."""
+        fixed, per_token = self.fit()
+        return fixed + per_token * n_tokens
+
     @property
     def known(self) -> bool:
         return self._weight > 0.0

@@ -20,11 +20,18 @@ class Bench:
     """A scheduler on a fake context, and steps that are computed when the test says so."""
 
     def __init__(
-        self, *, kind: str = "attention", parallel: int = 2, n_ctx: int = 512, n_batch: int = 16, gpu: bool = False
+        self,
+        *,
+        kind: str = "attention",
+        parallel: int = 2,
+        n_ctx: int = 512,
+        n_batch: int = 16,
+        gpu: bool = False,
+        itl_target: float = 1e9,
     ) -> None:
         self.context = Context(Model(kind), n_ctx=n_ctx, n_seq_max=parallel + 2, n_batch=n_batch, n_threads=1)
         self.config = EngineConfig(
-            parallel=parallel, itl_target=1e9, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0
+            parallel=parallel, itl_target=itl_target, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0
         )
         self.scheduler = Scheduler(self.context, self.config)
 
@@ -35,10 +42,14 @@ class Bench:
         return request.choices[0]
 
     def step(self) -> list[StepItem]:
-        """Plan, compute, and take the tokens as the engine does."""
+        """Plan, compute, and take the tokens as the engine does; every step takes a millisecond."""
+        items = self.plan_and_compute()
+        self.scheduler.cost.observe(sum(item.n_tokens for item in items), 0.001)
+        return items
+
+    def plan_and_compute(self) -> list[StepItem]:
         items = self.scheduler.plan()
         result = self.context.step(items)
-        self.scheduler.cost.observe(sum(item.n_tokens for item in items), 0.001)
         for row in result.rows:
             choice = self.scheduler.choice(row.seq)
             choice.n_committed += row.n_tokens
@@ -84,14 +95,37 @@ def test_a_prompt_is_computed_in_chunks() -> None:
 
 
 def test_short_prompts_that_compute_alone_share_the_time_between_two_decodes() -> None:
-    bench = Bench(kind="hybrid", parallel=8)
+    bench, decoding, prompts = beside_short_prompts()
+    first, second, third, fourth = prompts
+    # Three of them are more than the 16 tokens that may come between two decodes.
+    order = [{first}, {second}, {decoding, first, second}, {third}, {fourth}, {decoding, *prompts}]
+    assert [{seq for seq, _ in bench.step()} for _ in order] == order
+
+
+def test_short_prompts_come_between_decodes_one_by_one_where_steps_are_slow() -> None:
+    bench, decoding, (first, second, *_) = beside_short_prompts(itl_target=0.5)
+    for _ in range(50):
+        bench.scheduler.cost.observe(6, 0.4)
+    order = [{first}, {decoding, first}, {second}, {decoding, first, second}]
+    assert [{seq for seq, _ in bench.plan_and_compute()} for _ in order] == order
+
+
+def test_decodes_that_were_aborted_are_next_all_the_same() -> None:
+    bench, decoding, (first, second, *_) = beside_short_prompts()
+    bench.step()
+    bench.step()
+    aborted = bench.scheduler.plan()
+    assert {seq for seq, _ in aborted} == {decoding, first, second}
+    bench.scheduler.resync(aborted)
+    assert bench.step() == aborted
+
+
+def beside_short_prompts(**config: float) -> tuple[Bench, int | None, list[int | None]]:
+    """One sequence that decodes, and four prompts of six tokens that compute alone."""
+    bench = Bench(kind="hybrid", parallel=8, **config)
     decoding = bench.add([1])
     bench.step()
-    prompts = [bench.add([number] * 6, str(number)) for number in range(2, 6)]
-    first, second, third, fourth = (prompt.seq for prompt in prompts)
-    # Three of them are at least the 16 tokens that may come between two decodes.
-    order = [{first}, {second}, {third}, {decoding.seq, first, second, third}, {fourth}]
-    assert [{seq for seq, _ in bench.step()} for _ in order] == order
+    return bench, decoding.seq, [bench.add([number] * 6, str(number)).seq for number in range(2, 6)]
 
 
 def test_a_long_prompt_and_running_decodes_take_turns() -> None:
@@ -99,7 +133,7 @@ def test_a_long_prompt_and_running_decodes_take_turns() -> None:
     decoding = bench.add([1, 2])
     bench.step()
     long = bench.add(PROMPT, "long")
-    assert [bench.step() for _ in range(4)] == [[(long.seq, 16)], [(decoding.seq, 1)]] * 2
+    assert [bench.step() for _ in range(4)] == [[(decoding.seq, 1)], [(long.seq, 16)]] * 2
 
 
 def test_on_a_gpu_every_step_takes_both() -> None:
