@@ -3,8 +3,8 @@
     python -m bench.prepare             # everything
     python -m bench.prepare programs    # some of it
 
-llama.cpp's own programs and the probe are built from the pinned source, the other servers and AIPerf are installed from
-PyPI, each into an environment of its own. Several minutes; what is there already is brought up to date.
+llama.cpp's own programs and the probe are built from the pinned source; the other servers, and AIPerf, are installed
+from PyPI into an environment for each of the two. Several minutes at first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from bench.peers.protocol import ROOT
 
 PROGRAMS = ("llama-server", "llama-bench", "llama-batched-bench", "pyllmcancel_probe")
-PEERS = ("xllamacpp>=0.2", "llama-cpp-python[server]>=0.3.16")
+PEERS = ("xllamacpp==2026.10.11549", "llama-cpp-python[server]==0.3.36")
 AIPERF = ("aiperf==0.13.0",)
 
 
@@ -29,8 +29,8 @@ def build_programs() -> None:
 
 def install(name: str, requirements: tuple[str, ...]) -> None:
     folder = ROOT / "build" / name
-    if not (folder / "bin" / "python").exists():
-        venv.create(folder, with_pip=True)
+    if not (folder / "bin" / "pip").exists():
+        venv.create(folder, with_pip=True, symlinks=True, clear=True)
     subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", *requirements], check=True)
 
 

@@ -2,11 +2,13 @@
 
     python tools/build_llama.py llama-server llama-bench
 
-Needs the ``[dev]`` extra. Minutes at first; ccache, where it is installed, knows what the package's own build compiled.
+Needs what CONTRIBUTING.md installs, pybind11 of the ``[dev]`` extra included. Minutes at first; ccache, where it is
+installed, knows what the package's own build compiled.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -36,4 +38,6 @@ def cython_modules() -> Path:
 
 
 if __name__ == "__main__":
-    build(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="+", metavar="TARGET")
+    build(*parser.parse_args().targets)

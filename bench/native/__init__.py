@@ -1,6 +1,6 @@
 """Microbenchmarks of the native core: cancel latency, callback, boundary to Python, sampling, tokens per second.
 
-    pip install … -Ccmake.define.PYLLMCANCEL_PROBE=ON -e .      # builds the probe as well, see CONTRIBUTING.md
+    python -m bench.prepare programs                            # builds the probe, and llama.cpp's own benchmarks
     python -m bench.native --help                               # measures, prints, writes build/bench/micro-*.json
     python -m pytest bench/native                               # every benchmark runs, on the packaged model
 

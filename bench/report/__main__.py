@@ -96,14 +96,22 @@ def show(section: Section, results: Results, pictures: Mapping[str, Path]) -> li
 def gaps(results: Results) -> list[str]:
     made = {part["measurement"] for part in results.parts}
     left_out = [f"- {name}: left out of this run" for name in MEASUREMENTS if name not in made]
-    failed = [f"- {name}, {peer}: {reason}" for name, peer, reason in results.gaps()]
+    failed = [f"- {name}, {peer}: {without_folders(reason)}" for name, peer, reason in results.gaps()]
     return failed + left_out or ["Nothing is missing."]
 
 
 def commands(results: Results) -> list[str]:
-    # Where a folder lies is nobody's business but that machine's.
-    shown = dict.fromkeys(re.sub(r"(?<= )/\S*/", "", command) for command in results.run["commands"])
-    return ["```sh", *shown, "python -m bench.report FOLDER", "```"]
+    return [
+        "```sh",
+        *dict.fromkeys(without_folders(command) for command in results.run["commands"]),
+        "python -m bench.report FOLDER",
+        "```",
+    ]
+
+
+def without_folders(text: str) -> str:
+    """Where files lie is nobody's business but that machine's."""
+    return re.sub(r"(?<![\w.:/])/(?:[^\s/]+/)+", "", text)
 
 
 if __name__ == "__main__":

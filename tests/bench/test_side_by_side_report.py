@@ -22,7 +22,7 @@ RUN: dict[str, Any] = {
     "model_mib": 325.6,
     "threads": 2,
     "effort": 1.0,
-    "commands": ["python -m bench.side_by_side --model /some/where/m.gguf --out build/bench --only a"],
+    "commands": ["python -m bench.side_by_side --model=/some/where/m.gguf --out build/bench --only a"],
     "peers": {
         "pyllmcancel": {"version": "0.1.0", "notes": "defaults"},
         "llama-server": {"version": "version: 0", "notes": "defaults"},
@@ -156,7 +156,7 @@ def test_one_error_in_one_run_of_aiperf_misses_the_aim() -> None:
 def test_the_report_names_machine_commit_and_what_was_tried() -> None:
     text = report(stops([0.3], [11.0]), {}, {"stop-then-next": "smaller steps", "goodput": "nothing"})
     assert "Some CPU, 2 cores" in text
-    assert "\npython -m bench.side_by_side --model m.gguf --out build/bench --only a\n" in text
+    assert "\npython -m bench.side_by_side --model=m.gguf --out build/bench --only a\n" in text
     assert "0123456789ab" in text
     assert "37 times shorter" in text
     assert "smaller steps" in text
