@@ -6,12 +6,16 @@ The server's log is read, since asking it would be traffic, and traffic is what 
 from __future__ import annotations
 
 import asyncio
+import math
+import statistics
 
 from bench.side_by_side.measurement import Figures, Measurement, Subject
 
-STREAM_TOKENS = 200
 SHORT_PROMPT = 16
 VISITORS = 5
+# The stream is to last longer than all visits, on a fast machine too.
+STREAM_SECONDS, MOST_TOKENS = 8.0, 1500
+PACE_TOKENS = 24
 WAIT, PAUSE = (0.2, 0.5), 0.5
 LONGEST_WAIT = 60.0
 
@@ -22,7 +26,7 @@ async def measure(subject: Subject) -> Figures:
     if words is None:
         return {"not_measured": "its log does not tell when a client has left the queue"}
     prompts = [await subject.prompt(SHORT_PROMPT) for _ in range(VISITORS)]
-    streamer = subject.start(await subject.prompt(SHORT_PROMPT), STREAM_TOKENS)
+    streamer = subject.start(await subject.prompt(SHORT_PROMPT), await tokens_in(subject, STREAM_SECONDS))
     await streamer.first_token()
     left_at = []
     for prompt in prompts:
@@ -43,6 +47,12 @@ async def measure(subject: Subject) -> Figures:
         "streamed_all_the_while": streaming,
         "stream_seconds": (stream.ended_at or 0.0) - (stream.sent_at or 0.0),
     }
+
+
+async def tokens_in(subject: Subject, seconds: float) -> int:
+    """How many tokens of an answer take about so long, or `MOST_TOKENS`."""
+    exchange = await subject.start(await subject.prompt(SHORT_PROMPT), PACE_TOKENS).ended()
+    return min(MOST_TOKENS, math.ceil(seconds / statistics.median(exchange.itl)))
 
 
 MEASUREMENTS = (Measurement(name="queued-hang-up", parallel=1, ctx_size=2048, measure=measure),)
