@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,8 +13,9 @@ from bench.report.aims import AIMS, REMARKS, Verdict
 from bench.report.microbenchmarks import microbenchmarks
 from bench.report.pictures import draw_all
 from bench.report.results import Results
-from bench.report.sections import speed_rows
+from bench.report.sections import SECTIONS, speed_rows
 from bench.report.tables import Row, at, markdown, seconds, share
+from bench.side_by_side.measurements import MEASUREMENTS
 
 RUN: dict[str, Any] = {
     "machine": {"cpu": "Some CPU", "cores": 2, "memory_gib": 8.0, "system": "Linux 6", "python": "3.11.7"},
@@ -127,6 +128,26 @@ def test_speed_is_shown_with_the_longest_gaps_and_the_mean() -> None:
 
 def test_every_remark_is_about_an_aim() -> None:
     assert set(tomllib.loads(REMARKS.read_text(encoding="utf-8"))) <= {aim.key for aim in AIMS}
+
+
+class Asked(Results):
+    """Notes which measurements are asked for."""
+
+    names: ClassVar[set[str]] = set()
+
+    def figures(self, measurement: str, peer: str) -> list[dict[str, Any]]:
+        self.names.add(measurement)
+        return Results.figures(self, measurement, peer)
+
+
+def test_the_report_asks_for_all_measurements_by_their_names(tmp_path: Path) -> None:
+    asked = Asked({}, [part("none", peer, {}) for peer in ("pyllmcancel", "llama-server")])
+    for section in SECTIONS:
+        markdown(asked, section.rows)
+    for aim in AIMS:
+        aim.judge(asked)
+    draw_all(asked, tmp_path)
+    assert asked.names == set(MEASUREMENTS)
 
 
 def test_half_a_measurement_meets_no_aim() -> None:
