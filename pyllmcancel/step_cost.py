@@ -26,8 +26,7 @@ class StepCostModel:
         self._n_slow = 0
 
     def observe(self, n_tokens: int, seconds: float) -> None:
-        fixed, per_token = self.fit()
-        slow = self.known and seconds > fixed + per_token * n_tokens
+        slow = self.known and seconds > self.of(n_tokens)
         self._n_slow = self._n_slow + 1 if slow else 0
         weight = SLOW_WEIGHT if 0 < self._n_slow < SLOW_IN_A_ROW else 1.0
         decay = 1.0 - weight * (1.0 - DECAY)

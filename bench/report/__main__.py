@@ -72,7 +72,9 @@ def conditions(results: Results) -> list[str]:
         lines.append(line(["**effort**", f"**{run['effort']}: a trial, not a measurement**"]))
     lines += ["", line(["peer", "version", "how it was started"]), line(["---", "---", "---"])]
     described = [name for name in results.peers if name in run["peers"]]
-    return lines + [line([name, *(run["peers"][name][key] for key in ("version", "notes"))]) for name in described]
+    return lines + [
+        line([name, *(without_folders(run["peers"][name][key]) for key in ("version", "notes"))]) for name in described
+    ]
 
 
 def aims(results: Results, remarks: Mapping[str, str]) -> list[str]:
