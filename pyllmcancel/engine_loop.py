@@ -101,6 +101,9 @@ class EngineLoop(StepLoop[Request]):
     def _rest(self) -> None:
         self._context.rest()
 
+    def _make_ready(self) -> bool:
+        return self._scheduler.make_ready()
+
     def _part(self, item: StepItem) -> Part:
         choice = self._scheduler.choice(item.seq)
         phase = "decode" if choice.generated and item.n_tokens == 1 else "prefill"

@@ -1,8 +1,10 @@
 """Which idle prefix a new choice should start from.
 
-An ended sequence keeps its cells: they are a prefix that a later request may begin with. If nobody wants them for some
-steps they are swapped out into plain memory, where the context is on the CPU: every attention walks over all cells, and
-shares the walk among the threads, so that idle cells slow down whoever runs. Used by the engine thread only.
+An ended sequence keeps its cells: they are a prefix that a later request may begin with. Where the context is on a CPU
+they can be swapped out into plain memory. Unified cells are, if nobody wants them for some steps: every attention walks
+over all cells, and shares the walk among the threads, so that idle ones slow down whoever runs. Divided cells are where
+others want the place, and beforehand if that can be foreseen: a newcomer who finds an empty sequence need not wait for
+a copy. Used by the engine thread only.
 """
 
 from __future__ import annotations
@@ -40,6 +42,11 @@ class Place:
     def keeps_own(self) -> bool:
         """Whether the choice goes on from what `seq` holds already."""
         return self.n_shared > 0 and self.source is None and self.swapped is None
+
+
+def _spread(seq: int, running: Collection[int]) -> int:
+    """How far apart the sequences of a step are with `seq` among them."""
+    return max(seq, *running) - min(seq, *running) if running else 0
 
 
 class PrefixCache:
@@ -88,13 +95,18 @@ class PrefixCache:
         best_running = max(sources, key=lambda seq: lengths[seq], default=None)
         if best_running is not None and lengths[best_running] >= max(lengths[best_idle], 1) + SHARE_AT_LEAST:
             return Place(target, best_running, lengths[best_running]), lengths[best_running]
-        length = lengths[best_idle]
-        lost = self._context.n_committed(best_idle) - length
-        if length == 0 or (lost > length and length < SHARE_AT_LEAST):
+        return self._find_idle(best_idle, lengths[best_idle], target)
+
+    def _find_idle(self, seq: int, n_tokens: int, target: int) -> tuple[Place, int]:
+        """What to do with idle `seq`, which begins with the same `n_tokens`."""
+        if 0 < self._context.n_committed(seq) <= 2 * n_tokens:
+            return Place(seq, None, n_tokens), n_tokens
+        # More would be lost than is found.
+        if n_tokens < SHARE_AT_LEAST:
             return Place(target), 0
-        if lost > length >= SHARE_AT_LEAST and target != best_idle and not self._context.n_committed(target):
-            return Place(target, best_idle, length), length
-        return Place(best_idle, None, length), length
+        if target == seq or self._context.n_committed(target):
+            return Place(seq, None, n_tokens), n_tokens
+        return (Place(target, seq, n_tokens), n_tokens) if self._is_worth_sharing(seq, n_tokens) else (Place(target), 0)
 
     def take(self, place: Place, running: Collection[int]) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
@@ -132,12 +144,24 @@ class PrefixCache:
     def tend(self, running: Collection[int]) -> None:
         """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long."""
         self._step += 1
-        if not self._store.limit or not self._context.kv_unified:
+        if not self._store.limit:
             return
-        old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
-        seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is not None and (self._is_shared(seq, running) or not self._swap_out(seq)):
-            self._idle[seq] = self._step  # later, perhaps
+        old = [seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER]
+        held = [seq for seq in old if self._context.n_committed(seq)]
+        if held and not self._context.kv_unified:
+            held = [seq for seq in held if seq == self._spare(running)]
+        if held and (self._is_shared(held[0], running) or not self._swap_out(held[0])):
+            self._idle[held[0]] = self._step  # later, perhaps
+
+    def make_ready(self) -> bool:
+        """While nobody runs or waits: empty the place of whoever comes next; False if there was nothing to do.
+
+        Of divided cells only. What was used last is left where it is: its client is the likeliest to come.
+        """
+        if not self._store.limit or self._context.kv_unified:
+            return False
+        seq = self._spare(())
+        return seq != next(reversed(self._idle)) and self._swap_out(seq, alone=True)
 
     def _is_worth_sharing(self, seq: int, n_tokens: int) -> bool:
         """Of divided cells all that a sequence has would be copied."""
@@ -149,16 +173,24 @@ class PrefixCache:
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _spare(self, running: Collection[int]) -> int:
-        """The idle sequence that is missed least.
+        """The idle sequence that a newcomer should have: an empty one, or the least recently used.
 
-        Of divided cells it is the first that can be had without a loss: only neighbours compute together.
+        Of divided cells one that is next to those who run, for only neighbours compute together, and that can be had
+        without a loss.
         """
-        if not self._context.kv_unified and self._store.limit:
-            at_most = self._most_swapped(alone=not running)
-            kept = (seq for seq in sorted(self._idle) if self._context.swap_bytes(seq) <= at_most)
-            return next(kept, next(iter(self._idle)))
-        empty = (seq for seq in self._idle if not self._context.n_committed(seq))
-        return min(empty, default=next(iter(self._idle)))
+        if self._context.kv_unified:
+            return min(self._idle, key=self._emptiness)
+        best_first = sorted(self._idle, key=lambda seq: (_spread(seq, running), *self._emptiness(seq)))
+        at_most = self._most_swapped(alone=not running)
+        return next((seq for seq in best_first if self._can_remember(seq, at_most)), best_first[0])
+
+    def _emptiness(self, seq: int) -> tuple[bool, int]:
+        """Sorts empty sequences first, in their order, and leaves the others in theirs."""
+        return (True, 0) if self._context.n_committed(seq) else (False, seq)
+
+    def _can_remember(self, seq: int, at_most: int) -> bool:
+        """Whether what `seq` holds may be swapped out, or is nothing to speak of."""
+        return self._context.n_committed(seq) <= SHARE_AT_LEAST or self._context.swap_bytes(seq) <= at_most
 
     def _most_swapped(self, *, alone: bool) -> int:
         return self._store.limit if alone else min(SWAP_AT_MOST, self._store.limit)

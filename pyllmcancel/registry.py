@@ -114,16 +114,14 @@ class Registry:
             self._waiting.withdraw(oldest)
             return oldest
 
-    def has_work(self) -> bool:
-        """Whether a request waits."""
-        with self._lock:
-            return len(self._waiting) > 0
+    def wait_for_work(self, timeout: float | None = None) -> bool | None:
+        """Block until a request waits; False once the desk is closed and nobody waits.
 
-    def wait_for_work(self) -> bool:
-        """Block until a request waits; False once the desk is closed and nobody waits."""
+        None if `timeout` seconds pass before either.
+        """
         with self._lock:
-            self._changed.wait_for(lambda: self._closed or len(self._waiting) > 0)
-            return len(self._waiting) > 0
+            self._changed.wait_for(lambda: self._closed or len(self._waiting) > 0, timeout)
+            return True if len(self._waiting) > 0 else False if self._closed else None
 
     def forget(self, request: Request, ending: Ending) -> None:
         """The request has ended: out of every table, into the history."""

@@ -129,6 +129,10 @@ class Scheduler:
         self._note_turn(items)
         return items
 
+    def make_ready(self) -> bool:
+        """While nobody runs or waits: do some of what the next one would have to wait for; False if nothing is left."""
+        return self._cache.make_ready()
+
     def release(self, choice: Choice, *, keep: bool = True) -> None:
         """Take an ended choice out, wherever it is. With `keep` its cells become an idle prefix."""
         if choice.seq is None:

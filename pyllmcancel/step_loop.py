@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
+READY_AFTER = 0.25  # seconds without a request; a client that goes on at once does not wait for what is done then
+
 R = TypeVar("R", bound=Request)
 
 
@@ -103,6 +105,10 @@ class StepLoop(Generic[R]):
         """No step follows for now: leave the cores to others."""
         raise NotImplementedError
 
+    def _make_ready(self) -> bool:
+        """Nobody has come for a while: do some of what the next one would wait for; False if nothing is left."""
+        return False
+
     def _end(self, request: Any, finish_reason: FinishReason, *, keep: bool = True, error: str | None = None) -> None:
         """End a request before it is complete: the slots first, then the event."""
         raise NotImplementedError
@@ -146,9 +152,14 @@ class StepLoop(Generic[R]):
 
     def _wait_for_work(self) -> bool:
         """Whether there is any, and not the end."""
-        if not self._registry.has_work():
+        has_work = self._registry.wait_for_work(0.0)
+        if has_work is None:
             self._rest()
-        return self._registry.wait_for_work()
+            has_work = self._registry.wait_for_work(READY_AFTER)
+        while has_work is None and self._make_ready():
+            self._publish()
+            has_work = self._registry.wait_for_work(0.0)
+        return self._registry.wait_for_work() is True if has_work is None else has_work
 
     def _publish(self) -> None:
         self.occupancy = self._planner.occupancy()

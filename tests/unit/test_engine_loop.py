@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -10,8 +11,10 @@ from pyllmcancel.errors import RequestFailed
 from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import FinishReason, RequestStatus, Usage
 from pyllmcancel.step import LogitFault, StepStatus
+from tests.support import fake_native
 from tests.support.driver import Driver, Tracked, complete
 from tests.support.fake_model import EOS, NOTHING
+from tests.support.step_gate import TEST_LIMIT
 
 MakeDriver = Callable[..., Driver]
 FAILURES = [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE]
@@ -45,6 +48,30 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
     driver.engine.close()
     # After the request, and before it if the engine had been there first.
     assert 1 <= driver.context.n_rests <= 2
+
+
+def test_when_nobody_comes_a_place_is_made_ready_for_whoever_does(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", 0.0)
+    driver = make_driver(spare_seqs=0)
+    driver.context.kv_unified = False
+    emptied, swap_out = threading.Event(), driver.context.swap_out
+
+    def told(seq: int, *, max_bytes: int) -> fake_native.SwappedPrefix | None:
+        prefix = swap_out(seq, max_bytes=max_bytes)
+        emptied.set()
+        return prefix
+
+    monkeypatch.setattr(driver.context, "swap_out", told)
+    for token in (1, 2):
+        driver.submit([token] * 20, max_tokens=1)
+        driver.run_to_the_end()
+    assert emptied.wait(TEST_LIMIT)
+    driver.engine.close()
+    assert [driver.context.n_committed(seq) for seq in range(2)] == [0, 20]
+    occupancy = driver.engine.occupancy()
+    assert (occupancy.idle_cells, occupancy.swapped_bytes) == (20, 20 * fake_native.BYTES_PER_CELL)
 
 
 def test_a_request_ends_at_its_length(driver: Driver) -> None:

@@ -292,26 +292,96 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
 
-def test_of_divided_cells_the_first_are_taken_and_what_they_held_is_swapped_out() -> None:
-    context = context_with(LONG, LONG[::-1])
+def divided(*contents: list[int], n_seq_max: int = 4, n_bytes: int = 1 << 20) -> PrefixCache:
+    """A cache of a context whose cells are divided, and whose first sequences are idle and hold `contents`."""
+    context = context_with(*contents, n_seq_max=n_seq_max)
     context.kv_unified = False
-    cache = PrefixCache(context, swap_bytes=1 << 20)
-    place = cache.find([7, 8, 9], running=())
-    assert place == Place(0)
-    cache.take(place, running=SOMEBODY)
+    return PrefixCache(context, swap_bytes=n_bytes)
+
+
+def test_of_divided_cells_an_empty_place_spares_the_newcomer_a_copy() -> None:
+    cache = divided(LONG, LONG[::-1])
+    cache.take(cache.find([7, 8, 9], running=()), running=())
+    assert (cache.n_cells, cache.swapped_bytes) == (120, 0)
+
+
+def test_of_divided_cells_with_none_empty_the_least_recently_used_are_swapped_out() -> None:
+    cache = divided(LONG, LONG[::-1], n_seq_max=2)
+    cache.take(Place(0, None, 1), running=SOMEBODY)
     cache.give_back(0)
-    assert cache.find([*LONG, 99], running=()).swapped is not None
+    place = cache.find([7, 8, 9], running=())
+    assert place == Place(1)
+    cache.take(place, running=SOMEBODY)
+    cache.give_back(1)
+    assert cache.find([*LONG[::-1], 99], running=()).swapped is not None
 
 
-def test_of_divided_cells_nothing_is_lost_that_is_too_large_to_copy_while_others_run() -> None:
-    context = context_with([9] * 120, LONG)
-    context.kv_unified = False
-    cache = PrefixCache(context, swap_bytes=100 * BYTES_PER_CELL)
+def test_of_divided_cells_neighbours_of_those_who_run_are_taken_empty_ones_first() -> None:
+    cache = divided(LONG, LONG[::-1], n_seq_max=6)
+    cache.take(Place(2), running=SOMEBODY)
+    assert cache.find([7, 8, 9], running=[2]) == Place(3)
+    cache.take(Place(4), running=SOMEBODY)
+    assert cache.find([7, 8, 9], running=[2, 4]) == Place(3)
+    cache.take(Place(3), running=SOMEBODY)
+    cache.take(Place(5), running=SOMEBODY)
+    assert cache.find([7, 8, 9], running=[2, 3, 4, 5]) == Place(1), "though 0 was used less recently"
+
+
+def test_of_divided_cells_nothing_is_lost_that_is_too_large_to_copy() -> None:
+    cache = divided([9] * 120, LONG, n_seq_max=2, n_bytes=100 * BYTES_PER_CELL)
     assert cache.find([7, 8, 9], running=()) == Place(1)
     cache.take(Place(1), running=SOMEBODY)
-    cache.take(Place(2), running=SOMEBODY)
-    cache.take(Place(3), running=SOMEBODY)
-    assert cache.find([7, 8, 9], running=(1, 2, 3)) == Place(0)
+    assert cache.find([7, 8, 9], running=[1]) == Place(0), "there is no other"
+
+
+def test_of_divided_cells_without_swapping_nothing_is_lost_as_long_as_another_is_empty() -> None:
+    cache = divided(LONG, n_bytes=0)
+    cache.take(Place(1), running=SOMEBODY)
+    assert cache.find([7, 8, 9], running=[1]) == Place(2)
+
+
+def test_of_divided_cells_the_next_newcomers_place_is_emptied_and_no_other() -> None:
+    cache = divided(LONG, LONG[::-1], n_seq_max=3)
+    cache.take(Place(2), running=())
+    held = []
+    for _ in range(2 * SWAP_AFTER):
+        cache.tend([2])
+        held.append(cache.n_cells)
+    assert held == [120] * SWAP_AFTER + [60] * SWAP_AFTER
+    assert cache.find([7, 8, 9], running=[2]) == Place(1)
+    assert cache.find([*LONG[::-1], 99], running=[2]).swapped is not None
+
+
+def test_with_nobody_idle_there_is_no_place_to_empty() -> None:
+    cache = divided(LONG, n_seq_max=1)
+    cache.take(Place(0, None, 1), running=())
+    for _ in range(2 * SWAP_AFTER):
+        cache.tend([0])
+    assert cache.swapped_bytes == 0
+
+
+def test_while_nobody_comes_a_place_is_made_ready_but_not_that_of_the_last() -> None:
+    cache = divided(LONG, LONG[::-1], n_seq_max=2)
+    cache.take(Place(0, None, 1), running=())
+    cache.give_back(0)
+    assert cache.make_ready()
+    assert cache.find([7, 8, 9], running=()) == Place(1)
+    assert not cache.make_ready()
+    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60)
+    assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
+
+
+def test_nothing_is_made_ready_where_a_place_is_empty_or_cells_are_not_divided_or_not_swapped() -> None:
+    assert not divided(LONG).make_ready()
+    assert not divided(LONG, n_seq_max=1).make_ready(), "the last one's"
+    assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).make_ready()
+    assert not PrefixCache(context_with(LONG, LONG[::-1], n_seq_max=2), swap_bytes=1 << 20).make_ready()
+
+
+def test_of_divided_cells_an_idle_prefix_is_not_copied_for_its_beginning_nor_given_up_for_it() -> None:
+    cache = divided([*LONG, *range(60, 120)])
+    assert cache.find([*LONG[:20], 255], running=()) == Place(1)
+    assert cache.find([*LONG[:40], 255], running=()) == Place(1, 0, 40)
 
 
 def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(

@@ -226,7 +226,7 @@ def test_a_closed_desk_accepts_no_more() -> None:
 
 def test_waiting_for_work_ends_when_the_desk_closes() -> None:
     registry = Registry(max_queue=4)
-    found: list[bool] = []
+    found: list[bool | None] = []
     thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
     thread.start()
     registry.close()
@@ -241,9 +241,16 @@ def test_a_closed_desk_still_hands_over_what_it_had_accepted() -> None:
     assert registry.wait_for_work()
 
 
+def test_waiting_for_work_ends_after_its_time_without_a_word_of_work_or_the_end() -> None:
+    registry = Registry(max_queue=4)
+    assert registry.wait_for_work(0.0) is None
+    registry.accept(bare_request())
+    assert registry.wait_for_work(0.0) is True
+
+
 def test_waiting_for_work_ends_when_a_request_arrives() -> None:
     registry = Registry(max_queue=4)
-    found: list[bool] = []
+    found: list[bool | None] = []
     thread = threading.Thread(target=lambda: found.append(registry.wait_for_work()))
     thread.start()
     registry.accept(bare_request())

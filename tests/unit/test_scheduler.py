@@ -175,9 +175,9 @@ def test_prompts_compute_alone_where_an_abort_harms_the_whole_batch(kind: str, g
 
 
 def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_their_sequences() -> None:
-    context = Context(Model(), n_ctx=512, n_seq_max=3, n_batch=16, n_threads=1)
+    context = Context(Model(), n_ctx=512, n_seq_max=2, n_batch=16, n_threads=1)
     context.kv_unified = False
-    bench = Bench(parallel=3)
+    bench = Bench(parallel=2)
     bench.context = context
     bench.scheduler = Scheduler(context, bench.config)
     first, second = bench.add([1, 2, 3], "first"), bench.add([4, 5, 6], "second")
