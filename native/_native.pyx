@@ -330,7 +330,7 @@ cdef object step_row(core.StepRow & row, cbool logprobs_wanted):
 cdef const core.CppSwappedPrefix * as_made(SwappedPrefix prefix) except NULL:
     # __new__ gets past __init__.
     if prefix is None or not prefix.c_obj:
-        raise errors.UsageError("a SwappedPrefix is made by Context.swap_out")
+        raise errors.UsageError("a SwappedPrefix is made by Context.copy_out")
     return prefix.c_obj.get()
 
 
@@ -342,7 +342,7 @@ cdef class SwappedPrefix:
     cdef readonly size_t n_bytes
 
     def __init__(self):
-        raise TypeError("a SwappedPrefix is made by Context.swap_out")
+        raise TypeError("a SwappedPrefix is made by Context.copy_out")
 
     @property
     def tokens(self):
@@ -490,10 +490,10 @@ cdef class Context:
     def swap_bytes(self, int32_t seq):
         return self.c_obj.get().swap_bytes(seq)
 
-    def swap_out(self, int32_t seq, *, size_t max_bytes):
+    def copy_out(self, int32_t seq, *, size_t max_bytes):
         cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
         with nogil:
-            prefix.c_obj = self.c_obj.get().swap_out(seq, max_bytes)
+            prefix.c_obj = self.c_obj.get().copy_out(seq, max_bytes)
         if not prefix.c_obj:
             return None
         prefix.n_tokens = prefix.c_obj.get().n_tokens()

@@ -240,18 +240,13 @@ std::size_t Context::swap_bytes(int32_t seq) {
     return at(seq).n_committed > 0 ? SwappedPrefix::size_of(context_.get(), seq) : 0;
 }
 
-std::shared_ptr<const SwappedPrefix> Context::swap_out(int32_t seq, std::size_t max_bytes) {
+std::shared_ptr<const SwappedPrefix> Context::copy_out(int32_t seq, std::size_t max_bytes) {
     const Entry entry(busy_);
-    Sequence & sequence = idle(seq);
+    const Sequence & sequence = idle(seq);
     if (!can_swap() || sequence.n_committed == 0) {
         return nullptr;
     }
-    const auto prefix = SwappedPrefix::copy(context_.get(), seq, sequence.tokens, max_bytes);
-    if (prefix) {
-        rewind(seq, 0, true);
-        sequence.tokens.clear();
-    }
-    return prefix;
+    return SwappedPrefix::copy(context_.get(), seq, sequence.tokens, max_bytes);
 }
 
 bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {

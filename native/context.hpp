@@ -100,7 +100,7 @@ class Context {
     // memory cannot do that.
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size_t max_bytes);
 
-    // Whether swap_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
+    // Whether copy_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
     // values lie transposed, a few bytes here and there, and copying them takes seconds.
     bool can_swap() const noexcept {
         return kind_ == MemoryKind::attention && n_swa_ <= 0 && params_.flash_attention != 0;
@@ -109,12 +109,12 @@ class Context {
     // Whether layers may be computed by something else than the CPU.
     static bool can_offload() noexcept { return llama_supports_gpu_offload(); }
 
-    // Bytes that swapping `seq` out would copy.
+    // Bytes that copy_out() of `seq` would copy.
     std::size_t swap_bytes(int32_t seq);
 
-    // Copy what idle `seq` holds out of the context, and free its cells. Null, and nothing changed, if it holds nothing,
-    // or more than `max_bytes`, or this cannot be done.
-    std::shared_ptr<const SwappedPrefix> swap_out(int32_t seq, std::size_t max_bytes);
+    // Copy what idle `seq` holds out of the context; its cells stay as they are. Null if it holds nothing, or more than
+    // `max_bytes`, or this cannot be done.
+    std::shared_ptr<const SwappedPrefix> copy_out(int32_t seq, std::size_t max_bytes);
 
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
     bool swap_in(int32_t seq, const SwappedPrefix & prefix);

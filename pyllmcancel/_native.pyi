@@ -134,7 +134,7 @@ def worth_aborting(
     """
 
 class SwappedPrefix:
-    """Cells of an idle prefix, in plain memory: made by :meth:`Context.swap_out`, and by nothing else."""
+    """Cells of an idle prefix, in plain memory: made by :meth:`Context.copy_out`, and by nothing else."""
 
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @property
@@ -262,12 +262,12 @@ class Context:
         """How many of `tokens` each of `prefixes` begins with, the last one never counted."""
 
     def swap_bytes(self, seq: int) -> int:
-        """Bytes that swapping `seq` out would copy; 0 if it holds nothing."""
+        """Bytes that copying `seq` out would take; 0 if it holds nothing."""
 
-    def swap_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
-        """Copy what idle `seq` holds into plain memory and free its cells.
+    def copy_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
+        """Copy what idle `seq` holds into plain memory; its cells stay as they are.
 
-        None, and no change, if it holds nothing, or more than `max_bytes`, or memory cannot be had.
+        None if it holds nothing, or more than `max_bytes`, or memory cannot be had.
         """
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:

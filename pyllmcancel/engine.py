@@ -166,7 +166,7 @@ class Engine:
         return self.registry.counts()
 
     def occupancy(self) -> Occupancy:
-        """Slots and cells in use, as of the last step's end."""
+        """Slots and cells in use, as of the last turn of the engine thread."""
         return self._loop.occupancy
 
     # -- submitting ---------------------------------------------------------------------------------------------------

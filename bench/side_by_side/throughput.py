@@ -13,6 +13,8 @@ from pyllmcancel.bench.client import Exchange, Outcome
 
 PROMPT, ANSWER = 100, 40
 LONG_PROMPT, LONG_ANSWER = 800, 24
+# Turns per number of clients: those of one client are the shortest, and a machine's pace changes within seconds.
+ROUNDS = {1: 9, 4: 5, 8: 5}
 # Requests per number of clients: four for each, so that what is slow at the beginning and at the end counts little.
 REQUESTS = {1: 4, 4: 16, 8: 32}
 LONG_CLIENTS = 4
@@ -68,7 +70,7 @@ def short(clients: int, requests: int) -> Measurement:
     return Measurement(
         name=f"throughput-{clients}",
         parallel=max(REQUESTS),
-        rounds=3,
+        rounds=ROUNDS[clients],
         measure=partial(closed_loop, clients=clients, requests=requests, prompt=PROMPT, answer=ANSWER),
         others={"llama-batched-bench": partial(batched_bench, n_prompt=PROMPT, n_answer=ANSWER, batch=clients)},
     )

@@ -215,11 +215,12 @@ def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
-    prefix = context.swap_out(0, max_bytes=ROOMY)
+    prefix = context.copy_out(0, max_bytes=ROOMY)
+    assert (context.n_committed(0), context.tokens(0)) == (40, PROMPT), "still there"
     if not context.can_swap:
         assert prefix is None
-        assert context.n_committed(0) == 40
         return
+    context.drop_cells(0)
     assert context.common_with([prefix, prefix], [*PROMPT, 1]) == [40, 40]
     assert context.common_with([prefix], PROMPT) == [39], "never the last token, whose logits are wanted"
     assert context.common_with([prefix], [*PROMPT[:20], *OTHER]) == [20]
@@ -238,22 +239,22 @@ def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
     assert world.run(context, 0, 4) == world.alone(OTHER, 5)[1:], "a neighbour does not notice"
 
 
-def test_nothing_is_swapped_out_of_an_empty_sequence_and_an_open_one_is_refused(world: World) -> None:
+def test_nothing_is_copied_out_of_an_empty_sequence_and_an_open_one_is_refused(world: World) -> None:
     context = world.context()
-    assert context.swap_out(0, max_bytes=ROOMY) is None
+    assert context.copy_out(0, max_bytes=ROOMY) is None
     world.open(context, 0, PROMPT)
     with pytest.raises(UsageError):
-        context.swap_out(0, max_bytes=ROOMY)
+        context.copy_out(0, max_bytes=ROOMY)
 
 
-def test_what_is_larger_than_it_may_be_is_not_swapped_out(world: World) -> None:
+def test_what_is_larger_than_it_may_be_is_not_copied_out(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
     assert context.swap_bytes(0) > 1000
     assert context.swap_bytes(1) == 0
-    assert context.swap_out(0, max_bytes=1000) is None
+    assert context.copy_out(0, max_bytes=1000) is None
     assert context.n_committed(0) == 40
     assert context.common_prefixes([]) == [0] * context.n_seq_max
 
@@ -265,7 +266,8 @@ def test_a_swapped_prefix_that_finds_no_room_leaves_the_sequence_empty(world: Wo
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
-    prefix = context.swap_out(0, max_bytes=ROOMY)
+    prefix = context.copy_out(0, max_bytes=ROOMY)
+    context.drop_cells(0)
     long = [n % 250 for n in range(240)]
     world.open(context, 1, long)
     for begin in range(0, 240, 40):

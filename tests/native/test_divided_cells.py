@@ -94,7 +94,8 @@ def test_a_swapped_prefix_comes_back_elsewhere(world: World) -> None:
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     context.close(0, keep=True)
-    prefix = context.swap_out(0, max_bytes=1 << 30)
+    prefix = context.copy_out(0, max_bytes=1 << 30)
+    context.drop_cells(0)
     assert context.swap_in(3, prefix)
     world.open(context, 3, [*PROMPT, *OTHER])
     assert context.n_committed(3) == 40

@@ -224,15 +224,12 @@ class Context:
     def swap_bytes(self, seq: int) -> int:
         return BYTES_PER_CELL * len(self._at(seq).cells)
 
-    def swap_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
+    def copy_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
         with self._entered():
             sequence = self._idle(seq)
             if not self.can_swap or not sequence.cells or self.swap_bytes(seq) > max_bytes:
                 return None
-            prefix = SwappedPrefix(sequence.tokens)
-            self._truncate(sequence, 0)
-            sequence.tokens.clear()
-            return prefix
+            return SwappedPrefix(sequence.tokens)
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         with self._entered():

@@ -56,22 +56,34 @@ def test_when_nobody_comes_a_place_is_made_ready_for_whoever_does(
     monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", 0.0)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
-    emptied, swap_out = threading.Event(), driver.context.swap_out
+    copied, copy_out = threading.Event(), driver.context.copy_out
 
     def told(seq: int, *, max_bytes: int) -> fake_native.SwappedPrefix | None:
-        prefix = swap_out(seq, max_bytes=max_bytes)
-        emptied.set()
+        prefix = copy_out(seq, max_bytes=max_bytes)
+        copied.set()
         return prefix
 
-    monkeypatch.setattr(driver.context, "swap_out", told)
+    monkeypatch.setattr(driver.context, "copy_out", told)
     for token in (1, 2):
         driver.submit([token] * 20, max_tokens=1)
         driver.run_to_the_end()
-    assert emptied.wait(TEST_LIMIT)
+    assert copied.wait(TEST_LIMIT)
     driver.engine.close()
-    assert [driver.context.n_committed(seq) for seq in range(2)] == [0, 20]
     occupancy = driver.engine.occupancy()
-    assert (occupancy.idle_cells, occupancy.swapped_bytes) == (20, 20 * fake_native.BYTES_PER_CELL)
+    assert (occupancy.idle_cells, occupancy.swapped_bytes) == (40, 20 * fake_native.BYTES_PER_CELL)
+
+
+def test_a_client_that_goes_on_at_once_finds_nobody_making_ready(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", TEST_LIMIT)
+    driver = make_driver(spare_seqs=0)
+    driver.context.kv_unified = False
+    for token in (1, 2):
+        driver.submit([token] * 20, max_tokens=1)
+        driver.run_to_the_end()
+    driver.engine.close()
+    assert driver.engine.occupancy().swapped_bytes == 0
 
 
 def test_a_request_ends_at_its_length(driver: Driver) -> None:

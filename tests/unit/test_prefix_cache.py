@@ -16,7 +16,7 @@ SOMEBODY = (7,)  # runs
 def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_max: int = 4) -> Context:
     """A context whose first sequences hold `contents`, idle but for `open_seqs`."""
     model = Model()
-    context = Context(model, n_ctx=512, n_seq_max=n_seq_max, n_batch=128, n_threads=1)
+    context = Context(model, n_ctx=1024, n_seq_max=n_seq_max, n_batch=512, n_threads=1)
     for seq, tokens in enumerate(contents):
         context.open(seq, tokens, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
         context.step([(seq, len(tokens))])
@@ -328,60 +328,110 @@ def test_of_divided_cells_neighbours_of_those_who_run_are_taken_empty_ones_first
 
 
 def test_of_divided_cells_nothing_is_lost_that_is_too_large_to_copy() -> None:
-    cache = divided([9] * 120, LONG, n_seq_max=2, n_bytes=100 * BYTES_PER_CELL)
+    cache = divided([9] * 120, LONG, LONG[::-1], [8] * 120, n_bytes=100 * BYTES_PER_CELL)
     assert cache.find([7, 8, 9], running=()) == Place(1)
-    cache.take(Place(1), running=SOMEBODY)
-    assert cache.find([7, 8, 9], running=[1]) == Place(0), "there is no other"
+    cache.take(Place(2), running=())
+    assert cache.find([7, 8, 9], running=[2]) == Place(1), "3 is as near"
+    cache.take(Place(1), running=[2])
+    assert cache.find([7, 8, 9], running=[1, 2]) == Place(0), "there is no other; it was used less recently than 3"
+
+
+def test_of_divided_cells_with_nothing_to_be_remembered_the_least_recently_used_is_lost() -> None:
+    cache = divided(LONG, LONG[::-1], [9] * 60, n_seq_max=3, n_bytes=0)
+    for seq in (0, 1):
+        cache.take(Place(seq, None, 1), running=())
+        cache.give_back(seq)
+    cache.take(Place(0, None, 1), running=())
+    assert cache.find([7, 8, 9], running=[0]) == Place(2), "though 1 is next to the one who runs"
 
 
 def test_of_divided_cells_without_swapping_nothing_is_lost_as_long_as_another_is_empty() -> None:
-    cache = divided(LONG, n_bytes=0)
-    cache.take(Place(1), running=SOMEBODY)
-    assert cache.find([7, 8, 9], running=[1]) == Place(2)
+    cache = divided([9] * 60, LONG, n_seq_max=3, n_bytes=0)
+    cache.take(Place(0, None, 1), running=())
+    assert cache.find([7, 8, 9], running=[0]) == Place(2)
 
 
-def test_of_divided_cells_the_next_newcomers_place_is_emptied_and_no_other() -> None:
+def test_of_divided_cells_what_is_in_a_newcomers_place_is_copied_beforehand_and_stays_there() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=3)
     cache.take(Place(2), running=())
-    held = []
-    for _ in range(2 * SWAP_AFTER):
+    copied = []
+    for _ in range(3 * SWAP_AFTER):
         cache.tend([2])
-        held.append(cache.n_cells)
-    assert held == [120] * SWAP_AFTER + [60] * SWAP_AFTER
-    assert cache.find([7, 8, 9], running=[2]) == Place(1)
-    assert cache.find([*LONG[::-1], 99], running=[2]).swapped is not None
+        copied.append(cache.swapped_bytes)
+    assert copied == [0] * (SWAP_AFTER - 1) + [60 * BYTES_PER_CELL] * (2 * SWAP_AFTER + 1), "one, and once"
+    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
+    cache.take(Place(0), running=())
+    assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
+    assert cache.find([*LONG, 99], running=[0]).swapped is not None
 
 
-def test_with_nobody_idle_there_is_no_place_to_empty() -> None:
+def test_of_divided_cells_nothing_is_copied_beforehand_while_several_compute() -> None:
+    cache = divided(LONG, LONG[::-1], n_seq_max=4)
+    for seq in (2, 3):
+        cache.take(Place(seq), running=())
+    for _ in range(3 * SWAP_AFTER):
+        cache.tend([2, 3])
+    assert cache.swapped_bytes == 0
+
+
+def test_with_nobody_idle_there_is_nothing_to_copy() -> None:
     cache = divided(LONG, n_seq_max=1)
     cache.take(Place(0, None, 1), running=())
     for _ in range(2 * SWAP_AFTER):
         cache.tend([0])
-    assert cache.swapped_bytes == 0
+    assert (cache.swapped_bytes, cache.make_ready()) == (0, False)
 
 
-def test_while_nobody_comes_a_place_is_made_ready_but_not_that_of_the_last() -> None:
+def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=2)
-    cache.take(Place(0, None, 1), running=())
-    cache.give_back(0)
     assert cache.make_ready()
-    assert cache.find([7, 8, 9], running=()) == Place(1)
     assert not cache.make_ready()
-    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60)
+    assert (cache.n_cells, cache.swapped_bytes) == (120, 60 * BYTES_PER_CELL)
+    cache.take(cache.find([7, 8, 9], running=()), running=())
     assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
+    assert cache.find([*LONG, 99], running=()).swapped is not None
 
 
-def test_nothing_is_made_ready_where_a_place_is_empty_or_cells_are_not_divided_or_not_swapped() -> None:
+def test_nothing_is_made_ready_where_a_place_is_empty_or_that_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not divided(LONG).make_ready()
-    assert not divided(LONG, n_seq_max=1).make_ready(), "the last one's"
     assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).make_ready()
     assert not PrefixCache(context_with(LONG, LONG[::-1], n_seq_max=2), swap_bytes=1 << 20).make_ready()
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
+    assert not divided(LONG, LONG[::-1], n_seq_max=2).make_ready(), "whoever came would wait long"
 
 
 def test_of_divided_cells_an_idle_prefix_is_not_copied_for_its_beginning_nor_given_up_for_it() -> None:
-    cache = divided([*LONG, *range(60, 120)])
-    assert cache.find([*LONG[:20], 255], running=()) == Place(1)
-    assert cache.find([*LONG[:40], 255], running=()) == Place(1, 0, 40)
+    long = [*LONG, *range(60, 220)]
+    for cache in (divided(long), divided(long, n_seq_max=1)):
+        assert cache.find([*LONG[:20], 255], running=()).n_shared == 0
+    assert divided(long).find([*LONG[:40], 255], running=()) == Place(1, 0, 40)
+
+
+def test_an_idle_prefix_that_is_too_long_to_copy_does_not_hide_others() -> None:
+    long, short = [*LONG, *range(60, 250)], [*LONG[:20], 254, 253]
+    prompt = [*LONG[:20], 255]
+    cache = divided(short, long)
+    assert cache.find(prompt, running=()) == Place(0, None, 20)
+    cache.take(Place(0, None, 20), running=())
+    assert cache.find(prompt, running=[0]) == Place(1, 0, 20), "the one who runs has it too"
+
+
+def test_of_a_long_swapped_prefix_a_few_tokens_are_not_worth_the_copy() -> None:
+    cache = divided([*LONG, *range(60, 220)], n_seq_max=2)
+    cache.take(Place(0), running=())
+    assert cache.find([*LONG[:20], 255], running=[0]).swapped is None
+    assert cache.find([*LONG[:40], 255], running=[0]).swapped is not None
+
+
+def test_of_divided_cells_whoever_comes_back_computes_beside_those_who_run() -> None:
+    cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
+    cache.take(Place(0, None, 60), running=())
+    place = cache.find([*LONG, 255], running=[0])
+    assert place == Place(1, 3, 60)
+    cache.take(place, running=[0])
+    assert cache._context.tokens(1) == LONG
+    assert cache.find([*LONG[::-1], 255], running=[0, 1]).swapped is not None
+    assert cache.find([*LONG, 255], running=[2]) == Place(3, None, 60), "is there already"
 
 
 def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
@@ -402,7 +452,7 @@ def test_a_few_tokens_in_common_do_not_cost_an_idle_prefix() -> None:
 
 
 def test_of_divided_cells_a_long_neighbour_is_not_copied_for_its_beginning() -> None:
-    context = context_with([*LONG, *range(60, 120)], open_seqs=(0,))
+    context = context_with([*LONG, *range(60, 220)], open_seqs=(0,))
     context.kv_unified = False
     cache = PrefixCache(context)
     cache.take(Place(0, None, 1), running=SOMEBODY)

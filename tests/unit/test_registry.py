@@ -248,6 +248,12 @@ def test_waiting_for_work_ends_after_its_time_without_a_word_of_work_or_the_end(
     assert registry.wait_for_work(0.0) is True
 
 
+def test_a_closed_desk_without_work_says_so_at_once() -> None:
+    registry = Registry(max_queue=4)
+    registry.close()
+    assert registry.wait_for_work(TEST_LIMIT) is False
+
+
 def test_waiting_for_work_ends_when_a_request_arrives() -> None:
     registry = Registry(max_queue=4)
     found: list[bool | None] = []
