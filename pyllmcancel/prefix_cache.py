@@ -3,8 +3,8 @@
 An ended sequence keeps its cells: they are a prefix that a later request may begin with. Where the context is on a CPU
 they can be swapped out into plain memory. Unified cells are, if nobody wants them for some steps: every attention walks
 over all cells, and shares the walk among the threads, so that idle ones slow down whoever runs. Divided cells are where
-others want the place. While at most one choice computes they are copied beforehand, and left where they are: a newcomer
-who comes to that place need not wait for the copy, nor need the client that comes back. Used by the engine thread only.
+others want the place. While nobody computes they are copied beforehand, and left where they are: neither a newcomer who
+comes to that place need wait for the copy, nor the client that comes back. Used by the engine thread only.
 """
 
 from __future__ import annotations
@@ -164,13 +164,12 @@ class PrefixCache:
                 self._context.drop_cells(seq)
 
     def tend(self, running: Collection[int]) -> None:
-        """Before each step: see to one prefix that nobody has wanted for a while. One, or the step would wait long."""
+        """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long.
+
+        Of divided cells none: those are in nobody's way yet, and nobody can be cancelled during a copy.
+        """
         self._step += 1
-        if not self._context.kv_unified:
-            if len(running) == 1 and self._step % SWAP_AFTER == 0:
-                self.make_ready()
-            return
-        if not self._store.limit:
+        if not self._store.limit or not self._context.kv_unified:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
@@ -178,11 +177,11 @@ class PrefixCache:
             self._idle[seq] = self._step  # later, perhaps
 
     def make_ready(self) -> bool:
-        """Of divided cells, copy what lies in the place of whoever comes next; False if there was nothing to do.
+        """While nobody runs or waits: copy what lies in the place of whoever comes next; False if nothing was to do.
 
-        While at most one choice computes: more would wait for this, and leave no choice of places.
+        Of divided cells only.
         """
-        if not self._store.limit or self._context.kv_unified or not self._idle:
+        if not self._store.limit or self._context.kv_unified:
             return False
         seq = self._spare(())
         return not self._is_remembered(seq) and self._remember(seq, min(SWAP_AT_MOST, self._store.limit))

@@ -351,35 +351,12 @@ def test_of_divided_cells_without_swapping_nothing_is_lost_as_long_as_another_is
     assert cache.find([7, 8, 9], running=[0]) == Place(2)
 
 
-def test_of_divided_cells_what_is_in_a_newcomers_place_is_copied_beforehand_and_stays_there() -> None:
+def test_of_divided_cells_nothing_is_copied_while_anybody_computes() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=3)
     cache.take(Place(2), running=())
-    copied = []
     for _ in range(3 * SWAP_AFTER):
         cache.tend([2])
-        copied.append(cache.swapped_bytes)
-    assert copied == [0] * (SWAP_AFTER - 1) + [60 * BYTES_PER_CELL] * (2 * SWAP_AFTER + 1), "one, and once"
-    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
-    cache.take(Place(0), running=())
-    assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
-    assert cache.find([*LONG, 99], running=[0]).swapped is not None
-
-
-def test_of_divided_cells_nothing_is_copied_beforehand_while_several_compute() -> None:
-    cache = divided(LONG, LONG[::-1], n_seq_max=4)
-    for seq in (2, 3):
-        cache.take(Place(seq), running=())
-    for _ in range(3 * SWAP_AFTER):
-        cache.tend([2, 3])
-    assert cache.swapped_bytes == 0
-
-
-def test_with_nobody_idle_there_is_nothing_to_copy() -> None:
-    cache = divided(LONG, n_seq_max=1)
-    cache.take(Place(0, None, 1), running=())
-    for _ in range(2 * SWAP_AFTER):
-        cache.tend([0])
-    assert (cache.swapped_bytes, cache.make_ready()) == (0, False)
+    assert (cache.n_cells, cache.swapped_bytes) == (120, 0)
 
 
 def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> None:
@@ -387,6 +364,7 @@ def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> Non
     assert cache.make_ready()
     assert not cache.make_ready()
     assert (cache.n_cells, cache.swapped_bytes) == (120, 60 * BYTES_PER_CELL)
+    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
     cache.take(cache.find([7, 8, 9], running=()), running=())
     assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
     assert cache.find([*LONG, 99], running=()).swapped is not None
