@@ -128,7 +128,9 @@ class PrefixCache:
         """Of divided cells: whether in `seq`, and not in `target`, every step had a pass for this choice alone."""
         if self._context.kv_unified or _neighbours(seq, running) or not _neighbours(target, running):
             return False
-        return self._context.swap_bytes(seq) <= SWAP_AT_MOST
+        # And whether that can be helped, with a short copy and without losing what is in `target`.
+        can_move = self._context.can_swap and self._context.swap_bytes(seq) <= SWAP_AT_MOST
+        return can_move and self._can_remember(target, self._most_swapped(alone=False))
 
     def take(self, place: Place, running: Collection[int]) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
@@ -187,8 +189,10 @@ class PrefixCache:
         return not self._is_remembered(seq) and self._remember(seq, min(SWAP_AT_MOST, self._store.limit))
 
     def _is_worth_sharing(self, seq: int, n_tokens: int) -> bool:
-        """Of divided cells all that a sequence has would be copied."""
-        return self._context.kv_unified or self._context.n_committed(seq) <= COPIED_FOR_ONE * n_tokens
+        """Of divided cells all that a sequence has would be copied, if that can be."""
+        if self._context.kv_unified:
+            return True
+        return self._context.can_swap and self._context.n_committed(seq) <= COPIED_FOR_ONE * n_tokens
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
         """Whether somebody who runs needs most of its cells anyway: they may be the same cells."""

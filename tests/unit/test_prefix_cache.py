@@ -18,6 +18,8 @@ def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_ma
     model = Model()
     context = Context(model, n_ctx=1024, n_seq_max=n_seq_max, n_batch=512, n_threads=1)
     for seq, tokens in enumerate(contents):
+        if not tokens:
+            continue
         context.open(seq, tokens, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
         context.step([(seq, len(tokens))])
         if seq not in open_seqs:
@@ -410,6 +412,24 @@ def test_of_divided_cells_whoever_comes_back_computes_beside_those_who_run() -> 
     assert cache._context.tokens(1) == LONG
     assert cache.find([*LONG[::-1], 255], running=[0, 1]).swapped is not None
     assert cache.find([*LONG, 255], running=[2]) == Place(3, None, 60), "is there already"
+
+
+def test_of_divided_cells_nobody_is_moved_at_the_cost_of_what_another_would_lose() -> None:
+    cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG, n_bytes=0)
+    for seq in (0, 2, 3):
+        cache.take(Place(seq, None, 1), running=())
+        cache.give_back(seq)
+    cache.take(Place(0, None, 60), running=())
+    assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
+
+
+def test_of_divided_cells_that_cannot_be_copied_nothing_is_shared_or_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Context, "can_swap", False)
+    cache = divided([9] * 60, [], [], LONG)
+    cache.take(Place(0, None, 60), running=())
+    assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
+    assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
+    assert cache.find([9] * 61, running=[0]) == Place(1)
 
 
 def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
