@@ -220,14 +220,17 @@ class PrefixCache:
 
     def _can_remember(self, seq: int, at_most: int) -> bool:
         """Whether what `seq` holds may be swapped out, or is nothing to speak of."""
-        return self._context.n_committed(seq) <= SHARE_AT_LEAST or self._context.swap_bytes(seq) <= at_most
+        return self._holds_little(seq) or self._context.swap_bytes(seq) <= at_most
+
+    def _holds_little(self, seq: int) -> bool:
+        return self._context.n_committed(seq) <= SHARE_AT_LEAST
 
     def _most_swapped(self, *, alone: bool) -> int:
         return self._store.limit if alone else min(SWAP_AT_MOST, self._store.limit)
 
     def _swap_out(self, seq: int, *, alone: bool = False) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be."""
-        if not self._store.limit or self._context.n_committed(seq) <= SHARE_AT_LEAST:
+        if not self._store.limit or self._holds_little(seq):
             return False
         if not self._is_remembered(seq) and not self._remember(seq, self._most_swapped(alone=alone)):
             return False
@@ -236,8 +239,7 @@ class PrefixCache:
 
     def _is_remembered(self, seq: int) -> bool:
         """Whether what `seq` holds is in plain memory, or is nothing to speak of."""
-        tokens = self._context.tokens(seq)
-        return len(tokens) <= SHARE_AT_LEAST or self._store.touch(tokens)
+        return self._holds_little(seq) or self._store.touch(self._context.tokens(seq))
 
     def _remember(self, seq: int, at_most: int) -> bool:
         """Copy what idle `seq` holds; False, and no change, if that cannot be."""

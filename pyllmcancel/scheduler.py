@@ -211,24 +211,24 @@ class Scheduler:
         prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
         if not prefills:
             return decodes
+        chunk = self._chunk(len(decodes))
         if self._mixes:
-            return decodes + self._chunks(prefills, n_decodes=len(decodes), n_taken=len(decodes))
-        items = self._chunks(prefills[:1] if self._alone else prefills, n_decodes=len(decodes))
-        if decodes and self._is_decodes_turn(len(decodes), sum(item.n_tokens for item in items)):
+            return decodes + self._chunks(prefills, chunk, n_taken=len(decodes))
+        items = self._chunks(prefills[:1] if self._alone else prefills, chunk)
+        if decodes and self._is_decodes_turn(len(decodes), sum(item.n_tokens for item in items), chunk):
             return decodes
         return items
 
-    def _is_decodes_turn(self, n_decodes: int, n_tokens: int) -> bool:
+    def _is_decodes_turn(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
         """Whether `n_tokens` of prompts are too many for the gap between two decode steps, in which there are others.
 
         Several short prompts may be in one: few rows decode at a high price, and each prompt makes for one more. But
-        not more than a long prompt takes there, nor than `itl_target` allows.
+        not more than a long prompt takes there, a `chunk`, nor than `itl_target` allows.
         """
         if not self._gap.n_tokens:
             return False
         seconds = self._gap.seconds + self.cost.of(n_tokens) + self.cost.of(n_decodes)
-        most = min(TILE, self._chunk(n_decodes))
-        return self._gap.n_tokens + n_tokens > most or seconds > self._config.itl_target
+        return self._gap.n_tokens + n_tokens > min(TILE, chunk) or seconds > self._config.itl_target
 
     def _note_turn(self, items: list[StepItem]) -> None:
         self._gap_before = self._gap
@@ -236,9 +236,9 @@ class Scheduler:
         n_before, seconds_before = self._gap
         self._gap = Gap(n_before + n_tokens, seconds_before + self.cost.of(n_tokens)) if n_tokens else Gap()
 
-    def _chunks(self, prefills: list[int], *, n_decodes: int, n_taken: int = 0) -> list[StepItem]:
-        """Parts of prompts, oldest first, for a step in which `n_taken` tokens are others'."""
-        budget = max(1, self._chunk(n_decodes) - n_taken)
+    def _chunks(self, prefills: list[int], chunk: int, *, n_taken: int = 0) -> list[StepItem]:
+        """Parts of prompts, oldest first, for a step of `chunk` tokens in which `n_taken` are others'."""
+        budget = max(1, chunk - n_taken)
         n_described, items = MOST_DESCRIBED, list[StepItem]()
         for seq in prefills:
             part = self._part(seq, budget, n_described=n_described, n_others=n_taken)
