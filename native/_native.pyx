@@ -77,6 +77,9 @@ cdef class Model:
 
     cdef shared_ptr[core.CppModel] c_obj
 
+    def __init__(self, *_args, **_options):
+        raise TypeError("a Model is made by Model.load")
+
     @staticmethod
     def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False,
              cbool require_vocabulary=True, lora=(), progress=None, double progress_interval=0.1):

@@ -22,8 +22,9 @@ bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_toke
     while (checkpoints_.size() >= most || n_bytes() + size > room) {
         forget_one();
     }
-    Checkpoint checkpoint{n_tokens, std::vector<uint8_t>(size)};
-    if (llama_state_seq_get_data_ext(context, checkpoint.state.data(), size, seq, partial) != size) {
+    Checkpoint checkpoint{n_tokens, Pages(size)};
+    if (!checkpoint.state ||
+        llama_state_seq_get_data_ext(context, checkpoint.state.data(), size, seq, partial) != size) {
         return false;
     }
     checkpoints_.push_back(std::move(checkpoint));
@@ -46,7 +47,7 @@ bool Checkpoints::restore(llama_context * context, llama_seq_id seq, int32_t n_t
     if (found == checkpoints_.end()) {
         return false;
     }
-    const std::vector<uint8_t> & state = found->state;
+    const Pages & state = found->state;
     return llama_state_seq_set_data_ext(context, state.data(), state.size(), seq, partial) == state.size();
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "pages.hpp"
+
 #include "llama.h"
 
 #include <cstdint>
@@ -37,7 +39,7 @@ class Checkpoints {
   private:
     struct Checkpoint {
         int32_t n_tokens;
-        std::vector<uint8_t> state;
+        Pages state;
     };
 
     std::vector<Checkpoint> checkpoints_; // shortest first

@@ -1,7 +1,6 @@
 #include "swapped_prefix.hpp"
 
 #include <algorithm>
-#include <new>
 
 namespace pyllmcancel {
 
@@ -12,7 +11,7 @@ int32_t common_prefix(const llama_token * known, std::size_t n_known,
 }
 
 SwappedPrefix::SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes)
-    : tokens_(std::move(tokens)), n_bytes_(n_bytes), state_(new (std::nothrow) uint8_t[n_bytes]) {}
+    : tokens_(std::move(tokens)), state_(n_bytes) {}
 
 std::size_t SwappedPrefix::size_of(llama_context * context, llama_seq_id seq) {
     return llama_state_seq_get_size(context, seq);
@@ -25,14 +24,14 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context
         return nullptr;
     }
     const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
-    if (!prefix->state_ || llama_state_seq_get_data(context, prefix->state_.get(), size, seq) != size) {
+    if (!prefix->state_ || llama_state_seq_get_data(context, prefix->state_.data(), size, seq) != size) {
         return nullptr;
     }
     return prefix;
 }
 
 bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
-    if (llama_state_seq_set_data(context, state_.get(), n_bytes_, seq) == n_bytes_) {
+    if (llama_state_seq_set_data(context, state_.data(), state_.size(), seq) == state_.size()) {
         return true;
     }
     llama_memory_seq_rm(llama_get_memory(context), seq, -1, -1);

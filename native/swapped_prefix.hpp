@@ -1,5 +1,7 @@
 #pragma once
 
+#include "pages.hpp"
+
 #include "llama.h"
 
 #include <cstdint>
@@ -27,14 +29,13 @@ class SwappedPrefix {
 
     const std::vector<llama_token> & tokens() const noexcept { return tokens_; }
     int32_t n_tokens() const noexcept { return static_cast<int32_t>(tokens_.size()); }
-    std::size_t n_bytes() const noexcept { return n_bytes_; }
+    std::size_t n_bytes() const noexcept { return state_.size(); }
 
   private:
     SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes);
 
     std::vector<llama_token> tokens_;
-    std::size_t n_bytes_;
-    std::unique_ptr<uint8_t[]> state_; // not a vector, which would write zeros first
+    Pages state_;
 };
 
 // How many leading tokens of a prompt `known` has; never the prompt's last, whose logits are wanted.

@@ -30,6 +30,13 @@ def test_a_file_of_text_is_a_load_error(world: World, tmp_path: Path) -> None:
         world.native.Model.load(path)
 
 
+def test_only_loading_makes_a_model(real_world: World) -> None:
+    with pytest.raises(TypeError):
+        real_world.native.Model()
+    with pytest.raises(TypeError):
+        real_world.native.Model(real_world.path)
+
+
 def test_loading_reports_progress_up_to_one(world: World) -> None:
     fractions: list[float] = []
     world.native.Model.load(world.path, progress=fractions.append)

@@ -239,6 +239,21 @@ def test_a_swapped_prefix_comes_back_as_it_was(world: World) -> None:
     assert world.run(context, 0, 4) == world.alone(OTHER, 5)[1:], "a neighbour does not notice"
 
 
+def test_a_prefix_of_more_than_a_huge_page_comes_back_as_it_was(slow_world: World) -> None:
+    context = slow_world.context(n_ctx=2048)
+    tokens = [(7 * n + 3) % 250 for n in range(700)]
+    slow_world.open(context, 0, tokens)
+    answer = slow_world.run(context, 0, 4)
+    context.close(0, keep=True)
+    prefix = context.copy_out(0, max_bytes=ROOMY)
+    assert prefix.n_bytes > 2 << 20
+    context.drop_cells(0)
+    assert context.swap_in(1, prefix)
+    slow_world.open(context, 1, tokens)
+    assert context.n_committed(1) == 699
+    assert slow_world.run(context, 1, 4) == answer
+
+
 def test_nothing_is_copied_out_of_an_empty_sequence_and_an_open_one_is_refused(world: World) -> None:
     context = world.context()
     assert context.copy_out(0, max_bytes=ROOMY) is None

@@ -294,6 +294,35 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
 
+def test_while_nobody_comes_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> None:
+    cache = PrefixCache(context_with(LONG, LONG[::-1], LONG[:SHARE_AT_LEAST]), swap_bytes=1 << 20)
+    assert [cache.make_ready() for _ in range(3)] == [True, True, False]
+    assert (cache.n_cells, cache.swapped_bytes) == (120 + SHARE_AT_LEAST, 120 * BYTES_PER_CELL)
+    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
+
+
+def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = context_with(LONG, LONG[::-1])
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    while cache.make_ready():
+        pass
+    monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("somebody waits for this copy"))
+    for _ in range(SWAP_AFTER + 2):
+        cache.tend(())
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 120 * BYTES_PER_CELL)
+
+
+def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
+    cache = PrefixCache(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
+    assert [cache.make_ready() for _ in range(4)] == [True, True, True, False]
+    assert cache.swapped_bytes == 61 * BYTES_PER_CELL, "the last one's"
+    cache.take(Place(0, None, len(LONG)), running=())
+    cache.give_back(0)
+    assert cache.make_ready(), "it may hold something else now"
+
+
 def divided(*contents: list[int], n_seq_max: int = 4, n_bytes: int = 1 << 20) -> PrefixCache:
     """A cache of a context whose cells are divided, and whose first sequences are idle and hold `contents`."""
     context = context_with(*contents, n_seq_max=n_seq_max)
@@ -375,7 +404,6 @@ def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> Non
 def test_nothing_is_made_ready_where_a_place_is_empty_or_that_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not divided(LONG).make_ready()
     assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).make_ready()
-    assert not PrefixCache(context_with(LONG, LONG[::-1], n_seq_max=2), swap_bytes=1 << 20).make_ready()
     monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
     assert not divided(LONG, LONG[::-1], n_seq_max=2).make_ready(), "whoever came would wait long"
 
