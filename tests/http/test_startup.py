@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,25 @@ def test_options_reach_the_server(long_model: Path) -> None:
         assert answer.status_code == 504
         assert server.http.get("/v1/requests").json()["data"][0]["session"] == "user:me"
         assert "secret" not in server.log
+
+
+WHILE_SERVING = """
+import gc, sys, uvicorn
+from pyllmcancel.cli import main
+
+async def main_loop(server):
+    print(gc.get_freeze_count(), len(gc.get_objects()))
+
+uvicorn.Server.main_loop = main_loop
+sys.exit(main(["serve", "--model", sys.argv[1], "--port", "0"]))
+"""
+
+
+def test_a_full_collection_while_serving_does_not_walk_over_what_was_imported(long_model: Path) -> None:
+    command = [sys.executable, "-P", "-c", WHILE_SERVING, str(long_model)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    n_frozen, n_collected = map(int, done.stdout.split())
+    assert n_frozen > 10 * n_collected, "it would hold the GIL for so long that nobody could be cancelled"
 
 
 BROKEN = {
