@@ -101,6 +101,9 @@ class EngineLoop(StepLoop[Request]):
     def _rest(self) -> None:
         self._context.rest()
 
+    def _tend(self) -> None:
+        self._scheduler.tend()
+
     def _make_ready(self) -> bool:
         return self._scheduler.make_ready()
 

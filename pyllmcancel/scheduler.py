@@ -121,13 +121,16 @@ class Scheduler:
 
     def plan(self) -> list[StepItem]:
         """The next step's items; empty when nothing is running. May preempt."""
-        self._cache.tend(self._active)
         items = self._items()
         while items and not self._make_room(sum(item.n_tokens for item in items)):
             self._preempt(self.active[-1])
             items = self._items()
         self._note_turn(items)
         return items
+
+    def tend(self) -> None:
+        """Before a step, when nobody waits to be told anything: it may take some milliseconds."""
+        self._cache.tend(self._active)
 
     def make_ready(self) -> bool:
         """While nobody runs or waits: do some of what the next one would have to wait for; False if nothing is left."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-READY_AFTER = 0.25  # seconds without a request; a client that goes on at once does not wait for what is done then
+READY_AFTER = 0.1  # seconds without a request; a client that goes on at once does not wait for what is done then
 
 R = TypeVar("R", bound=Request)
 
@@ -105,6 +105,9 @@ class StepLoop(Generic[R]):
         """No step follows for now: leave the cores to others."""
         raise NotImplementedError
 
+    def _tend(self) -> None:
+        """Before each step, and after all news: what takes some milliseconds now and then."""
+
     def _make_ready(self) -> bool:
         """Nobody has come for a while: do some of what the next one would wait for; False if nothing is left."""
         return False
@@ -126,13 +129,17 @@ class StepLoop(Generic[R]):
     def turn(self) -> None:
         """One iteration; at most one step."""
         # Before admitting: a request that supersedes another finds its slot, and its cells, given back.
-        for request in [request for request in self._running if request.cancellation.requested]:
+        cancelled = [request for request in self._running if request.cancellation.requested]
+        for request in cancelled:
             self._end(request, FinishReason.CANCELLED)
+        if cancelled:
+            self._publish()  # who comes in may find something to be copied first
         self._admit()
         items = self._plan()
         # Endings first: whoever was cancelled, or ended by the planning, must not wait for the step of the others.
         self._publish()
         if items:
+            self._tend()
             self._step(items)
             self._publish()
 

@@ -86,6 +86,63 @@ def test_a_client_that_goes_on_at_once_finds_nobody_making_ready(
     assert driver.engine.occupancy().swapped_bytes == 0
 
 
+class EagerLoop:
+    """Stands for an event loop that has time at once; tells when it was woken."""
+
+    def __init__(self, on_wake: Callable[[], None]) -> None:
+        self._on_wake = on_wake
+
+    def call_soon_threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
+        callback(*arguments)
+        self._on_wake()
+
+
+def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens from now on: `leaver` is told of its end, something is copied."""
+    happened, copy_out = list[str](), driver.context.copy_out
+
+    def copy(seq: int, *, max_bytes: int) -> fake_native.SwappedPrefix | None:
+        happened.append("copied")
+        return copy_out(seq, max_bytes=max_bytes)
+
+    monkeypatch.setattr(driver.context, "copy_out", copy)
+    leaver.sink.loop = EagerLoop(lambda: happened.append("told"))  # type: ignore[assignment]
+    return happened
+
+
+@pytest.mark.parametrize("n_others", [0, 1])
+def test_whoever_leaves_is_told_before_an_idle_prefix_is_copied(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
+) -> None:
+    monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", TEST_LIMIT)
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER", 1000)
+    driver.submit([1] * 20, max_tokens=1)
+    driver.run_to_the_end()
+    leaver = driver.submit([2] * 20, max_tokens=100)
+    others = [driver.submit([3] * 20, max_tokens=100) for _ in range(n_others)]
+    driver.step(4)
+    happened = tell_of_copies(driver, leaver, monkeypatch)
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER", 0)
+    driver.cancel(leaver)
+    driver.step()
+    assert happened[:2] == ["told", "copied"][: 1 + n_others], "with nobody left, nothing need be copied now"
+    assert all(not other.ended for other in others)
+
+
+def test_whoever_leaves_is_told_before_its_prefix_is_copied_for_who_comes(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(spare_seqs=0)
+    driver.context.kv_unified = False
+    leaver, _, waiting = [driver.submit([token] * 20, max_tokens=100) for token in (1, 2, 3)]
+    driver.step(6)
+    happened = tell_of_copies(driver, leaver, monkeypatch)
+    driver.cancel(leaver)
+    driver.step()
+    assert happened == ["told", "copied"]
+    assert waiting.request.status is not RequestStatus.WAITING
+
+
 def test_a_request_ends_at_its_length(driver: Driver) -> None:
     tracked = driver.submit(max_tokens=3)
     driver.run_to_the_end()
