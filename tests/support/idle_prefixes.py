@@ -1,0 +1,23 @@
+"""Contexts whose sequences are idle and hold something, for tests of the prefix cache."""
+
+from __future__ import annotations
+
+from pyllmcancel.sampling import SamplingParams
+from tests.support.fake_native import CancelFlag, Context, Model, Sampler
+
+LONG = list(range(60))
+SOMEBODY = (7,)  # runs
+
+
+def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_max: int = 4) -> Context:
+    """A context whose first sequences hold `contents`, idle but for `open_seqs`."""
+    model = Model()
+    context = Context(model, n_ctx=1024, n_seq_max=n_seq_max, n_batch=512, n_threads=1)
+    for seq, tokens in enumerate(contents):
+        if not tokens:
+            continue
+        context.open(seq, tokens, Sampler(model, SamplingParams(temperature=0.0)), CancelFlag())
+        context.step([(seq, len(tokens))])
+        if seq not in open_seqs:
+            context.close(seq, keep=True)
+    return context

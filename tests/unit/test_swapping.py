@@ -1,0 +1,234 @@
+"""Idle prefixes that leave unified cells for plain memory, and come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.prefix_cache import SHARE_AT_LEAST, SWAP_AFTER, Place, PrefixCache
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
+from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
+from tests.support.idle_prefixes import LONG, SOMEBODY, context_with
+
+
+def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int, ...] = ()) -> PrefixCache:
+    """A cache that may swap, so much later that it has swapped out all it had."""
+    cache = PrefixCache(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
+    for seq in open_seqs:
+        cache.take(Place(seq, None, 1), running=SOMEBODY)
+    for _ in range(SWAP_AFTER + len(contents)):
+        cache.tend(open_seqs)
+    return cache
+
+
+def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_each_step() -> None:
+    cache = PrefixCache(context_with(LONG[:20], LONG[20:50]), swap_bytes=1 << 20)
+    held = []
+    for _ in range(SWAP_AFTER + 2):
+        cache.tend(())
+        held.append(cache.n_cells)
+    assert held == [50] * SWAP_AFTER + [30, 0]
+    assert cache.swapped_bytes == 50 * BYTES_PER_CELL
+
+
+def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
+    context = context_with(LONG, open_seqs=(0,))
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.take(Place(0, None, 1), running=SOMEBODY)
+    for _ in range(2 * SWAP_AFTER):
+        cache.tend(())
+    context.close(0, keep=True)
+    cache.give_back(0)
+    cache.tend(())
+    assert cache.n_cells == 60
+
+
+def test_a_swapped_prefix_is_found_and_put_back() -> None:
+    cache = swapping(LONG, LONG[::-1])
+    place = cache.find([*LONG, 99], running=())
+    assert (place.n_shared, place.swapped is not None) == (60, True)
+    cache.take(place, running=SOMEBODY)
+    assert cache._context.tokens(place.seq) == LONG
+    assert cache.swapped_bytes == 60 * BYTES_PER_CELL, "the other one's"
+
+
+def test_of_a_swapped_prefix_whose_beginning_is_wanted_the_rest_is_not_lost() -> None:
+    cache = swapping(LONG)
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=SOMEBODY)
+    assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_what_is_in_cells_is_preferred_to_what_is_hardly_longer() -> None:
+    cache = swapping(LONG[: SHARE_AT_LEAST - 1])
+    assert cache.find(LONG, running=()).swapped is None
+
+
+def test_swapped_prefixes_keep_to_their_limit_and_the_least_recently_used_go() -> None:
+    cache = swapping(LONG[:30], LONG[30:], n_bytes=45 * BYTES_PER_CELL)
+    assert cache.swapped_bytes == 30 * BYTES_PER_CELL
+    assert cache.find([*LONG[:30], 99], running=()).swapped is None
+    assert cache.find([*LONG[30:], 99], running=()).swapped is not None
+
+
+def test_a_prefix_larger_than_the_limit_stays_in_its_cells_and_pushes_nobody_out() -> None:
+    cache = swapping(LONG[:30], LONG, n_bytes=45 * BYTES_PER_CELL)
+    assert (cache.n_cells, cache.swapped_bytes) == (60, 30 * BYTES_PER_CELL)
+    cache.evict(1)
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 30 * BYTES_PER_CELL)
+
+
+def test_a_prefix_too_short_to_be_worth_a_copy_stays_in_its_cells() -> None:
+    assert swapping(LONG[:SHARE_AT_LEAST]).n_cells == SHARE_AT_LEAST
+
+
+def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
+    context = context_with([*LONG, 99], open_seqs=(0,))
+    context.share_prefix(0, 1, 60, max_bytes=1 << 20)
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.take(Place(0, None, 1), running=SOMEBODY)
+    for _ in range(3 * SWAP_AFTER):
+        cache.tend([0])
+    assert (cache.n_cells, cache.swapped_bytes) == (60, 0)
+
+
+def test_what_is_remembered_already_is_not_copied_again() -> None:
+    cache = swapping(LONG)
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=SOMEBODY)
+    context = cache._context
+    context.open(0, LONG[:30], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.close(0, keep=True)
+    cache.give_back(0)
+    for _ in range(SWAP_AFTER + 1):
+        cache.tend(())
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 60 * BYTES_PER_CELL)
+
+
+def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
+    cache = swapping([*LONG, *range(200, 250)], [*LONG, 99], [*LONG, *range(150, 200)])
+    place = cache.find([*LONG, 255, 254], running=())
+    assert place.swapped is not None
+    assert (place.n_shared, place.swapped.n_tokens) == (60, 61)
+
+
+def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back() -> None:
+    context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.take(Place(1, None, 1), running=SOMEBODY)
+    cache.evict(1)
+    context.n_ctx = 239
+    assert cache.find([*LONG, 255], running=[1]).swapped is None
+    context.n_ctx = 240
+    assert cache.find([*LONG, 255], running=[1]).swapped is not None
+
+
+def test_only_so_many_swapped_prefixes_are_remembered() -> None:
+    context = context_with()
+    store = SwapStore(context, 1 << 30)
+    for n in range(MOST_PREFIXES + 3):
+        store.add(SwappedPrefix([n, *LONG]))
+    assert store.find([2, *LONG, 1], 512) == (None, 0)
+    assert store.find([3, *LONG, 1], 512)[1] == 61
+    assert store.n_bytes == MOST_PREFIXES * 61 * BYTES_PER_CELL
+
+
+def test_the_beginning_of_what_is_swapped_out_is_not_kept_twice() -> None:
+    assert swapping(LONG[:30], LONG).swapped_bytes == 60 * BYTES_PER_CELL
+
+
+def test_what_makes_room_is_swapped_out_too() -> None:
+    cache = PrefixCache(context_with(LONG), swap_bytes=1 << 20)
+    cache.evict(1)
+    assert cache.n_cells == 0
+    assert cache.find([*LONG, 99], running=()).swapped is not None
+
+
+def test_a_swapped_prefix_makes_itself_room_among_the_idle() -> None:
+    context = context_with(LONG, [*range(60, 180)], [*range(70, 190)], [*range(80, 200)])
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache.evict(1)
+    context.n_ctx = context.n_cells_used + len(LONG) - 1
+    cache.take(cache.find([*LONG, 99], running=()), running=SOMEBODY)
+    assert context.tokens(0) == LONG
+    assert context.n_cells_used <= context.n_ctx
+    assert cache.swapped_bytes == 120 * BYTES_PER_CELL, "one of the others"
+
+
+def test_memories_that_cannot_be_copied_are_left_alone() -> None:
+    context = Context(Model("recurrent"), n_ctx=512, n_seq_max=2, n_batch=128, n_threads=1)
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    context.open(0, LONG, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(0, 60)])
+    context.close(0, keep=True)
+    for _ in range(2 * SWAP_AFTER):
+        cache.tend(())
+    assert cache.n_cells == 60
+
+
+def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
+    store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
+    for first in (1, 2):
+        store.add(SwappedPrefix([first, *LONG]))
+    assert store.touch([1, *LONG[:40]])
+    assert not store.touch([3, *LONG[:40]])
+    store.add(SwappedPrefix([3, *LONG]))
+    assert [store.find([first, *LONG, 0], 512)[1] for first in (1, 2, 3)] == [61, 0, 61]
+
+
+def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:
+    cache = PrefixCache(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=1 << 20)
+    cache.evict(500)
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 61 * BYTES_PER_CELL)
+
+
+def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
+    contents = [[n, *LONG] for n in range(4)]
+    cache = PrefixCache(context_with(*contents), swap_bytes=1 << 20)
+    cache.evict(1)
+    cache.take(Place(0), running=SOMEBODY)
+    cache.give_back(0)
+    context = cache._context
+    context.open(0, [9, *LONG], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(0, 61)])
+    context.close(0, keep=True)
+    cache.take(cache.find([*contents[0], 99], running=()), running=SOMEBODY)
+    assert context.tokens(1) == contents[0]
+    assert cache.find([*contents[1], 99], running=()).swapped is not None
+
+
+def test_while_nobody_comes_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> None:
+    cache = PrefixCache(context_with(LONG, LONG[::-1], LONG[:SHARE_AT_LEAST]), swap_bytes=1 << 20)
+    assert [cache.make_ready() for _ in range(3)] == [True, True, False]
+    assert (cache.n_cells, cache.swapped_bytes) == (120 + SHARE_AT_LEAST, 120 * BYTES_PER_CELL)
+    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
+
+
+def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = context_with(LONG, LONG[::-1])
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    while cache.make_ready():
+        pass
+    monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("somebody waits for this copy"))
+    for _ in range(SWAP_AFTER + 2):
+        cache.tend(())
+    assert (cache.n_cells, cache.swapped_bytes) == (0, 120 * BYTES_PER_CELL)
+
+
+def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
+    cache = PrefixCache(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
+    assert [cache.make_ready() for _ in range(4)] == [True, True, True, False]
+    assert cache.swapped_bytes == 61 * BYTES_PER_CELL, "the last one's"
+    cache.take(Place(0, None, len(LONG)), running=())
+    cache.give_back(0)
+    assert cache.make_ready(), "it may hold something else now"
+
+
+def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
+    for running in ((), SOMEBODY):
+        cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
+        cache.take(Place(0), running)
+        assert bool(cache.swapped_bytes) == (not running)
