@@ -77,7 +77,7 @@ cdef class Model:
 
     cdef shared_ptr[core.CppModel] c_obj
 
-    def __init__(self, *_args, **_options):
+    def __init__(self, *_arguments, **_options):
         raise TypeError("a Model is made by Model.load")
 
     @staticmethod

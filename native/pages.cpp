@@ -1,32 +1,40 @@
 #include "pages.hpp"
 
+#include <cstdlib>
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
 namespace pyllmcancel {
-namespace {
 
-constexpr std::size_t huge_page = std::size_t{2} << 20U;
-
-void * allocate(std::size_t n_bytes) noexcept {
+void ReleasePages::operator()(uint8_t * bytes) const noexcept {
 #if defined(MADV_HUGEPAGE)
-    if (n_bytes >= huge_page) {
-        const std::size_t n_whole = (n_bytes + huge_page - 1) / huge_page * huge_page;
-        void * const bytes = std::aligned_alloc(huge_page, n_whole);
-        if (bytes != nullptr) {
-            // A system that has none goes on with ordinary ones.
-            static_cast<void>(madvise(bytes, n_whole, MADV_HUGEPAGE));
-        }
-        return bytes;
+    if (mapping != nullptr) {
+        munmap(mapping, n_mapped);
+        return;
     }
 #endif
-    return std::malloc(n_bytes); // NOLINT(*-no-malloc)
+    std::free(bytes); // NOLINT(*-no-malloc)
 }
 
-} // namespace
-
-Pages::Pages(std::size_t n_bytes) noexcept
-    : bytes_(static_cast<uint8_t *>(allocate(n_bytes))), n_bytes_(bytes_ ? n_bytes : 0) {}
+Pages::Pages(std::size_t n_bytes) noexcept : n_bytes_(n_bytes) {
+#if defined(MADV_HUGEPAGE)
+    constexpr std::size_t huge_page = std::size_t{2} << 20U;
+    if (n_bytes >= huge_page) {
+        const std::size_t n_mapped = n_bytes + huge_page;
+        void * const mapping = mmap(nullptr, n_mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapping == MAP_FAILED) {
+            return;
+        }
+        const std::size_t offset = huge_page - reinterpret_cast<uintptr_t>(mapping) % huge_page;
+        bytes_ = Bytes(static_cast<uint8_t *>(mapping) + offset, ReleasePages{mapping, n_mapped});
+        // Not of the rest, whose page would be resident as a whole. A system that has none goes on with ordinary ones.
+        static_cast<void>(madvise(bytes_.get(), n_bytes / huge_page * huge_page, MADV_HUGEPAGE));
+        return;
+    }
+#endif
+    bytes_ = Bytes(static_cast<uint8_t *>(std::malloc(n_bytes)), ReleasePages{}); // NOLINT(*-no-malloc)
+}
 
 } // namespace pyllmcancel

@@ -2,14 +2,21 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 
 namespace pyllmcancel {
 
+// How pages are given back: unmapped, or to the heap if there is no `mapping`.
+struct ReleasePages {
+    void * mapping = nullptr;
+    std::size_t n_mapped = 0;
+
+    void operator()(uint8_t * bytes) const noexcept;
+};
+
 // Plain memory for a copy of cells or of a state, not written yet. Large ones are of huge pages where the system has them:
 // the kernel takes several times as long to hand out ordinary pages as it takes to copy something into them, and nobody
-// can be cancelled in the meantime.
+// can be cancelled in the meantime. They are mapped, not taken from a heap, so that the system gets them back at once.
 class Pages {
   public:
     Pages() = default;
@@ -22,11 +29,9 @@ class Pages {
     std::size_t size() const noexcept { return n_bytes_; }
 
   private:
-    struct Free {
-        void operator()(uint8_t * bytes) const noexcept { std::free(bytes); } // NOLINT(*-no-malloc)
-    };
+    using Bytes = std::unique_ptr<uint8_t[], ReleasePages>;
 
-    std::unique_ptr<uint8_t[], Free> bytes_;
+    Bytes bytes_;
     std::size_t n_bytes_ = 0;
 };
 

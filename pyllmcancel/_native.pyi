@@ -21,8 +21,12 @@ class CancelFlag:
     def is_set(self) -> bool: ...
 
 class Model:
-    """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
+    """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 
+    Made by :meth:`load`, and by nothing else.
+    """
+
+    def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @staticmethod
     def load(
         path: str | PathLike[str],

@@ -48,8 +48,11 @@ class EngineLoop(StepLoop[Request]):
         self._is_eog: Callable[[int], bool] = context.model.is_eog
         self._scheduler = scheduler
 
-    def _admit(self) -> None:
+    def _let_go(self) -> None:
+        super()._let_go()
         self._cut_late_prompts()
+
+    def _admit(self) -> None:
         while (request := self._registry.take_oldest(self._admissible)) is not None:
             if not self._never_launched(request):
                 self._running.append(request)

@@ -86,6 +86,11 @@ class StepLoop(Generic[R]):
 
     # -- what a kind of loop adds -------------------------------------------------------------------------------------
 
+    def _let_go(self) -> None:
+        """End what is not to go on."""
+        for request in [request for request in self._running if request.cancellation.requested]:
+            self._end(request, FinishReason.CANCELLED)
+
     def _admit(self) -> None:
         """Start whatever waits and may start."""
         raise NotImplementedError
@@ -128,15 +133,13 @@ class StepLoop(Generic[R]):
 
     def turn(self) -> None:
         """One iteration; at most one step."""
-        # Before admitting: a request that supersedes another finds its slot, and its cells, given back.
-        cancelled = [request for request in self._running if request.cancellation.requested]
-        for request in cancelled:
-            self._end(request, FinishReason.CANCELLED)
-        if cancelled:
-            self._publish()  # who comes in may find something to be copied first
+        # Before admitting: a request that supersedes another finds its slot, and its cells, given back. And whoever leaves
+        # is told before anything is copied for those who come.
+        self._let_go()
+        self._publish()
         self._admit()
         items = self._plan()
-        # Endings first: whoever was cancelled, or ended by the planning, must not wait for the step of the others.
+        # Nor need whoever was ended by the planning wait for the step of the others.
         self._publish()
         if items:
             self._tend()

@@ -1,4 +1,4 @@
-"""Prefixes that left the context's cells for plain memory. Used by the engine thread only."""
+"""Prefixes that were copied into plain memory. Used by the engine thread only."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class SwapStore:
         found = max(zip(lengths, fitting, strict=True), key=lambda pair: (pair[0], -pair[1].n_tokens), default=None)
         return (found[1], found[0]) if found is not None and found[0] else (None, 0)
 
+    def n_known(self, tokens: Sequence[int]) -> int:
+        """How many leading `tokens` one of them has."""
+        return max(self._known(tokens), default=0)
+
     def touch(self, tokens: Sequence[int]) -> bool:
         """Whether one of them begins with all of `tokens`; then that was used just now."""
         for n_tokens, prefix in zip(self._known(tokens), self._prefixes, strict=True):
@@ -53,6 +57,12 @@ class SwapStore:
         if prefix in self._prefixes:
             self._prefixes.remove(prefix)
             self.n_bytes -= prefix.n_bytes
+
+    def discard_copy(self, tokens: Sequence[int]) -> None:
+        """Forget the one of all of `tokens`, and nothing else, if there is one."""
+        for prefix in [prefix for prefix in self._prefixes if prefix.n_tokens == len(tokens)]:
+            if prefix.tokens == tokens:
+                self.discard(prefix)
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
         """How many of `tokens` each has, all of them counted: of a prompt, the last one is not."""

@@ -102,5 +102,9 @@ def serve(
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
     server = Server(settings, app, config.drain)
-    server.run()
+    try:
+        server.run()
+    finally:
+        # What is in no collector's sight is not freed at the exit either, and the model must be.
+        gc.unfreeze()
     return server.exit_status

@@ -125,8 +125,12 @@ def test_whoever_leaves_is_told_before_an_idle_prefix_is_copied(
     monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER", 0)
     driver.cancel(leaver)
     driver.step()
-    assert happened[:2] == ["told", "copied"][: 1 + n_others], "with nobody left, nothing need be copied now"
-    assert all(not other.ended for other in others)
+    if not others:
+        driver.engine.close()
+        assert happened == ["told"], "with nobody left, nothing need be copied now"
+    else:
+        assert happened[:2] == ["told", "copied"]
+        assert not others[0].ended
 
 
 def test_whoever_leaves_is_told_before_its_prefix_is_copied_for_who_comes(

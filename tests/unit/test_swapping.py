@@ -232,3 +232,32 @@ def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_i
         cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
         cache.take(Place(0), running)
         assert bool(cache.swapped_bytes) == (not running)
+
+
+def test_of_a_client_that_comes_back_again_and_again_there_is_one_copy() -> None:
+    context = context_with()
+    cache = PrefixCache(context, swap_bytes=1 << 20)
+    for last in range(100, 105):
+        prompt = [*LONG, last, last]
+        place = cache.find(prompt, running=())
+        cache.take(place, running=())
+        assert cache.swapped_bytes == 0, "what it goes on from is in its cells"
+        context.open(place.seq, prompt, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+        context.step([(place.seq, len(prompt) - context.n_committed(place.seq))])
+        context.close(place.seq, keep=True)
+        cache.give_back(place.seq)
+        assert [cache.make_ready() for _ in range(2)] == [True, False]
+        assert cache.swapped_bytes == len(prompt) * BYTES_PER_CELL
+
+
+def test_a_prompt_that_several_choices_have_in_common_is_not_copied_ahead_for_each() -> None:
+    cache = PrefixCache(context_with(*([*LONG, 100 + n] for n in range(4))), swap_bytes=1 << 20)
+    assert [cache.make_ready() for _ in range(2)] == [True, False]
+    assert cache.swapped_bytes == 61 * BYTES_PER_CELL
+
+
+def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
+    cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
+    assert cache.make_ready()
+    cache.take(Place(0, None, 20), running=())
+    assert cache.swapped_bytes == 60 * BYTES_PER_CELL
