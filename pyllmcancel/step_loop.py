@@ -133,8 +133,8 @@ class StepLoop(Generic[R]):
 
     def turn(self) -> None:
         """One iteration; at most one step."""
-        # Before admitting: a request that supersedes another finds its slot, and its cells, given back. And whoever leaves
-        # is told before anything is copied for those who come.
+        # Before admitting: a request that supersedes another finds its slot, and its cells, given back. And whoever
+        # leaves is told before anything is copied for those who come.
         self._let_go()
         self._publish()
         self._admit()
