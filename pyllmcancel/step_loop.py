@@ -132,7 +132,7 @@ class StepLoop(Generic[R]):
             self.turn()
 
     def turn(self) -> None:
-        """One iteration; at most one step."""
+        """One iteration; at most one step, whose news go out when the next turn, or the wait for it, begins."""
         # Before admitting: a request that supersedes another finds its slot, and its cells, given back. And whoever
         # leaves is told before anything is copied for those who come.
         self._let_go()
@@ -144,7 +144,6 @@ class StepLoop(Generic[R]):
         if items:
             self._tend()
             self._step(items)
-            self._publish()
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps. May be called from any thread."""
@@ -162,6 +161,7 @@ class StepLoop(Generic[R]):
 
     def _wait_for_work(self) -> bool:
         """Whether there is any, and not the end."""
+        self._publish()
         has_work = self._registry.wait_for_work(0.0)
         if has_work is None:
             self._rest()

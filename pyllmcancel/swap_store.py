@@ -60,9 +60,10 @@ class SwapStore:
 
     def discard_copy(self, tokens: Sequence[int]) -> None:
         """Forget the one of all of `tokens`, and nothing else, if there is one."""
-        for prefix in [prefix for prefix in self._prefixes if prefix.n_tokens == len(tokens)]:
-            if prefix.tokens == tokens:
+        for n_tokens, prefix in zip(self._known(tokens), self._prefixes, strict=True):
+            if n_tokens == len(tokens) == prefix.n_tokens:
                 self.discard(prefix)
+                return  # of equals `add` keeps one
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
         """How many of `tokens` each has, all of them counted: of a prompt, the last one is not."""
