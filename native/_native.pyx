@@ -333,7 +333,7 @@ cdef object step_row(core.StepRow & row, cbool logprobs_wanted):
 cdef const core.CppSwappedPrefix * as_made(SwappedPrefix prefix) except NULL:
     # __new__ gets past __init__.
     if prefix is None or not prefix.c_obj:
-        raise errors.UsageError("a SwappedPrefix is made by Context.copy_out")
+        raise errors.UsageError("a SwappedPrefix is made by Context.copy_out or Context.ghost")
     return prefix.c_obj.get()
 
 
@@ -345,7 +345,7 @@ cdef class SwappedPrefix:
     cdef readonly size_t n_bytes
 
     def __init__(self):
-        raise TypeError("a SwappedPrefix is made by Context.copy_out")
+        raise TypeError("a SwappedPrefix is made by Context.copy_out or Context.ghost")
 
     @property
     def tokens(self):
@@ -355,6 +355,14 @@ cdef class SwappedPrefix:
         # Giving back a hundred MiB takes a while.
         with nogil:
             self.c_obj.reset()
+
+
+cdef SwappedPrefix swapped_prefix(shared_ptr[const core.CppSwappedPrefix] made):
+    cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
+    prefix.c_obj = made
+    prefix.n_tokens = made.get().n_tokens()
+    prefix.n_bytes = made.get().n_bytes()
+    return prefix
 
 
 cdef class Context:
@@ -494,14 +502,13 @@ cdef class Context:
         return self.c_obj.get().swap_bytes(seq)
 
     def copy_out(self, int32_t seq, *, size_t max_bytes):
-        cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
+        cdef shared_ptr[const core.CppSwappedPrefix] made
         with nogil:
-            prefix.c_obj = self.c_obj.get().copy_out(seq, max_bytes)
-        if not prefix.c_obj:
-            return None
-        prefix.n_tokens = prefix.c_obj.get().n_tokens()
-        prefix.n_bytes = prefix.c_obj.get().n_bytes()
-        return prefix
+            made = self.c_obj.get().copy_out(seq, max_bytes)
+        return swapped_prefix(made) if made else None
+
+    def ghost(self, int32_t seq):
+        return swapped_prefix(self.c_obj.get().ghost(seq))
 
     def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
         cdef cbool swapped

@@ -249,8 +249,16 @@ std::shared_ptr<const SwappedPrefix> Context::copy_out(int32_t seq, std::size_t 
     return SwappedPrefix::copy(context_.get(), seq, sequence.tokens, max_bytes);
 }
 
+std::shared_ptr<const SwappedPrefix> Context::ghost(int32_t seq) {
+    const Entry entry(busy_);
+    return SwappedPrefix::ghost(idle(seq).tokens);
+}
+
 bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
     const Entry entry(busy_);
+    if (prefix.n_bytes() == 0) {
+        throw UsageError("a ghost has no cells to give back");
+    }
     Sequence & sequence = idle(seq);
     rewind(seq, 0, true);
     sequence.tokens = prefix.tokens(); // while a lack of memory harms nobody

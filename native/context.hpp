@@ -116,6 +116,9 @@ class Context {
     // `max_bytes`, or this cannot be done.
     std::shared_ptr<const SwappedPrefix> copy_out(int32_t seq, std::size_t max_bytes);
 
+    // What idle `seq` holds, by name only: to see later whether somebody asks for it.
+    std::shared_ptr<const SwappedPrefix> ghost(int32_t seq);
+
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
     bool swap_in(int32_t seq, const SwappedPrefix & prefix);
 

@@ -30,6 +30,10 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context
     return prefix;
 }
 
+std::shared_ptr<const SwappedPrefix> SwappedPrefix::ghost(std::vector<llama_token> tokens) {
+    return std::shared_ptr<const SwappedPrefix>(new SwappedPrefix(std::move(tokens), 0));
+}
+
 bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
     if (llama_state_seq_set_data(context, state_.data(), state_.size(), seq) == state_.size()) {
         return true;

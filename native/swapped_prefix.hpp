@@ -21,6 +21,9 @@ class SwappedPrefix {
     static std::shared_ptr<const SwappedPrefix> copy(llama_context * context, llama_seq_id seq,
                                                      std::vector<llama_token> tokens, std::size_t max_bytes);
 
+    // The tokens alone, which can be compared with and no more.
+    static std::shared_ptr<const SwappedPrefix> ghost(std::vector<llama_token> tokens);
+
     // Puts the cells into `seq`, whose own are gone then. False, and `seq` is empty, if there is no room.
     bool restore(llama_context * context, llama_seq_id seq) const;
 

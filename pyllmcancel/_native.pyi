@@ -138,7 +138,7 @@ def worth_aborting(
     """
 
 class SwappedPrefix:
-    """Cells of an idle prefix, in plain memory: made by :meth:`Context.copy_out`, and by nothing else."""
+    """Cells of an idle prefix, in plain memory, or a ghost that has only their tokens: made by :class:`Context`."""
 
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @property
@@ -273,6 +273,9 @@ class Context:
 
         None if it holds nothing, or more than `max_bytes`, or memory cannot be had.
         """
+
+    def ghost(self, seq: int) -> SwappedPrefix:
+        """What idle `seq` holds, by name only, to see later whether somebody asks for it: it cannot be swapped in."""
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         """Have idle `seq` hold what `prefix` does, and nothing else; False, and it is empty, if there is no room."""

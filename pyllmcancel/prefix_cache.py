@@ -4,19 +4,23 @@ An ended sequence keeps its cells: they are a prefix that a later request may be
 they can be swapped out into plain memory. Unified cells are, if nobody wants them for some steps: every attention walks
 over all cells, and shares the walk among the threads, so that idle ones slow down whoever runs. Divided cells are where
 others want the place. While nobody computes they are copied beforehand, and left where they are: nobody who runs later,
-no newcomer to that place, and not the client that comes back, need wait for a copy. Used by the engine thread only.
+no newcomer to that place, and not the client that comes back, need wait for a copy. For whoever does wait it is made if
+it is worth that. Used by the engine thread only.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyllmcancel.swap_policy import SwapPolicy
 from pyllmcancel.swap_store import SwapStore
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
+    from pyllmcancel.step_cost import StepCostModel
 
 SHARE_AT_LEAST = 16  # tokens; below that, copying a prefix is not worth a sequence
 # Tokens that may be copied for each that need not be computed then: divided cells, and those in plain memory, are
@@ -33,13 +37,15 @@ SWAP_AT_MOST = 128 << 20
 class Place:
     """Where to open a choice: in `seq`, after it was given `n_shared` leading cells.
 
-    They are those of `source`, or were `swapped` out; with neither, `seq` holds them itself.
+    They are those of `source`, or were `swapped` out; with neither, `seq` holds them itself. There would be more, had
+    another prefix been copied, of which such a share was `missed`.
     """
 
     seq: int
     source: int | None = None
     n_shared: int = 0
     swapped: SwappedPrefix | None = None
+    missed: float = 0.0
 
     @property
     def keeps_own(self) -> bool:
@@ -59,9 +65,12 @@ def _spread(seq: int, running: Collection[int]) -> int:
 class PrefixCache:
     """Idle prefixes: in sequences, least recently used first, and up to `swap_bytes` bytes of them in plain memory."""
 
-    def __init__(self, context: Context, *, swap_bytes: int = 0) -> None:
+    def __init__(self, context: Context, cost: StepCostModel, *, swap_bytes: int = 0) -> None:
         self._context = context
         self._store = SwapStore(context, swap_bytes if context.can_swap else 0)
+        self._policy = SwapPolicy(cost)
+        # What left without a copy, by name only.
+        self._ghosts = SwapStore(context, 0)
         self._step = 0
         # By the step from which to count SWAP_AFTER. A dict keeps the order.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
@@ -85,13 +94,20 @@ class PrefixCache:
         """The best place for a prompt; there must be an idle sequence."""
         spare = self._spare(running)
         place, n_tokens = self._find_in_cells(tokens, running, spare)
+        swapped, n_swapped = self._find_swapped(self._store, tokens, n_tokens)
+        if swapped is not None:
+            place = Place(spare, None, n_swapped, swapped)
+        ghost, n_missed = self._find_swapped(self._ghosts, tokens, max(n_tokens, n_swapped))
+        return place if ghost is None else replace(place, missed=n_missed / ghost.n_tokens)
+
+    def _find_swapped(self, store: SwapStore, tokens: Sequence[int], n_had: int) -> tuple[SwappedPrefix | None, int]:
+        """What is in `store` and worth swapping in for whoever has `n_had` tokens anyway, and how many it gives."""
         # What is idle can give way to it; what runs cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
-        swapped, n_swapped = self._store.find(tokens, min(room, self._context.n_ctx))
-        is_worth_it = swapped is not None and swapped.n_tokens <= COPIED_FOR_ONE * n_swapped
-        if is_worth_it and n_swapped >= max(n_tokens, 1) + SHARE_AT_LEAST:
-            return Place(spare, None, n_swapped, swapped)
-        return place
+        found, n_found = store.find(tokens, min(room, self._context.n_ctx))
+        if found is None or n_found < max(n_had, 1) + SHARE_AT_LEAST or found.n_tokens > COPIED_FOR_ONE * n_found:
+            return None, 0
+        return found, n_found
 
     def _find_in_cells(self, tokens: Sequence[int], running: Collection[int], target: int) -> tuple[Place, int]:
         """The best place but for what is swapped out, and how many tokens it gives.
@@ -149,7 +165,9 @@ class PrefixCache:
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=SHARE_AT_MOST)
         elif place.swapped is not None:
+            self._policy.note_return(place.n_shared / place.swapped.n_tokens)
             self._swap_in(place.seq, place.swapped, place.n_shared)
+        self._policy.note_return(place.missed)
 
     def give_back(self, seq: int) -> None:
         """`seq` is idle again, and the most recently used."""
@@ -246,11 +264,14 @@ class PrefixCache:
         return self._store.limit if alone else min(SWAP_AT_MOST, self._store.limit)
 
     def _swap_out(self, seq: int, *, alone: bool = False) -> bool:
-        """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be."""
+        """Free the cells of idle `seq`, and remember what they held, if that is worth it; False, and no change, if that
+        cannot be.
+        """
         if not self._store.limit or self._holds_little(seq):
             return False
-        if not self._is_remembered(seq) and not self._remember(seq, self._most_swapped(alone=alone)):
+        if not self._is_remembered(seq) and not self._remember_if_worth(seq, self._most_swapped(alone=alone)):
             return False
+        self._policy.note_leave()
         self._context.drop_cells(seq)
         return True
 
@@ -258,10 +279,21 @@ class PrefixCache:
         """Whether what `seq` holds is in plain memory, or is nothing to speak of."""
         return self._holds_little(seq) or self._store.touch(self._context.tokens(seq))
 
+    def _remember_if_worth(self, seq: int, at_most: int) -> bool:
+        """Copy what idle `seq` holds, or note its name; False, and no change, if it cannot be copied."""
+        n_bytes = self._context.swap_bytes(seq)
+        if n_bytes > at_most or self._policy.is_worth_copying(self._context.n_committed(seq), n_bytes):
+            return self._remember(seq, at_most)
+        self._policy.note_none()
+        self._ghosts.add(self._context.ghost(seq))
+        return True
+
     def _remember(self, seq: int, at_most: int) -> bool:
         """Copy what idle `seq` holds; False, and no change, if that cannot be."""
+        began = time.monotonic()
         prefix = self._context.copy_out(seq, max_bytes=at_most)
         if prefix is not None:
+            self._policy.note_copy(prefix.n_bytes, time.monotonic() - began)
             self._store.add(prefix)
         return prefix is not None
 

@@ -50,7 +50,8 @@ class Scheduler:
         self._context = context
         self._config = config
         on_cpu = config.n_gpu_layers == 0 or not context.can_offload
-        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0)
+        self.cost = StepCostModel()
+        self._cache = PrefixCache(context, self.cost, swap_bytes=config.swap_bytes() if on_cpu else 0)
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
         self._pending: deque[Choice] = deque()
@@ -68,7 +69,6 @@ class Scheduler:
         self._gap = self._gap_before = Gap()
         # So many choices found no room, although they should have: until one ends, fewer may run.
         self._crowded_at = self._slots + 1
-        self.cost = StepCostModel()
         self.n_preempted = 0
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step_cost import StepCostModel
 from tests.support.fake_native import CancelFlag, Context, Model, Sampler
 
 LONG = list(range(60))
@@ -21,3 +23,8 @@ def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_ma
         if seq not in open_seqs:
             context.close(seq, keep=True)
     return context
+
+
+def cache_of(context: Context, *, swap_bytes: int = 0) -> PrefixCache:
+    """A cache for which every copy is worth its time, since nothing is known of what computing takes."""
+    return PrefixCache(context, StepCostModel(), swap_bytes=swap_bytes)

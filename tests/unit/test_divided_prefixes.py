@@ -6,14 +6,14 @@ import pytest
 
 from pyllmcancel.prefix_cache import SWAP_AFTER, Place, PrefixCache
 from tests.support.fake_native import BYTES_PER_CELL, Context
-from tests.support.idle_prefixes import LONG, SOMEBODY, context_with
+from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
 
 
 def divided(*contents: list[int], n_seq_max: int = 4, n_bytes: int = 1 << 20) -> PrefixCache:
     """A cache of a context whose cells are divided, and whose first sequences are idle and hold `contents`."""
     context = context_with(*contents, n_seq_max=n_seq_max)
     context.kv_unified = False
-    return PrefixCache(context, swap_bytes=n_bytes)
+    return cache_of(context, swap_bytes=n_bytes)
 
 
 def test_an_empty_place_spares_the_newcomer_a_copy() -> None:
@@ -149,7 +149,7 @@ def test_where_nothing_can_be_copied_nothing_is_shared_or_moved(monkeypatch: pyt
 def test_a_long_neighbour_is_not_copied_for_its_beginning() -> None:
     context = context_with([*LONG, *range(60, 220)], open_seqs=(0,))
     context.kv_unified = False
-    cache = PrefixCache(context)
+    cache = cache_of(context)
     cache.take(Place(0, None, 1), running=SOMEBODY)
     assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
     assert cache.find([*LONG, 255], running=[0]) == Place(1, 0, 60)

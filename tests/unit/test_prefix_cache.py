@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyllmcancel.prefix_cache import SHARE_AT_LEAST, Place, PrefixCache
-from tests.support.idle_prefixes import LONG, SOMEBODY, context_with
+from pyllmcancel.prefix_cache import SHARE_AT_LEAST, Place
+from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
 
 
 def test_of_empty_sequences_the_first_is_taken() -> None:
-    cache = PrefixCache(context_with())
+    cache = cache_of(context_with())
     assert len(cache) == 4
     cache.take(Place(0), running=SOMEBODY)
     assert cache.find(LONG, running=()) == Place(1)
@@ -16,38 +16,38 @@ def test_of_empty_sequences_the_first_is_taken() -> None:
 
 
 def test_with_none_empty_the_least_recently_used_is_taken() -> None:
-    cache = PrefixCache(context_with(*([n] * 5 for n in range(4))))
+    cache = cache_of(context_with(*([n] * 5 for n in range(4))))
     cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(1)
 
 
 def test_the_longest_prefix_wins() -> None:
-    cache = PrefixCache(context_with(LONG[:10], LONG[:30], LONG[:20]))
+    cache = cache_of(context_with(LONG[:10], LONG[:30], LONG[:20]))
     assert cache.find(LONG, running=()) == Place(1, None, 30)
 
 
 def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
-    cache = PrefixCache(context_with(LONG[:20], LONG[:20]))
+    cache = cache_of(context_with(LONG[:20], LONG[:20]))
     cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     assert cache.find(LONG, running=()) == Place(0, None, 20)
 
 
 def test_a_running_prefix_is_shared_not_taken() -> None:
-    cache = PrefixCache(context_with(LONG, open_seqs=(0,)))
+    cache = cache_of(context_with(LONG, open_seqs=(0,)))
     cache.take(Place(0), running=SOMEBODY)
     assert cache.find([*LONG, 99], running=[0]) == Place(1, source=0, n_shared=60)
 
 
 def test_a_short_running_prefix_is_not_worth_sharing() -> None:
-    cache = PrefixCache(context_with(LONG[:SHARE_AT_LEAST], open_seqs=(0,)))
+    cache = cache_of(context_with(LONG[:SHARE_AT_LEAST], open_seqs=(0,)))
     cache.take(Place(0), running=SOMEBODY)
     assert cache.find(LONG, running=[0]) == Place(1)
 
 
 def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_prefix() -> None:
-    cache = PrefixCache(context_with(LONG))
+    cache = cache_of(context_with(LONG))
     cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     prompt = [*LONG[:20], 200, 201]
@@ -55,19 +55,19 @@ def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_pre
 
 
 def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
-    cache = PrefixCache(context_with(LONG))
+    cache = cache_of(context_with(LONG))
     assert cache.find([*LONG[:50], 200], running=()) == Place(0, None, 50)
 
 
 def test_a_few_tokens_in_common_do_not_cost_an_idle_prefix() -> None:
     context = context_with(LONG)
-    cache = PrefixCache(context)
+    cache = cache_of(context)
     assert cache.find([*LONG[:4], 200, 201], running=()) == Place(1)
     assert cache.find([*LONG[:40], 200, 201], running=()) == Place(0, None, 40)
 
 
 def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
-    cache = PrefixCache(context_with(LONG, [1] * 10, n_seq_max=2))
+    cache = cache_of(context_with(LONG, [1] * 10, n_seq_max=2))
     cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
     assert cache.find([*LONG[:20], 200], running=()) == Place(0, None, 20)
@@ -75,7 +75,7 @@ def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
 
 def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() -> None:
     context = context_with(LONG[:10], LONG[:20], LONG[:30])
-    cache = PrefixCache(context)
+    cache = cache_of(context)
     assert cache.n_cells == 60
     cache.evict(15)
     assert [context.n_committed(seq) for seq in range(3)] == [0, 0, 30]
@@ -84,7 +84,7 @@ def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() 
 
 def test_eviction_never_touches_a_running_sequence() -> None:
     context = context_with(LONG, LONG[:20], open_seqs=(0,))
-    cache = PrefixCache(context)
+    cache = cache_of(context)
     cache.take(Place(0, None, 1), running=SOMEBODY)
     cache.evict(1000)
     assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
@@ -92,5 +92,5 @@ def test_eviction_never_touches_a_running_sequence() -> None:
 
 def test_evicting_nothing_changes_nothing() -> None:
     context = context_with(LONG)
-    PrefixCache(context).evict(0)
+    cache_of(context).evict(0)
     assert context.n_committed(0) == 60

@@ -6,14 +6,15 @@ import pytest
 
 from pyllmcancel.prefix_cache import SHARE_AT_LEAST, SWAP_AFTER, Place, PrefixCache
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.step_cost import StepCostModel
 from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
-from tests.support.idle_prefixes import LONG, SOMEBODY, context_with
+from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
 
 
 def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int, ...] = ()) -> PrefixCache:
     """A cache that may swap, so much later that it has swapped out all it had."""
-    cache = PrefixCache(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
+    cache = cache_of(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
     for seq in open_seqs:
         cache.take(Place(seq, None, 1), running=SOMEBODY)
     for _ in range(SWAP_AFTER + len(contents)):
@@ -22,7 +23,7 @@ def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int,
 
 
 def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_each_step() -> None:
-    cache = PrefixCache(context_with(LONG[:20], LONG[20:50]), swap_bytes=1 << 20)
+    cache = cache_of(context_with(LONG[:20], LONG[20:50]), swap_bytes=1 << 20)
     held = []
     for _ in range(SWAP_AFTER + 2):
         cache.tend(())
@@ -33,7 +34,7 @@ def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_eac
 
 def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
     context = context_with(LONG, open_seqs=(0,))
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(Place(0, None, 1), running=SOMEBODY)
     for _ in range(2 * SWAP_AFTER):
         cache.tend(())
@@ -84,7 +85,7 @@ def test_a_prefix_too_short_to_be_worth_a_copy_stays_in_its_cells() -> None:
 def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
     context = context_with([*LONG, 99], open_seqs=(0,))
     context.share_prefix(0, 1, 60, max_bytes=1 << 20)
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(Place(0, None, 1), running=SOMEBODY)
     for _ in range(3 * SWAP_AFTER):
         cache.tend([0])
@@ -112,7 +113,7 @@ def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
 
 def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back() -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(Place(1, None, 1), running=SOMEBODY)
     cache.evict(1)
     context.n_ctx = 239
@@ -136,7 +137,7 @@ def test_the_beginning_of_what_is_swapped_out_is_not_kept_twice() -> None:
 
 
 def test_what_makes_room_is_swapped_out_too() -> None:
-    cache = PrefixCache(context_with(LONG), swap_bytes=1 << 20)
+    cache = cache_of(context_with(LONG), swap_bytes=1 << 20)
     cache.evict(1)
     assert cache.n_cells == 0
     assert cache.find([*LONG, 99], running=()).swapped is not None
@@ -144,7 +145,7 @@ def test_what_makes_room_is_swapped_out_too() -> None:
 
 def test_a_swapped_prefix_makes_itself_room_among_the_idle() -> None:
     context = context_with(LONG, [*range(60, 180)], [*range(70, 190)], [*range(80, 200)])
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     cache.evict(1)
     context.n_ctx = context.n_cells_used + len(LONG) - 1
     cache.take(cache.find([*LONG, 99], running=()), running=SOMEBODY)
@@ -155,7 +156,7 @@ def test_a_swapped_prefix_makes_itself_room_among_the_idle() -> None:
 
 def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     context = Context(Model("recurrent"), n_ctx=512, n_seq_max=2, n_batch=128, n_threads=1)
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     context.open(0, LONG, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
     context.step([(0, 60)])
     context.close(0, keep=True)
@@ -175,14 +176,14 @@ def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
 
 
 def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:
-    cache = PrefixCache(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=1 << 20)
+    cache = cache_of(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=1 << 20)
     cache.evict(500)
     assert (cache.n_cells, cache.swapped_bytes) == (0, 61 * BYTES_PER_CELL)
 
 
 def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     contents = [[n, *LONG] for n in range(4)]
-    cache = PrefixCache(context_with(*contents), swap_bytes=1 << 20)
+    cache = cache_of(context_with(*contents), swap_bytes=1 << 20)
     cache.evict(1)
     cache.take(Place(0), running=SOMEBODY)
     cache.give_back(0)
@@ -196,7 +197,7 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
 
 
 def test_while_nobody_comes_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> None:
-    cache = PrefixCache(context_with(LONG, LONG[::-1], LONG[:SHARE_AT_LEAST]), swap_bytes=1 << 20)
+    cache = cache_of(context_with(LONG, LONG[::-1], LONG[:SHARE_AT_LEAST]), swap_bytes=1 << 20)
     assert [cache.make_ready() for _ in range(3)] == [True, True, False]
     assert (cache.n_cells, cache.swapped_bytes) == (120 + SHARE_AT_LEAST, 120 * BYTES_PER_CELL)
     assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
@@ -206,7 +207,7 @@ def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = context_with(LONG, LONG[::-1])
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     while cache.make_ready():
         pass
     monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("somebody waits for this copy"))
@@ -216,7 +217,7 @@ def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy
 
 
 def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
-    cache = PrefixCache(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
+    cache = cache_of(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
     assert [cache.make_ready() for _ in range(4)] == [True, True, True, False]
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL, "the last one's"
     cache.take(Place(0, None, len(LONG)), running=())
@@ -229,14 +230,14 @@ def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_i
 ) -> None:
     monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
     for running in ((), SOMEBODY):
-        cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
+        cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
         cache.take(Place(0), running)
         assert bool(cache.swapped_bytes) == (not running)
 
 
 def test_of_a_client_that_comes_back_again_and_again_there_is_one_copy() -> None:
     context = context_with()
-    cache = PrefixCache(context, swap_bytes=1 << 20)
+    cache = cache_of(context, swap_bytes=1 << 20)
     for last in range(100, 105):
         prompt = [*LONG, last, last]
         place = cache.find(prompt, running=())
@@ -251,13 +252,54 @@ def test_of_a_client_that_comes_back_again_and_again_there_is_one_copy() -> None
 
 
 def test_a_prompt_that_several_choices_have_in_common_is_not_copied_ahead_for_each() -> None:
-    cache = PrefixCache(context_with(*([*LONG, 100 + n] for n in range(4))), swap_bytes=1 << 20)
+    cache = cache_of(context_with(*([*LONG, 100 + n] for n in range(4))), swap_bytes=1 << 20)
     assert [cache.make_ready() for _ in range(2)] == [True, False]
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL
 
 
 def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
-    cache = PrefixCache(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
+    cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
     assert cache.make_ready()
     cache.take(Place(0, None, 20), running=())
     assert cache.swapped_bytes == 60 * BYTES_PER_CELL
+
+
+def swap_under_load(cache: PrefixCache, tokens: list[int]) -> Place:
+    """Somebody computes `tokens` in the only sequence, and does not come back at once."""
+    context = cache._context
+    place = cache.find(tokens, running=())
+    cache.take(place, running=())
+    context.open(place.seq, tokens, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(place.seq, len(tokens) - context.n_committed(place.seq))])
+    context.close(place.seq, keep=True)
+    cache.give_back(place.seq)
+    return place
+
+
+def test_where_copies_are_slow_what_nobody_asks_for_again_is_not_copied_and_what_is_asked_for_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("pyllmcancel.prefix_cache.time.monotonic", lambda: now)
+    context, cost = context_with(n_seq_max=1), StepCostModel()
+    copy_out = context.copy_out
+
+    def slow_copy(seq: int, *, max_bytes: int) -> SwappedPrefix | None:
+        nonlocal now
+        now += 0.1
+        return copy_out(seq, max_bytes=max_bytes)
+
+    monkeypatch.setattr(context, "copy_out", slow_copy)
+    cost.observe(len(LONG), 1.0)
+    cache = PrefixCache(context, cost, swap_bytes=1 << 20)
+    for n in range(20):
+        swap_under_load(cache, [200 + n, *LONG])
+    assert 0.2 <= now <= 0.6, "some were copied, to learn"
+    forgotten = [200 + 18, *LONG, 7]
+    place = swap_under_load(cache, forgotten)
+    assert (place.n_shared, place.missed) == (0, 1.0)
+    copied = now
+    for _ in range(3):
+        swap_under_load(cache, [1, *LONG])
+        swap_under_load(cache, [2, *LONG])
+    assert now > copied, "they come back, and are worth it"

@@ -1,0 +1,60 @@
+"""When a copy is worth its time."""
+
+from __future__ import annotations
+
+from pyllmcancel.step_cost import StepCostModel
+from pyllmcancel.swap_policy import SwapPolicy
+
+N_TOKENS, N_BYTES = 140, 15 << 20  # of a 0.6B model
+
+
+def policy_where(copy: float, compute: float, *, n_left: int, n_returned: int = 0) -> SwapPolicy:
+    """After so many prefixes, each of which took `copy` seconds to copy and `compute` to compute."""
+    cost = StepCostModel()
+    cost.observe(N_TOKENS, compute)
+    policy = SwapPolicy(cost)
+    for n in range(n_left):
+        policy.note_copy(N_BYTES, copy)
+        policy.note_leave()
+        if n < n_returned:
+            policy.note_return(1.0)
+    return policy
+
+
+def test_a_quick_copy_is_worth_it_however_few_come_back() -> None:
+    assert policy_where(0.003, 0.5, n_left=1000).is_worth_copying(N_TOKENS, N_BYTES)
+
+
+def test_a_slow_one_is_not_if_nobody_comes_back() -> None:
+    assert not policy_where(0.05, 0.5, n_left=10).is_worth_copying(N_TOKENS, N_BYTES)
+
+
+def test_a_slow_one_is_if_every_fourth_comes_back() -> None:
+    assert policy_where(0.05, 0.5, n_left=40, n_returned=10).is_worth_copying(N_TOKENS, N_BYTES)
+
+
+def test_before_anything_is_known_it_is() -> None:
+    assert SwapPolicy(StepCostModel()).is_worth_copying(N_TOKENS, N_BYTES)
+
+
+def test_what_was_not_copied_and_is_asked_for_makes_the_next_worth_it() -> None:
+    policy = policy_where(0.05, 0.5, n_left=10)
+    for _ in range(4):
+        policy.note_none()
+        policy.note_leave()
+        policy.note_return(1.0)
+    assert policy.is_worth_copying(N_TOKENS, N_BYTES)
+
+
+def test_now_and_then_it_is_tried_again_whether_copies_have_become_quick() -> None:
+    policy = policy_where(0.05, 0.5, n_left=40)
+    n_none = 0
+    while not policy.is_worth_copying(N_TOKENS, N_BYTES):
+        policy.note_none()
+        policy.note_leave()
+        n_none += 1
+    assert 20 < n_none < 200
+    policy.note_copy(N_BYTES, 0.003)
+    policy.note_copy(N_BYTES, 0.003)
+    policy.note_copy(N_BYTES, 0.003)
+    assert policy.is_worth_copying(N_TOKENS, N_BYTES)
