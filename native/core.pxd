@@ -217,6 +217,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         const vector[llama_token] & tokens()
         int32_t n_tokens()
         size_t n_bytes()
+        double seconds()
 
     cdef cppclass CppContext "pyllmcancel::Context":
         int32_t open(

@@ -1,6 +1,7 @@
 #include "swapped_prefix.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace pyllmcancel {
 
@@ -23,10 +24,12 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context
     if (size == 0 || size > max_bytes) {
         return nullptr;
     }
+    const auto began = std::chrono::steady_clock::now();
     const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
     if (!prefix->state_ || llama_state_seq_get_data(context, prefix->state_.data(), size, seq) != size) {
         return nullptr;
     }
+    prefix->seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return prefix;
 }
 

@@ -34,11 +34,15 @@ class SwappedPrefix {
     int32_t n_tokens() const noexcept { return static_cast<int32_t>(tokens_.size()); }
     std::size_t n_bytes() const noexcept { return state_.size(); }
 
+    // What the copy took, with the memory for it.
+    double seconds() const noexcept { return seconds_; }
+
   private:
     SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes);
 
     std::vector<llama_token> tokens_;
     Pages state_;
+    double seconds_ = 0.0;
 };
 
 // How many leading tokens of a prompt `known` has; never the prompt's last, whose logits are wanted.

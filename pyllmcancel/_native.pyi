@@ -146,6 +146,10 @@ class SwappedPrefix:
     @property
     def n_bytes(self) -> int: ...
     @property
+    def seconds(self) -> float:
+        """What the copy took."""
+
+    @property
     def tokens(self) -> list[int]: ...
 
 class Context:

@@ -10,9 +10,8 @@ it is worth that. Used by the engine thread only.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.swap_policy import SwapPolicy
@@ -37,15 +36,18 @@ SWAP_AT_MOST = 128 << 20
 class Place:
     """Where to open a choice: in `seq`, after it was given `n_shared` leading cells.
 
-    They are those of `source`, or were `swapped` out; with neither, `seq` holds them itself. There would be more, had
-    another prefix been copied, of which such a share was `missed`.
+    They are those of `source`, or were `swapped` out; with neither, `seq` holds them itself.
     """
 
     seq: int
     source: int | None = None
     n_shared: int = 0
     swapped: SwappedPrefix | None = None
-    missed: float = 0.0
+    # For the policy: whether most of the prompt was computed before, what share is wanted of a prefix that had left its
+    # cells, and the ghost that was all that was left of it.
+    goes_on: bool = field(default=False, compare=False)
+    returned: float = field(default=0.0, compare=False)
+    ghost: SwappedPrefix | None = field(default=None, compare=False)
 
     @property
     def keeps_own(self) -> bool:
@@ -71,6 +73,8 @@ class PrefixCache:
         self._policy = SwapPolicy(cost)
         # What left without a copy, by name only.
         self._ghosts = SwapStore(context, 0)
+        # Idle and running ones of clients that came back at least once, and will again: always worth a copy.
+        self._going_on: set[int] = set()
         self._step = 0
         # By the step from which to count SWAP_AFTER. A dict keeps the order.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
@@ -98,7 +102,10 @@ class PrefixCache:
         if swapped is not None:
             place = Place(spare, None, n_swapped, swapped)
         ghost, n_missed = self._find_swapped(self._ghosts, tokens, max(n_tokens, n_swapped))
-        return place if ghost is None else replace(place, missed=n_missed / ghost.n_tokens)
+        had_left = ghost or swapped
+        returned = (max(n_swapped, n_missed) - n_tokens) / had_left.n_tokens if had_left is not None else 0.0
+        goes_on = 2 * max(n_tokens, n_swapped, n_missed) >= len(tokens)
+        return replace(place, goes_on=goes_on, returned=returned, ghost=ghost)
 
     def _find_swapped(self, store: SwapStore, tokens: Sequence[int], n_had: int) -> tuple[SwappedPrefix | None, int]:
         """What is in `store` and worth swapping in for whoever has `n_had` tokens anyway, and how many it gives."""
@@ -148,26 +155,35 @@ class PrefixCache:
             return False
         # And whether that can be helped, with a short copy and without losing what is in `target`.
         can_move = self._context.can_swap and self._context.swap_bytes(seq) <= SWAP_AT_MOST
-        return can_move and self._can_remember(target, self._most_swapped(alone=False))
+        return can_move and self._keeps(target, self._most_swapped(alone=False))
 
     def take(self, place: Place, running: Collection[int]) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
 
-        If nobody is `running`, what the sequence held is remembered however large it is: nobody else waits for that.
+        What the sequence held is remembered if that is worth it; if nobody is `running`, however large it is: nobody
+        else waits for that.
         """
         del self._idle[place.seq]
         self._fresh.discard(place.seq)
         if not place.keeps_own:
-            self._swap_out(place.seq, alone=not running)
+            self._swap_out(place.seq, alone=not running, if_worth=True)
         elif self._loses_little(place.seq, place.n_shared):
             # What it goes on from lies in its cells again; of a client that comes back there are not to be many copies.
             self._store.discard_copy(self._context.tokens(place.seq))
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=SHARE_AT_MOST)
         elif place.swapped is not None:
-            self._policy.note_return(place.n_shared / place.swapped.n_tokens)
             self._swap_in(place.seq, place.swapped, place.n_shared)
-        self._policy.note_return(place.missed)
+        self._note_return(place)
+
+    def _note_return(self, place: Place) -> None:
+        self._policy.note_return(place.returned)
+        if place.ghost is not None:
+            self._ghosts.discard(place.ghost)
+        if place.goes_on:
+            self._going_on.add(place.seq)
+        else:
+            self._going_on.discard(place.seq)
 
     def give_back(self, seq: int) -> None:
         """`seq` is idle again, and the most recently used."""
@@ -177,7 +193,8 @@ class PrefixCache:
     def evict(self, n_cells: int) -> None:
         """Free at least `n_cells` cells, least recently used first, as far as there are any.
 
-        The most recently used of those is remembered, the others not: nobody can be cancelled during a copy.
+        The most recently used of those is remembered if that is worth it, the others not: nobody can be cancelled
+        during a copy.
         """
         victims = []
         for seq in self._idle:
@@ -187,7 +204,7 @@ class PrefixCache:
                 victims.append(seq)
                 n_cells -= held
         for seq in victims:
-            if seq != victims[-1] or not self._swap_out(seq):
+            if seq != victims[-1] or not self._swap_out(seq, if_worth=True):
                 self._context.drop_cells(seq)
 
     def tend(self, running: Collection[int]) -> None:
@@ -237,8 +254,8 @@ class PrefixCache:
     def _spare(self, running: Collection[int]) -> int:
         """The idle sequence that a newcomer should have: an empty one, or the least recently used.
 
-        Of divided cells one that is next to those who run, for only neighbours compute together, and that can be had
-        without a loss.
+        Of divided cells one that is next to those who run, for only neighbours compute together, and what is in it can
+        be remembered.
         """
         if self._context.kv_unified:
             return min(self._idle, key=self._emptiness)
@@ -257,20 +274,34 @@ class PrefixCache:
         """Whether what `seq` holds may be swapped out, or is nothing to speak of."""
         return self._holds_little(seq) or self._context.swap_bytes(seq) <= at_most
 
+    def _keeps(self, seq: int, at_most: int) -> bool:
+        """Whether what `seq` holds would be swapped out, for somebody who waits for it, or is nothing to speak of."""
+        return self._holds_little(seq) or (self._can_remember(seq, at_most) and self._is_worth_copying(seq))
+
+    def _is_worth_copying(self, seq: int) -> bool:
+        if seq in self._going_on:
+            return True
+        return self._policy.is_worth_copying(self._context.n_committed(seq), self._context.swap_bytes(seq))
+
     def _holds_little(self, seq: int) -> bool:
         return self._context.n_committed(seq) <= SHARE_AT_LEAST
 
     def _most_swapped(self, *, alone: bool) -> int:
         return self._store.limit if alone else min(SWAP_AT_MOST, self._store.limit)
 
-    def _swap_out(self, seq: int, *, alone: bool = False) -> bool:
-        """Free the cells of idle `seq`, and remember what they held, if that is worth it; False, and no change, if that
-        cannot be.
+    def _swap_out(self, seq: int, *, alone: bool = False, if_worth: bool = False) -> bool:
+        """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be.
+
+        With `if_worth` its name is all that is remembered of what is not worth a copy.
         """
         if not self._store.limit or self._holds_little(seq):
             return False
-        if not self._is_remembered(seq) and not self._remember_if_worth(seq, self._most_swapped(alone=alone)):
-            return False
+        if not self._is_remembered(seq):
+            if if_worth and not self._is_worth_copying(seq):
+                self._policy.note_skipped()
+                self._ghosts.add(self._context.ghost(seq))
+            elif not self._remember(seq, self._most_swapped(alone=alone)):
+                return False
         self._policy.note_leave()
         self._context.drop_cells(seq)
         return True
@@ -279,23 +310,15 @@ class PrefixCache:
         """Whether what `seq` holds is in plain memory, or is nothing to speak of."""
         return self._holds_little(seq) or self._store.touch(self._context.tokens(seq))
 
-    def _remember_if_worth(self, seq: int, at_most: int) -> bool:
-        """Copy what idle `seq` holds, or note its name; False, and no change, if it cannot be copied."""
-        n_bytes = self._context.swap_bytes(seq)
-        if n_bytes > at_most or self._policy.is_worth_copying(self._context.n_committed(seq), n_bytes):
-            return self._remember(seq, at_most)
-        self._policy.note_none()
-        self._ghosts.add(self._context.ghost(seq))
-        return True
-
     def _remember(self, seq: int, at_most: int) -> bool:
         """Copy what idle `seq` holds; False, and no change, if that cannot be."""
-        began = time.monotonic()
         prefix = self._context.copy_out(seq, max_bytes=at_most)
-        if prefix is not None:
-            self._policy.note_copy(prefix.n_bytes, time.monotonic() - began)
-            self._store.add(prefix)
-        return prefix is not None
+        if prefix is None:
+            return False
+        self._policy.note_copy(prefix.n_bytes, prefix.seconds)
+        self._store.add(prefix)
+        self._ghosts.discard_copy(prefix.tokens)
+        return True
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         own = self._context.n_committed(seq)

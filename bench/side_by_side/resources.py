@@ -49,11 +49,9 @@ def touch_memory() -> None:
     Many take it back some seconds after it was freed, and need 3 ms a MiB to provide it again: a start would take one
     second or three, according to what ran before it.
     """
-    with mmap.mmap(-1, BYTES_TOUCHED) as memory:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
+    with mmap.mmap(-1, BYTES_TOUCHED, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
         for at in range(0, BYTES_TOUCHED, mmap.PAGESIZE):
-            memory[at] = 1
+            pages[at] = 1
 
 
 MEASUREMENTS = (Measurement(name="resources", parallel=PARALLEL, ctx_size=CTX_SIZE, measure=measure),)

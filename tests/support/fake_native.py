@@ -50,6 +50,8 @@ class FakeSequence:
 class SwappedPrefix:
     """As the real one."""
 
+    seconds = 0.0
+
     def __init__(self, tokens: Sequence[int], *, bytes_per_cell: int = BYTES_PER_CELL) -> None:
         self.tokens = list(tokens)
         self.n_tokens, self.n_bytes = len(self.tokens), bytes_per_cell * len(self.tokens)

@@ -264,8 +264,30 @@ def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
     assert cache.swapped_bytes == 60 * BYTES_PER_CELL
 
 
-def swap_under_load(cache: PrefixCache, tokens: list[int]) -> Place:
-    """Somebody computes `tokens` in the only sequence, and does not come back at once."""
+def slow_copies(monkeypatch: pytest.MonkeyPatch, context: Context) -> list[list[int]]:
+    """Have each copy take a tenth of a second; returns where what is copied is noted."""
+    copied, copy_out = list[list[int]](), context.copy_out
+
+    def slow_copy(seq: int, *, max_bytes: int) -> SwappedPrefix | None:
+        prefix = copy_out(seq, max_bytes=max_bytes)
+        if prefix is not None:
+            prefix.seconds = 0.1
+            copied.append(prefix.tokens)
+        return prefix
+
+    monkeypatch.setattr(context, "copy_out", slow_copy)
+    return copied
+
+
+def cost_of_a_second() -> StepCostModel:
+    """For a prompt of sixty tokens."""
+    cost = StepCostModel()
+    cost.observe(60, 1.0)
+    return cost
+
+
+def serve(cache: PrefixCache, tokens: list[int]) -> Place:
+    """Somebody computes `tokens`, and leaves."""
     context = cache._context
     place = cache.find(tokens, running=())
     cache.take(place, running=())
@@ -276,30 +298,66 @@ def swap_under_load(cache: PrefixCache, tokens: list[int]) -> Place:
     return place
 
 
-def test_where_copies_are_slow_what_nobody_asks_for_again_is_not_copied_and_what_is_asked_for_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr("pyllmcancel.prefix_cache.time.monotonic", lambda: now)
-    context, cost = context_with(n_seq_max=1), StepCostModel()
-    copy_out = context.copy_out
-
-    def slow_copy(seq: int, *, max_bytes: int) -> SwappedPrefix | None:
-        nonlocal now
-        now += 0.1
-        return copy_out(seq, max_bytes=max_bytes)
-
-    monkeypatch.setattr(context, "copy_out", slow_copy)
-    cost.observe(len(LONG), 1.0)
-    cache = PrefixCache(context, cost, swap_bytes=1 << 20)
+def test_where_copies_are_slow_what_nobody_asks_for_again_is_no_longer_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_with(n_seq_max=1)
+    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
     for n in range(20):
-        swap_under_load(cache, [200 + n, *LONG])
-    assert 0.2 <= now <= 0.6, "some were copied, to learn"
-    forgotten = [200 + 18, *LONG, 7]
-    place = swap_under_load(cache, forgotten)
-    assert (place.n_shared, place.missed) == (0, 1.0)
-    copied = now
-    for _ in range(3):
-        swap_under_load(cache, [1, *LONG])
-        swap_under_load(cache, [2, *LONG])
-    assert now > copied, "they come back, and are worth it"
+        serve(cache, [200 + n, *LONG])
+    assert [200, *LONG] in copied, "nothing was known yet"
+    assert [215, *LONG] not in copied
+    assert context.n_committed(0) == 61, "the newcomer has its cells all the same"
+    n_copied = len(copied)
+    for n in range(200):
+        serve(cache, [n % 100, 100 + n // 100, *LONG])
+    assert 0 < len(copied) - n_copied < 20, "now and then one is, to see whether it is slow still"
+
+
+def test_where_what_was_not_copied_is_asked_for_the_next_ones_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_with(n_seq_max=1)
+    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
+    for n in range(20):
+        serve(cache, [200 + n, *LONG])
+    for n in range(15, 18):
+        place = serve(cache, [200 + n, *LONG, 7])
+        assert (place.swapped, place.n_shared, place.returned) == (None, 0, 1.0)
+        assert cache._ghosts.n_known([200 + n, *LONG]) == 0, "it is asked for once"
+    serve(cache, [100, *LONG])
+    serve(cache, [101, *LONG])
+    assert copied[-1] == [100, *LONG]
+    assert serve(cache, [100, *LONG, 7]).swapped is not None
+
+
+def test_whoever_comes_back_is_copied_whatever_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_with(n_seq_max=1)
+    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
+    for n in range(20):
+        serve(cache, [200 + n, *LONG])
+    serve(cache, [219, *LONG, 7])
+    cache._ghosts.add(context.ghost(0))
+    serve(cache, [100, *LONG])
+    assert copied[-1] == [219, *LONG, 7]
+    assert cache._ghosts.n_known([219, *LONG, 7]) == 0, "there is a copy"
+    serve(cache, [101, *LONG])
+    assert copied[-1] == [219, *LONG, 7], "the next one in its place is somebody else"
+
+
+def test_cells_that_slow_others_down_are_copied_be_it_slow_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_with(LONG, n_seq_max=2)
+    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
+    for _ in range(20):
+        cache._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
+        cache._policy.note_leave()
+    for _ in range(SWAP_AFTER + 2):
+        cache.tend(())
+    assert (copied, cache.n_cells) == ([LONG], 0)
+
+
+def test_what_makes_room_is_forgotten_where_copies_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_with(LONG, LONG[::-1])
+    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
+    for _ in range(20):
+        cache._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
+        cache._policy.note_leave()
+    cache.evict(1)
+    assert (copied, cache.n_cells) == ([], 60)
+    assert cache.find([*LONG, 99], running=()).ghost is not None
