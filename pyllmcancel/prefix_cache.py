@@ -14,22 +14,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyllmcancel.swap_policy import SwapPolicy
-from pyllmcancel.swap_store import SwapStore
+from pyllmcancel.swap_space import COPIED_FOR_ONE, SHARE_AT_LEAST, Recall, SwapSpace
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
     from pyllmcancel.step_cost import StepCostModel
 
-SHARE_AT_LEAST = 16  # tokens; below that, copying a prefix is not worth a sequence
-# Tokens that may be copied for each that need not be computed then: divided cells, and those in plain memory, are
-# copied as a whole. Of a 0.6B model copying one takes 0.02 ms, without huge pages 0.07, and computing one 1.4 or more.
-COPIED_FOR_ONE = 8
 SWAP_AFTER = 8  # steps; a client that goes on at once finds its cells where they were
-# Bytes of one prefix, for a request that would else compute it again, and for one that comes later, perhaps. Nobody can
-# be cancelled while it is copied: 128 MiB take some 20 ms in huge pages, and 80 in ordinary ones.
+# Bytes of one prefix, for a request that would else compute it again. Nobody can be cancelled while it is copied.
 SHARE_AT_MOST = 1 << 30
-SWAP_AT_MOST = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +36,7 @@ class Place:
     source: int | None = None
     n_shared: int = 0
     swapped: SwappedPrefix | None = None
-    # For the policy: whether most of the prompt was computed before, what share is wanted of a prefix that had left its
-    # cells, and the ghost that was all that was left of it.
-    goes_on: bool = field(default=False, compare=False)
-    returned: float = field(default=0.0, compare=False)
-    ghost: SwappedPrefix | None = field(default=None, compare=False)
+    recall: Recall = field(default=Recall(), compare=False)
 
     @property
     def keeps_own(self) -> bool:
@@ -69,12 +58,7 @@ class PrefixCache:
 
     def __init__(self, context: Context, cost: StepCostModel, *, swap_bytes: int = 0) -> None:
         self._context = context
-        self._store = SwapStore(context, swap_bytes if context.can_swap else 0)
-        self._policy = SwapPolicy(cost)
-        # What left without a copy, by name only.
-        self._ghosts = SwapStore(context, 0)
-        # Idle and running ones of clients that came back at least once, and will again: always worth a copy.
-        self._going_on: set[int] = set()
+        self._swap = SwapSpace(context, cost, swap_bytes)
         self._step = 0
         # By the step from which to count SWAP_AFTER. A dict keeps the order.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
@@ -92,29 +76,18 @@ class PrefixCache:
 
     @property
     def swapped_bytes(self) -> int:
-        return self._store.n_bytes
+        return self._swap.n_bytes
 
     def find(self, tokens: Sequence[int], running: Collection[int]) -> Place:
         """The best place for a prompt; there must be an idle sequence."""
         spare = self._spare(running)
         place, n_tokens = self._find_in_cells(tokens, running, spare)
-        swapped, n_swapped = self._find_swapped(self._store, tokens, n_tokens)
-        if swapped is not None:
-            place = Place(spare, None, n_swapped, swapped)
-        ghost, n_missed = self._find_swapped(self._ghosts, tokens, max(n_tokens, n_swapped))
-        had_left = ghost or swapped
-        returned = (max(n_swapped, n_missed) - n_tokens) / had_left.n_tokens if had_left is not None else 0.0
-        goes_on = 2 * max(n_tokens, n_swapped, n_missed) >= len(tokens)
-        return replace(place, goes_on=goes_on, returned=returned, ghost=ghost)
-
-    def _find_swapped(self, store: SwapStore, tokens: Sequence[int], n_had: int) -> tuple[SwappedPrefix | None, int]:
-        """What is in `store` and worth swapping in for whoever has `n_had` tokens anyway, and how many it gives."""
-        # What is idle can give way to it; what runs cannot.
+        # What is idle can give way to what was swapped out; what runs cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
-        found, n_found = store.find(tokens, min(room, self._context.n_ctx))
-        if found is None or n_found < max(n_had, 1) + SHARE_AT_LEAST or found.n_tokens > COPIED_FOR_ONE * n_found:
-            return None, 0
-        return found, n_found
+        recall = self._swap.recall(tokens, n_tokens, min(room, self._context.n_ctx))
+        if recall.prefix is not None:
+            place = Place(spare, None, recall.n_tokens, recall.prefix)
+        return replace(place, recall=recall)
 
     def _find_in_cells(self, tokens: Sequence[int], running: Collection[int], target: int) -> tuple[Place, int]:
         """The best place but for what is swapped out, and how many tokens it gives.
@@ -154,8 +127,7 @@ class PrefixCache:
         if self._context.kv_unified or _neighbours(seq, running) or not _neighbours(target, running):
             return False
         # And whether that can be helped, with a short copy and without losing what is in `target`.
-        can_move = self._context.can_swap and self._context.swap_bytes(seq) <= SWAP_AT_MOST
-        return can_move and self._keeps(target, self._most_swapped(alone=False))
+        return self._context.can_swap and self._swap.is_short(seq) and self._swap.would_remember(target)
 
     def take(self, place: Place, running: Collection[int]) -> None:
         """A choice opens in `place`, whose sequence is idle no more and holds what was found for it.
@@ -166,24 +138,15 @@ class PrefixCache:
         del self._idle[place.seq]
         self._fresh.discard(place.seq)
         if not place.keeps_own:
-            self._swap_out(place.seq, alone=not running, if_worth=True)
+            self._swap.swap_out(place.seq, alone=not running, if_worth=True)
         elif self._loses_little(place.seq, place.n_shared):
             # What it goes on from lies in its cells again; of a client that comes back there are not to be many copies.
-            self._store.discard_copy(self._context.tokens(place.seq))
+            self._swap.discard_copy(self._context.tokens(place.seq))
         if place.source is not None:
             self._context.share_prefix(place.source, place.seq, place.n_shared, max_bytes=SHARE_AT_MOST)
         elif place.swapped is not None:
             self._swap_in(place.seq, place.swapped, place.n_shared)
-        self._note_return(place)
-
-    def _note_return(self, place: Place) -> None:
-        self._policy.note_return(place.returned)
-        if place.ghost is not None:
-            self._ghosts.discard(place.ghost)
-        if place.goes_on:
-            self._going_on.add(place.seq)
-        else:
-            self._going_on.discard(place.seq)
+        self._swap.note(place.seq, place.recall)
 
     def give_back(self, seq: int) -> None:
         """`seq` is idle again, and the most recently used."""
@@ -204,7 +167,7 @@ class PrefixCache:
                 victims.append(seq)
                 n_cells -= held
         for seq in victims:
-            if seq != victims[-1] or not self._swap_out(seq, if_worth=True):
+            if seq != victims[-1] or not self._swap.swap_out(seq, if_worth=True):
                 self._context.drop_cells(seq)
 
     def tend(self, running: Collection[int]) -> None:
@@ -213,11 +176,11 @@ class PrefixCache:
         Of divided cells none: those are in nobody's way yet, and nobody can be cancelled during a copy.
         """
         self._step += 1
-        if not self._store.limit or not self._context.kv_unified:
+        if not self._swap.limit or not self._context.kv_unified:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is not None and (self._is_shared(seq, running) or not self._swap_out(seq)):
+        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq)):
             self._idle[seq] = self._step  # later, perhaps
 
     def make_ready(self) -> bool:
@@ -225,20 +188,17 @@ class PrefixCache:
 
         Of divided cells that is what lies in the place of whoever comes next.
         """
-        if not self._store.limit:
+        if not self._swap.limit:
             return False
         if not self._context.kv_unified:
-            return self._copy_ahead(self._spare(()))
+            return self._swap.copy_ahead(self._spare(()))
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
             tokens = self._context.tokens(seq)
             # The choices of a request have its prompt in common, which need not be kept for each of them.
-            if 2 * self._store.n_known(tokens) < len(tokens) and self._copy_ahead(seq):
+            if 2 * self._swap.n_known(tokens) < len(tokens) and self._swap.copy_ahead(seq):
                 return True
         return False
-
-    def _copy_ahead(self, seq: int) -> bool:
-        return not self._is_remembered(seq) and self._remember(seq, self._most_swapped(alone=False))
 
     def _is_worth_sharing(self, seq: int, n_tokens: int) -> bool:
         """Of divided cells all that a sequence has would be copied, if that can be."""
@@ -259,70 +219,18 @@ class PrefixCache:
         """
         if self._context.kv_unified:
             return min(self._idle, key=self._emptiness)
-        at_most = self._most_swapped(alone=not running)
         best_first = sorted(
             self._idle,
             key=lambda seq: (-_neighbours(seq, running), _spread(seq, running), *self._emptiness(seq)),
         )
-        return next((seq for seq in best_first if self._can_remember(seq, at_most)), next(iter(self._idle)))
+        alone = not running
+        return next((seq for seq in best_first if self._swap.can_remember(seq, alone=alone)), next(iter(self._idle)))
 
     def _emptiness(self, seq: int) -> tuple[bool, int]:
         """Sorts empty sequences first, in their order, and leaves the others in theirs."""
         return (True, 0) if self._context.n_committed(seq) else (False, seq)
 
-    def _can_remember(self, seq: int, at_most: int) -> bool:
-        """Whether what `seq` holds may be swapped out, or is nothing to speak of."""
-        return self._holds_little(seq) or self._context.swap_bytes(seq) <= at_most
-
-    def _keeps(self, seq: int, at_most: int) -> bool:
-        """Whether what `seq` holds would be swapped out, for somebody who waits for it, or is nothing to speak of."""
-        return self._holds_little(seq) or (self._can_remember(seq, at_most) and self._is_worth_copying(seq))
-
-    def _is_worth_copying(self, seq: int) -> bool:
-        if seq in self._going_on:
-            return True
-        return self._policy.is_worth_copying(self._context.n_committed(seq), self._context.swap_bytes(seq))
-
-    def _holds_little(self, seq: int) -> bool:
-        return self._context.n_committed(seq) <= SHARE_AT_LEAST
-
-    def _most_swapped(self, *, alone: bool) -> int:
-        return self._store.limit if alone else min(SWAP_AT_MOST, self._store.limit)
-
-    def _swap_out(self, seq: int, *, alone: bool = False, if_worth: bool = False) -> bool:
-        """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be.
-
-        With `if_worth` its name is all that is remembered of what is not worth a copy.
-        """
-        if not self._store.limit or self._holds_little(seq):
-            return False
-        if not self._is_remembered(seq):
-            if if_worth and not self._is_worth_copying(seq):
-                self._policy.note_skipped()
-                self._ghosts.add(self._context.ghost(seq))
-            elif not self._remember(seq, self._most_swapped(alone=alone)):
-                return False
-        self._policy.note_leave()
-        self._context.drop_cells(seq)
-        return True
-
-    def _is_remembered(self, seq: int) -> bool:
-        """Whether what `seq` holds is in plain memory, or is nothing to speak of."""
-        return self._holds_little(seq) or self._store.touch(self._context.tokens(seq))
-
-    def _remember(self, seq: int, at_most: int) -> bool:
-        """Copy what idle `seq` holds; False, and no change, if that cannot be."""
-        prefix = self._context.copy_out(seq, max_bytes=at_most)
-        if prefix is None:
-            return False
-        self._policy.note_copy(prefix.n_bytes, prefix.seconds)
-        self._store.add(prefix)
-        self._ghosts.discard_copy(prefix.tokens)
-        return True
-
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         own = self._context.n_committed(seq)
         self.evict(self._context.n_cells_used - own + prefix.n_tokens - self._context.n_cells)
-        # One that found no room, or of which only the beginning is wanted, is not forgotten.
-        if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens:
-            self._store.discard(prefix)
+        self._swap.swap_in(seq, prefix, n_tokens)

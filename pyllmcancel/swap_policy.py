@@ -13,7 +13,7 @@ USUAL_SECONDS, USUAL_BYTES = 3.2e-3, 16 << 20
 COPY_DECAY = 0.75
 # So many of those that left lately count, and as if so many more had left, of which one was asked for again.
 N_LATELY = 32
-N_PRIOR = 8
+N_PRIOR = 24
 # A copy that is not made cannot show that they have become cheaper: now and then one is.
 OPTIMISM = 0.98
 

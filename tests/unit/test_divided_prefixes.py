@@ -90,7 +90,7 @@ def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> Non
 def test_nothing_is_made_ready_where_a_place_is_empty_or_that_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not divided(LONG).make_ready()
     assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).make_ready()
-    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
+    monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", 1000)
     assert not divided(LONG, LONG[::-1], n_seq_max=2).make_ready(), "whoever came would wait long"
 
 
@@ -139,7 +139,7 @@ def test_nobody_is_moved_at_the_cost_of_what_another_would_lose() -> None:
 
 def test_nobody_is_moved_to_where_a_copy_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
-    monkeypatch.setattr(cache._policy, "is_worth_copying", lambda *_: False)
+    monkeypatch.setattr(cache._swap._policy, "is_worth_copying", lambda *_: False)
     for seq in (0, 2):
         cache.take(Place(seq, None, 60), running=())
         cache.give_back(seq)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyllmcancel.prefix_cache import SHARE_AT_LEAST, Place
+from pyllmcancel.prefix_cache import Place
+from pyllmcancel.swap_space import SHARE_AT_LEAST
 from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
 
 

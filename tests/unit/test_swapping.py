@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.prefix_cache import SHARE_AT_LEAST, SWAP_AFTER, Place, PrefixCache
+from pyllmcancel.prefix_cache import SWAP_AFTER, Place, PrefixCache
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step_cost import StepCostModel
+from pyllmcancel.swap_space import SHARE_AT_LEAST
 from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
 from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
@@ -228,7 +229,7 @@ def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
 def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AT_MOST", 1000)
+    monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", 1000)
     for running in ((), SOMEBODY):
         cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
         cache.take(Place(0), running)
@@ -319,8 +320,8 @@ def test_where_what_was_not_copied_is_asked_for_the_next_ones_are_copied(monkeyp
         serve(cache, [200 + n, *LONG])
     for n in range(15, 18):
         place = serve(cache, [200 + n, *LONG, 7])
-        assert (place.swapped, place.n_shared, place.returned) == (None, 0, 1.0)
-        assert cache._ghosts.n_known([200 + n, *LONG]) == 0, "it is asked for once"
+        assert (place.swapped, place.n_shared, place.recall.share) == (None, 0, 1.0)
+        assert cache._swap._ghosts.n_known([200 + n, *LONG]) == 0, "it is asked for once"
     serve(cache, [100, *LONG])
     serve(cache, [101, *LONG])
     assert copied[-1] == [100, *LONG]
@@ -333,10 +334,10 @@ def test_whoever_comes_back_is_copied_whatever_others_do(monkeypatch: pytest.Mon
     for n in range(20):
         serve(cache, [200 + n, *LONG])
     serve(cache, [219, *LONG, 7])
-    cache._ghosts.add(context.ghost(0))
+    cache._swap._ghosts.add(context.ghost(0))
     serve(cache, [100, *LONG])
     assert copied[-1] == [219, *LONG, 7]
-    assert cache._ghosts.n_known([219, *LONG, 7]) == 0, "there is a copy"
+    assert cache._swap._ghosts.n_known([219, *LONG, 7]) == 0, "there is a copy"
     serve(cache, [101, *LONG])
     assert copied[-1] == [219, *LONG, 7], "the next one in its place is somebody else"
 
@@ -345,8 +346,8 @@ def test_cells_that_slow_others_down_are_copied_be_it_slow_or_not(monkeypatch: p
     context = context_with(LONG, n_seq_max=2)
     cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
     for _ in range(20):
-        cache._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
-        cache._policy.note_leave()
+        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
+        cache._swap._policy.note_leave()
     for _ in range(SWAP_AFTER + 2):
         cache.tend(())
     assert (copied, cache.n_cells) == ([LONG], 0)
@@ -356,8 +357,8 @@ def test_what_makes_room_is_forgotten_where_copies_are_slow(monkeypatch: pytest.
     context = context_with(LONG, LONG[::-1])
     cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
     for _ in range(20):
-        cache._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
-        cache._policy.note_leave()
+        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
+        cache._swap._policy.note_leave()
     cache.evict(1)
     assert (copied, cache.n_cells) == ([], 60)
-    assert cache.find([*LONG, 99], running=()).ghost is not None
+    assert cache.find([*LONG, 99], running=()).recall.ghost is not None
