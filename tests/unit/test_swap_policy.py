@@ -12,15 +12,15 @@ from pyllmcancel.swap_policy import SwapPolicy
 N_TOKENS, N_BYTES = 140, 15 << 20  # of a 0.6B model
 
 
-def policy_where(copy: float, compute: float, *, n_left: int, n_returned: int = 0) -> SwapPolicy:
-    """After so many prefixes, each of which took `copy` seconds to copy and `compute` to compute."""
+def policy_where(copy: float, compute: float, *, n_left: int, returns: int = 0) -> SwapPolicy:
+    """After so many prefixes that took `copy` seconds each, and `compute` to compute; one of `returns` came back."""
     cost = StepCostModel()
     cost.observe(N_TOKENS, compute)
     policy = SwapPolicy(cost)
     for n in range(n_left):
         policy.note_copy(N_BYTES, copy)
         policy.note_leave()
-        if n < n_returned:
+        if returns and n % returns == 0:
             policy.note_return(1.0)
     return policy
 
@@ -34,7 +34,7 @@ def test_a_slow_one_is_not_if_nobody_comes_back() -> None:
 
 
 def test_a_slow_one_is_if_every_fourth_comes_back() -> None:
-    assert policy_where(0.05, 0.5, n_left=40, n_returned=10).is_worth_copying(N_TOKENS, N_BYTES)
+    assert policy_where(0.05, 0.5, n_left=40, returns=4).is_worth_copying(N_TOKENS, N_BYTES)
 
 
 def test_before_anything_is_known_it_is() -> None:
