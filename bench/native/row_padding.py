@@ -24,24 +24,31 @@ class Plan:
 
 
 def measure(native: Any, model: Any, name: str, plan: Plan) -> Table:
-    """Time both in turn, step by step; one sequence more than generates lends its place."""
+    """Time both in turn, step by step; one sequence more than generates lends its place.
+
+    Each turn begins with a step that is not timed, which wakes the compute threads, and ends with their rest: they
+    would spin on the cores of the other context's.
+    """
     table = Table("row-padding", "a decode step, and one that is filled up to fours of rows", "ms")
     for n_sequences in plan.batches:
         plain, padded = (context_of(native, model, plan, row_padding=choice) for choice in (False, True))
         for context in (plain, padded):
             begin(native, context, n_sequences, plan)
         items = [(seq, 1) for seq in range(n_sequences)]
-        before = padded.n_padding
+        padding_before = padded.n_padding
         times: dict[str, list[float]] = {"plain": [], "padded": []}
         turns = [("plain", plain), ("padded", padded)]
         for _ in range(plan.steps):
             turns.reverse()
             for who, context in turns:
+                context.step(items)
                 start = time.perf_counter()
                 context.step(items)
                 times[who].append((time.perf_counter() - start) * 1e3)
+                context.rest()
         for who, found in times.items():
-            rows = n_sequences + (round((padded.n_padding - before) / plan.steps) if who == "padded" else 0)
+            n_padding = (padded.n_padding - padding_before) / (2 * plan.steps)
+            rows = n_sequences + (round(n_padding) if who == "padded" else 0)
             about: Row = {"model": name, "threads": plan.threads, "sequences": n_sequences, "step": who, "rows": rows}
             table.rows.append(about | summary(found, 1) | {"ratio": ratios(found, times["plain"])})
     return table
@@ -51,7 +58,7 @@ def context_of(native: Any, model: Any, plan: Plan, *, row_padding: bool) -> Any
     n_seq_max = max(plan.batches) + 1
     return native.Context(
         model,
-        n_ctx=n_seq_max * (plan.n_prompt + plan.steps + 1),
+        n_ctx=n_seq_max * (plan.n_prompt + 2 * plan.steps + 1),
         n_seq_max=n_seq_max,
         n_batch=max(plan.n_prompt, n_seq_max),
         n_threads=plan.threads,
@@ -67,3 +74,4 @@ def begin(native: Any, context: Any, n_sequences: int, plan: Plan) -> None:
         sampler = native.Sampler(context.model, SamplingParams(temperature=0.0))
         context.open(seq, tokens, sampler, native.CancelFlag())
         context.step([(seq, plan.n_prompt)])
+    context.rest()

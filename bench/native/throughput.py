@@ -58,13 +58,25 @@ class Core:
         for seq in range(n_sequences):
             self.context.close(seq, keep=False)
 
+    def wake(self) -> None:
+        """Have the compute threads spin, as they do between steps."""
+        self.open(1, 1)
+        self.context.step([(0, 1)])
+        self.close(1)
+
+    def rest(self) -> None:
+        """Have them sleep: they would spin on the cores of whoever is measured next."""
+        self.context.rest()
+
     def prefill(self, n_prompt: int) -> float:
         """Tokens per second of one prompt in one step."""
+        self.wake()
         self.open(1, n_prompt)
         begin = time.perf_counter()
         self.context.step([(0, n_prompt)])
         seconds = time.perf_counter() - begin
         self.close(1)
+        self.rest()
         return n_prompt / seconds
 
     def generate(self, n_sequences: int, n_prompt: int) -> float:
@@ -78,6 +90,7 @@ class Core:
             self.context.step(items)
         seconds = time.perf_counter() - begin
         self.close(n_sequences)
+        self.rest()
         return n_sequences * self.plan.n_generate / seconds
 
 
