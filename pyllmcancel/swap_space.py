@@ -92,9 +92,7 @@ class SwapSpace:
 
     def would_remember(self, seq: int) -> bool:
         """Whether it would be, for somebody who waits, beside others, or is nothing to speak of."""
-        if self.holds_little(seq):
-            return True
-        return self.can_remember(seq, alone=False) and self._is_worth_copying(seq)
+        return self.can_remember(seq, alone=False) and (self.holds_little(seq) or self._is_worth_copying(seq))
 
     def n_known(self, tokens: Sequence[int]) -> int:
         """How many leading `tokens` a copy has."""
@@ -106,7 +104,7 @@ class SwapSpace:
 
     def copy_ahead(self, seq: int) -> bool:
         """Copy what idle `seq` holds, and leave it in its cells; False if that cannot be, or has been done."""
-        return not self._is_remembered(seq) and self._copy(seq, alone=False)
+        return not self.holds_little(seq) and not self._is_remembered(seq) and self._copy(seq, alone=False)
 
     def swap_out(self, seq: int, *, alone: bool = False, if_worth: bool = False) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be.
@@ -140,8 +138,8 @@ class SwapSpace:
         return self._policy.is_worth_copying(self._context.n_committed(seq), self._context.swap_bytes(seq))
 
     def _is_remembered(self, seq: int) -> bool:
-        """Whether what `seq` holds is in plain memory, or is nothing to speak of."""
-        return self.holds_little(seq) or self._copies.touch(self._context.tokens(seq))
+        """Whether what `seq` holds is in plain memory; then it was used just now."""
+        return self._copies.touch(self._context.tokens(seq))
 
     def _copy(self, seq: int, *, alone: bool) -> bool:
         """Copy what idle `seq` holds; False, and no change, if that cannot be."""

@@ -1,4 +1,4 @@
-"""Prefixes that were copied into plain memory. Used by the engine thread only."""
+"""Prefixes that were copied into plain memory, or their ghosts. Used by the engine thread only."""
 
 from __future__ import annotations
 
