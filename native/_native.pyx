@@ -58,6 +58,12 @@ cdef class CancelFlag:
         return self.c_obj.get().raised()
 
 
+def has_hung_up(int socket):
+    """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke. Never waits."""
+    # With the GIL held: the engine's thread asks between two steps, and would wait for whoever took it meanwhile.
+    return core.has_hung_up(socket)
+
+
 cdef class _Loading:
     cdef object progress
     cdef object error

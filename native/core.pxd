@@ -63,6 +63,10 @@ cdef extern from "cancel_flag.hpp" namespace "pyllmcancel" nogil:
         cbool raised()
 
 
+cdef extern from "hang_up.hpp" namespace "pyllmcancel" nogil:
+    cbool has_hung_up(int socket)
+
+
 cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
     cdef enum class MemoryKind(int32_t):
         attention

@@ -20,6 +20,12 @@ class CancelFlag:
     def set(self) -> None: ...
     def is_set(self) -> bool: ...
 
+def has_hung_up(socket: int) -> bool:
+    """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke.
+
+    Never waits, and reads nothing; what is no socket, or none any more, has not.
+    """
+
 class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 

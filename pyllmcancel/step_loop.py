@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import FinishReason, Request, RequestStatus
 from pyllmcancel.step import StepStatus
@@ -143,7 +144,21 @@ class StepLoop(Generic[R]):
         self._publish()
         if items:
             self._tend()
-            self._step(items)
+            if not self._anybody_left():
+                self._step(items)
+
+    def _anybody_left(self) -> bool:
+        """Whether the step is to be planned anew, without those who have left.
+
+        An event loop that shares the GIL and two busy cores with the computation tells of a hang-up some milliseconds
+        late: by then the next step would have begun, and in company it is finished.
+        """
+        return any(self._has_left(request) for request in self._running)
+
+    def _has_left(self, request: Request) -> bool:
+        if request.sink.reader_has_left():
+            request.cancellation.request(CancelReason.DISCONNECT)
+        return request.cancellation.requested
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps. May be called from any thread."""
@@ -209,8 +224,8 @@ class StepLoop(Generic[R]):
             self._end(request, FinishReason.ERROR, keep=False, error=error)
 
     def _never_launched(self, request: Request) -> bool:
-        """End a request that was cancelled between its leaving the queue and now."""
-        if request.cancellation.requested:
+        """End a request that was cancelled between its leaving the queue and now, or whose reader has left."""
+        if self._has_left(request):
             self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
         return request.status is RequestStatus.FINISHED
 

@@ -11,7 +11,7 @@ import asyncio
 import queue
 import warnings
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pyllmcancel.cancellation import CancelReason
@@ -45,6 +45,12 @@ class Sink(Protocol):
     def put(self, event: Event) -> None:
         """Take one event: in `loop`'s thread if there is one, else in any."""
 
+    def reader_has_left(self) -> bool:
+        """Whether that shows from here already, whatever the reader's own thread is busy with.
+
+        Asked by the engine's thread right before each step, so it must not wait, for the GIL neither.
+        """
+
 
 class ThreadSink:
     """Events for a reader that blocks in a thread."""
@@ -57,12 +63,22 @@ class ThreadSink:
     def put(self, event: Event) -> None:
         self.events.put(event)
 
+    def reader_has_left(self) -> bool:
+        return False  # its stream tells
+
 
 class LoopSink:
-    """Events for one reader in an event loop; touched in that loop's thread only."""
+    """Events for one reader in an event loop; touched in that loop's thread only, but for `reader_has_left`.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    Parameters
+    ----------
+    has_left
+        As `Sink.reader_has_left`, for readers of whom it can be told.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, has_left: Callable[[], bool] | None = None) -> None:
         self.loop = loop
+        self._has_left = has_left
         self._events: deque[Event] = deque()
         self._reader: asyncio.Future[None] | None = None
 
@@ -70,6 +86,9 @@ class LoopSink:
         self._events.append(event)
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    def reader_has_left(self) -> bool:
+        return self._has_left is not None and self._has_left()
 
     async def get(self) -> Event:
         while not self._events:

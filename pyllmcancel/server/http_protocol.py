@@ -1,12 +1,14 @@
-"""uvicorn's HTTP protocol, with two changes: a client that pipelines is watched like any other, and errors are ours."""
+"""uvicorn's HTTP protocol: a client that pipelines is watched like any other, errors are ours, and sockets are told."""
 
 from __future__ import annotations
+
+import asyncio
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.request_context import new_request_id
+from pyllmcancel.server.request_context import SOCKET, new_request_id
 
 # Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
 READ_AHEAD = 1 << 20
@@ -19,6 +21,10 @@ class WatchfulProtocol(H11Protocol):
     complete. But the end of a connection shows to those only who read from it: a client that had pipelined, and then
     left, would hold its place in the queue, or its slot.
     """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = self.app_state | {SOCKET: transport.get_extra_info("socket").fileno()}
 
     def handle_events(self) -> None:
         super().handle_events()

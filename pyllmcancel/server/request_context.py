@@ -10,17 +10,23 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from pyllmcancel.engine import compiled_module
 from pyllmcancel.server.error_responses import CLIENT_CLOSED_REQUEST, ApiError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 access_log = logging.getLogger("pyllmcancel.access")
+
+# In a scope's state: the file descriptor of the client's socket. Put there by `http_protocol`.
+SOCKET = "socket"
 
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
@@ -39,6 +45,16 @@ def arrival_of(scope: Scope) -> float:
     """When this request came in, in monotonic seconds."""
     arrived_at: float = scope["state"]["arrived_at"]
     return arrived_at
+
+
+def hang_up_of(scope: Scope) -> Callable[[], bool] | None:
+    """What tells whether this request's client has closed its socket; None if the server does not say which.
+
+    The descriptor may be closed, and even be another connection's, when that is asked. But then this connection is no
+    more, so whatever is said of the other one, to cancel is right.
+    """
+    descriptor: int | None = scope["state"].get(SOCKET)
+    return None if descriptor is None else partial(compiled_module().has_hung_up, descriptor)
 
 
 def mark_client_gone(scope: Scope) -> None:

@@ -15,7 +15,7 @@ from fastapi import Request
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generation_response import Dialect, EventStreamResponse, GenerationResponse, WholeResponse
-from pyllmcancel.server.request_context import arrival_of, request_id_of
+from pyllmcancel.server.request_context import arrival_of, hang_up_of, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 
@@ -56,7 +56,7 @@ async def submit(
     state.check_model(body.model)
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
-    sink = LoopSink(asyncio.get_running_loop())
+    sink = LoopSink(asyncio.get_running_loop(), hang_up_of(request.scope))
     try:
         with failure_told(engine):
             work = partial(

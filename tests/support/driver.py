@@ -27,10 +27,11 @@ CHUNK = 16  # n_batch of the fake context: a prompt alone computes in chunks of 
 
 
 class RecordingSink(ThreadSink):
-    """Keeps every event; `on_event` runs in the engine thread, which waits for it."""
+    """Keeps every event; `on_event` runs in the engine thread, which waits for it. `left` is what that one is told."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.left = False
         self.record: list[Event] = []
         self.on_event: Callable[[Event], None] = lambda _: None
 
@@ -38,6 +39,9 @@ class RecordingSink(ThreadSink):
         self.record.append(event)
         super().put(event)
         self.on_event(event)
+
+    def reader_has_left(self) -> bool:
+        return self.left
 
     @property
     def endings(self) -> list[Ending]:

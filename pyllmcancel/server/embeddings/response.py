@@ -15,7 +15,7 @@ from pyllmcancel.embeddings.pooling import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.error_responses import api_error
 from pyllmcancel.server.generation_response import WatchedResponse
-from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
+from pyllmcancel.server.request_context import arrival_of, hang_up_of, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.submission import INLINE_TEXT, failure_told
 from pyllmcancel.token_stream import AsyncStream, LoopSink
@@ -52,7 +52,7 @@ async def submit_texts(
     The `deadline` is in seconds from the arrival.
     """
     engine = state_of(request).engine
-    sink = LoopSink(asyncio.get_running_loop())
+    sink = LoopSink(asyncio.get_running_loop(), hang_up_of(request.scope))
     tokens = await text_tokens(engine, texts)
     with failure_told(engine):
         accepted = engine.submit_texts(

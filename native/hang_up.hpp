@@ -1,0 +1,9 @@
+#pragma once
+
+namespace pyllmcancel {
+
+// Whether the other end of a connected socket has closed it, or the connection broke. Neither waits nor reads anything;
+// a descriptor that is no socket, or none any more, says no.
+bool has_hung_up(int socket) noexcept;
+
+} // namespace pyllmcancel

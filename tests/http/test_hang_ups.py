@@ -1,0 +1,93 @@
+"""A client that closes its socket while the event loop is busy elsewhere: the next step begins without it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.request import Request
+from pyllmcancel.server.http_protocol import WatchfulProtocol
+from tests.support.http_process import COMPLETIONS, LIMIT, WAYS_TO_LEAVE, RawClient
+from tests.support.http_world import World
+from tests.support.step_gate import TEST_LIMIT
+
+
+class Listening(uvicorn.Server):
+    """Tells when it listens, and on which port."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = threading.Event()
+        self.port = 0
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup()
+        self.port = self.servers[0].sockets[0].getsockname()[1]
+        self.listens.set()
+
+
+@contextmanager
+def serving(world: World) -> Iterator[int]:
+    """A real server of the world's application, in a thread; its port."""
+    config = uvicorn.Config(world.app, port=0, http=WatchfulProtocol, log_config=None, lifespan="off")
+    server = Listening(config)
+    thread = threading.Thread(target=server.run, name="test-server")
+    thread.start()
+    try:
+        assert server.listens.wait(LIMIT)
+        yield server.port
+    finally:
+        world.gate.open()
+        server.should_exit = True
+        thread.join(LIMIT)
+        world.engine.close()
+
+
+@contextmanager
+def busy_loop(request: Request) -> Iterator[None]:
+    """The event loop that reads this request's answer does nothing else meanwhile."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        busy.set()
+        assert go_on.wait(TEST_LIMIT)
+
+    assert request.sink.loop is not None
+    request.sink.loop.call_soon_threadsafe(work)
+    assert busy.wait(TEST_LIMIT)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+def accepted(world: World, request_id: str) -> Request:
+    """A running request: a step of it is held."""
+    world.gate.wait_held()
+    found = world.engine.registry.find(request_id)
+    assert isinstance(found, Request)
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS_TO_LEAVE)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("n_steps", [0, 2], ids=["prefill", "decode"])
+def test_a_busy_event_loop_is_not_waited_for(way: str, stream: bool, n_steps: int) -> None:
+    world = World()
+    world.hold()
+    with serving(world) as port, RawClient(port) as client:
+        mine = accepted(world, client.post(COMPLETIONS, prompt="hello", stream=stream, max_tokens=50, ignore_eos=True))
+        for _ in range(n_steps):
+            world.gate.let_through()
+            world.gate.wait_held()
+        with busy_loop(mine):
+            client.leave(way)
+            world.gate.let_through()
+            ending = mine.ended.result(TEST_LIMIT)
+        assert ending.cancel_reason is CancelReason.DISCONNECT
+        assert world.engine.trace.n_steps == n_steps + 1

@@ -1,0 +1,83 @@
+"""Readers of whom a sink can tell that they have left: no step begins with them, whatever their own thread is at."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.observer import StepRecord
+from pyllmcancel.request import FinishReason
+from tests.support.driver import Driver, Tracked, complete
+
+
+def assert_left(tracked: Tracked) -> None:
+    assert (tracked.ending.finish_reason, tracked.ending.cancel_reason) == (
+        FinishReason.CANCELLED,
+        CancelReason.DISCONNECT,
+    )
+    assert len(tracked.sink.endings) == 1
+
+
+@pytest.mark.parametrize("n_steps", [0, 1, 3])
+def test_whoever_leaves_during_a_step_is_in_none_that_begins_later(driver: Driver, n_steps: int) -> None:
+    stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
+    driver.step(1 + n_steps)
+    assert driver.holds(leaves)
+    leaves.sink.left = True
+    driver.step()
+    assert_left(leaves)
+    assert driver.holds(stays)
+    driver.run_to_the_end()
+    assert complete(stays)
+    assert stays.sink.tokens() == stays.expected
+
+
+def test_whoever_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -> None:
+    """As late as can be: the step is planned, and only what takes some milliseconds now and then comes before it."""
+    stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
+    driver.step()
+    scheduler = driver.engine._scheduler
+    tend = scheduler.tend
+
+    def leave_and_tend() -> None:
+        leaves.sink.left = True
+        tend()
+
+    scheduler.tend = leave_and_tend  # type: ignore[method-assign]
+    driver.step()
+    assert_left(leaves)
+    assert driver.holds(stays)
+    driver.run_to_the_end()
+    assert stays.sink.tokens() == stays.expected
+
+
+def test_when_the_only_one_leaves_no_step_follows(driver: Driver) -> None:
+    leaves = driver.submit(max_tokens=6)
+    driver.step(2)
+
+    def leave(_: StepRecord) -> None:
+        leaves.sink.left = True
+
+    driver.watcher.on_step_done = leave
+    driver.step()
+    assert_left(leaves)
+    assert leaves.n_steps_at_end == 3
+
+
+def test_whoever_has_left_the_queue_is_never_admitted(driver: Driver) -> None:
+    blockers = [driver.submit("blocker", max_tokens=1) for _ in range(2)]
+    waits, follows = driver.submit("waits"), driver.submit("follows")
+    waits.sink.left = True
+    driver.step_until(lambda: all(blocker.ended for blocker in blockers))
+    assert_left(waits)
+    assert waits.request.admitted_at is None
+    driver.run_to_the_end()
+    assert complete(follows)
+
+
+def test_an_earlier_reason_wins(driver: Driver) -> None:
+    tracked = driver.submit(max_tokens=6)
+    driver.step()
+    tracked.sink.left = True
+    driver.cancel(tracked)
+    assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
