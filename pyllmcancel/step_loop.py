@@ -144,7 +144,9 @@ class StepLoop(Generic[R]):
         self._publish()
         if items:
             self._tend()
-            if not self._anybody_left():
+            if self._anybody_left():
+                self._planner.resync(items)  # as after any step that does not count
+            else:
                 self._step(items)
 
     def _anybody_left(self) -> bool:

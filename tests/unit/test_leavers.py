@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
@@ -16,6 +18,18 @@ def assert_left(tracked: Tracked) -> None:
         CancelReason.DISCONNECT,
     )
     assert len(tracked.sink.endings) == 1
+
+
+def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
+    """Leave as late as can be: the next step is planned, and only what takes some milliseconds now and then is left."""
+    scheduler = driver.engine._scheduler
+    tend = scheduler.tend
+
+    def leave_and_tend() -> None:
+        tracked.sink.left = True
+        tend()
+
+    scheduler.tend = leave_and_tend  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 3])
@@ -33,22 +47,28 @@ def test_whoever_leaves_during_a_step_is_in_none_that_begins_later(driver: Drive
 
 
 def test_whoever_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -> None:
-    """As late as can be: the step is planned, and only what takes some milliseconds now and then comes before it."""
     stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
     driver.step()
-    scheduler = driver.engine._scheduler
-    tend = scheduler.tend
-
-    def leave_and_tend() -> None:
-        leaves.sink.left = True
-        tend()
-
-    scheduler.tend = leave_and_tend  # type: ignore[method-assign]
+    leave_when_planned(driver, leaves)
     driver.step()
     assert_left(leaves)
     assert driver.holds(stays)
     driver.run_to_the_end()
     assert stays.sink.tokens() == stays.expected
+
+
+def test_a_step_that_was_planned_and_did_not_come_is_nobodys_turn(make_driver: Callable[..., Driver]) -> None:
+    """Prompts and decodes take turns: it is the decodes' turn still."""
+    driver = make_driver(memory_kind="recurrent", parallel=3)
+    stays, leaves = (driver.submit(prompt, max_tokens=30) for prompt in ("stays", "leaves"))
+    driver.step_until(lambda: bool(stays.sink.deltas and leaves.sink.deltas))
+    prompt = driver.submit("a prompt of many steps" * 10)
+    driver.step_until(lambda: driver.holds(prompt))
+    leave_when_planned(driver, leaves)
+    driver.step()
+    assert_left(leaves)
+    assert driver.holds(stays)
+    assert not driver.holds(prompt)
 
 
 def test_when_the_only_one_leaves_no_step_follows(driver: Driver) -> None:
