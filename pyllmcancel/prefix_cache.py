@@ -138,7 +138,7 @@ class PrefixCache:
         del self._idle[place.seq]
         self._fresh.discard(place.seq)
         if not place.keeps_own:
-            self._swap.swap_out(place.seq, alone=not running, if_worth=True)
+            self._swap.swap_out(place.seq, alone=not running)
         elif self._loses_little(place.seq, place.n_shared):
             # What it goes on from lies in its cells again; of a client that comes back there are not to be many copies.
             self._swap.discard_copy(self._context.tokens(place.seq))
@@ -167,20 +167,24 @@ class PrefixCache:
                 victims.append(seq)
                 n_cells -= held
         for seq in victims:
-            if seq != victims[-1] or not self._swap.swap_out(seq, if_worth=True):
+            if seq != victims[-1] or not self._swap.swap_out(seq):
                 self._context.drop_cells(seq)
 
     def tend(self, running: Collection[int]) -> None:
         """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long.
 
-        Of divided cells none: those are in nobody's way yet, and nobody can be cancelled during a copy.
+        Of divided cells none: those are in nobody's way yet, and nobody can be cancelled during a copy. What is
+        too long for a copy stays: it would take long to compute again.
         """
         self._step += 1
         if not self._swap.limit or not self._context.kv_unified:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq)):
+        if seq is None:
+            return
+        stays = self._is_shared(seq, running) or not self._swap.is_short(seq)
+        if stays or not self._swap.swap_out(seq):
             self._idle[seq] = self._step  # later, perhaps
 
     def make_ready(self) -> bool:

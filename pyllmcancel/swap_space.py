@@ -106,15 +106,15 @@ class SwapSpace:
         """Copy what idle `seq` holds, and leave it in its cells; False if that cannot be, or has been done."""
         return not self.holds_little(seq) and not self._is_remembered(seq) and self._copy(seq, alone=False)
 
-    def swap_out(self, seq: int, *, alone: bool = False, if_worth: bool = False) -> bool:
+    def swap_out(self, seq: int, *, alone: bool = False) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be.
 
-        With `if_worth` its name is all that is remembered of what is not worth a copy.
+        Of what is not worth a copy the name is all that is remembered.
         """
         if not self.limit or self.holds_little(seq):
             return False
         if not self._is_remembered(seq):
-            if if_worth and not self._is_worth_copying(seq):
+            if not self._is_worth_copying(seq):
                 self._policy.note_skipped()
                 self._ghosts.add(self._context.ghost(seq))
             elif not self._copy(seq, alone=alone):

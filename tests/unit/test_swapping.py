@@ -342,15 +342,29 @@ def test_whoever_comes_back_is_copied_whatever_others_do(monkeypatch: pytest.Mon
     assert copied[-1] == [219, *LONG, 7], "the next one in its place is somebody else"
 
 
-def test_cells_that_slow_others_down_are_copied_be_it_slow_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seconds", [0.001, 1.0], ids=["quick", "slow"])
+def test_cells_that_slow_others_down_are_copied_if_that_is_worth_it(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
     context = context_with(LONG, n_seq_max=2)
     cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
     for _ in range(20):
-        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
+        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, seconds)
         cache._swap._policy.note_leave()
     for _ in range(SWAP_AFTER + 2):
         cache.tend(())
-    assert (copied, cache.n_cells) == ([LONG], 0)
+    recall = cache.find([*LONG, 99], running=()).recall
+    assert cache.n_cells == 0
+    assert copied == ([LONG] if seconds < 0.1 else [])
+    assert (recall.prefix is None, recall.ghost is None) == ((False, True) if seconds < 0.1 else (True, False))
+
+
+def test_what_is_too_long_for_a_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", 59 * BYTES_PER_CELL)
+    cache = PrefixCache(context_with(LONG, n_seq_max=2), cost_of_a_second(), swap_bytes=1 << 20)
+    for _ in range(3 * SWAP_AFTER):
+        cache.tend(())
+    assert cache.n_cells == 60
 
 
 def test_what_makes_room_is_forgotten_where_copies_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
