@@ -75,7 +75,7 @@ MEASUREMENTS = (
         Measurement(
             name=f"goodput-{percent}",
             parallel=CLIENTS,
-            rounds=3,
+            rounds=5,
             measure=partial(measure_goodput, percent=percent),
         )
         for percent in PERCENTS
