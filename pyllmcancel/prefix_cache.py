@@ -1,11 +1,11 @@
 """Which idle prefix a new choice should start from.
 
 An ended sequence keeps its cells: they are a prefix that a later request may begin with. Where the context is on a CPU
-they can be swapped out into plain memory. Unified cells are, if nobody wants them for some steps: every attention walks
-over all cells, and shares the walk among the threads, so that idle ones slow down whoever runs. Divided cells are where
-others want the place. While nobody computes they are copied beforehand, and left where they are: nobody who runs later,
-no newcomer to that place, and not the client that comes back, need wait for a copy. For whoever does wait it is made if
-it is worth that. Used by the engine thread only.
+they can be swapped out into plain memory. Unified cells are freed if nobody wants them for some steps: every attention
+walks over all cells, and shares the walk among the threads, so that idle ones slow down whoever runs. Divided cells are
+where others want the place. While nobody computes they are copied beforehand, and left where they are: nobody who runs
+later, no newcomer to that place, and not the client that comes back, need wait for a copy. Where somebody does wait it
+is made if it is worth that; else what they held is forgotten. Used by the engine thread only.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class PrefixCache:
                 self._context.drop_cells(seq)
 
     def tend(self, running: Collection[int]) -> None:
-        """Before each step: swap out a prefix that nobody has wanted for a while. One, or the step would wait long.
+        """Before each step: free cells that nobody has wanted for a while. One prefix's, or the step would wait long.
 
         Of divided cells none: those are in nobody's way yet, and nobody can be cancelled during a copy. What is
         too long for a copy stays: it would take long to compute again.
@@ -181,10 +181,7 @@ class PrefixCache:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is None:
-            return
-        stays = self._is_shared(seq, running) or not self._swap.is_short(seq)
-        if stays or not self._swap.swap_out(seq):
+        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq)):
             self._idle[seq] = self._step  # later, perhaps
 
     def make_ready(self) -> bool:

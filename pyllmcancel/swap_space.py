@@ -109,11 +109,13 @@ class SwapSpace:
     def swap_out(self, seq: int, *, alone: bool = False) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be.
 
-        Of what is not worth a copy the name is all that is remembered.
+        Of what is not worth a copy, but not too long for one, the name is all that is remembered.
         """
         if not self.limit or self.holds_little(seq):
             return False
         if not self._is_remembered(seq):
+            if not self.can_remember(seq, alone=alone):
+                return False
             if not self._is_worth_copying(seq):
                 self._policy.note_skipped()
                 self._ghosts.add(self._context.ghost(seq))

@@ -359,9 +359,17 @@ def test_cells_that_slow_others_down_are_copied_if_that_is_worth_it(
     assert (recall.prefix is None, recall.ghost is None) == ((False, True) if seconds < 0.1 else (True, False))
 
 
-def test_what_is_too_long_for_a_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", 59 * BYTES_PER_CELL)
-    cache = PrefixCache(context_with(LONG, n_seq_max=2), cost_of_a_second(), swap_bytes=1 << 20)
+@pytest.mark.parametrize("what", ["anybody's patience", "what may be kept"])
+def test_what_is_too_long_for_a_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Be a shorter one worth a copy or, as here, not."""
+    too_few = 59 * BYTES_PER_CELL
+    if what == "anybody's patience":
+        monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", too_few)
+    limit = too_few if what == "what may be kept" else 1 << 20
+    cache = PrefixCache(context_with(LONG, n_seq_max=2), cost_of_a_second(), swap_bytes=limit)
+    for _ in range(20):
+        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
+        cache._swap._policy.note_leave()
     for _ in range(3 * SWAP_AFTER):
         cache.tend(())
     assert cache.n_cells == 60
