@@ -3,7 +3,7 @@
 namespace pyllmcancel {
 
 // Whether the other end of a connected socket has closed it, or the connection broke. Neither waits nor reads anything;
-// a descriptor that is no socket, or none any more, says no.
+// a descriptor that is not open says no.
 bool has_hung_up(int socket) noexcept;
 
 } // namespace pyllmcancel

@@ -23,7 +23,7 @@ class CancelFlag:
 def has_hung_up(socket: int) -> bool:
     """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke.
 
-    Never waits, and reads nothing; what is no socket, or none any more, has not.
+    Never waits, and reads nothing; a descriptor that is not open has not.
     """
 
 class Model:

@@ -1,7 +1,7 @@
 """What every engine thread does, whatever its steps compute: turns, endings in time, isolation of failures.
 
-Each turn: drop what was cancelled, take what may start, plan a step, compute it with the GIL released, hand out what it
-brought. `engine_loop` generates this way, `embeddings.loop` makes vectors.
+Each turn: drop what was cancelled and whoever has left, take what may start, plan a step, compute it with the GIL
+released, hand out what it brought. `engine_loop` generates this way, `embeddings.loop` makes vectors.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class StepLoop(Generic[R]):
 
     def _let_go(self) -> None:
         """End what is not to go on."""
-        for request in [request for request in self._running if request.cancellation.requested]:
+        for request in self._leavers():
             self._end(request, FinishReason.CANCELLED)
 
     def _admit(self) -> None:
@@ -144,20 +144,22 @@ class StepLoop(Generic[R]):
         self._publish()
         if items:
             self._tend()
-            if self._anybody_left():
+            # Once more, after all that takes time: who left meanwhile would be computed for.
+            if self._leavers():
                 self._planner.resync(items)  # as after any step that does not count
             else:
                 self._step(items)
 
-    def _anybody_left(self) -> bool:
-        """Whether the step is to be planned anew, without those who have left.
+    def _leavers(self) -> list[R]:
+        """Those who run, and are not wanted any more."""
+        return [request for request in self._running if self._has_left(request)]
+
+    def _has_left(self, request: Request) -> bool:
+        """Whether it was cancelled, or its reader shows to have left.
 
         An event loop that shares the GIL and two busy cores with the computation tells of a hang-up some milliseconds
         late: by then the next step would have begun, and in company it is finished.
         """
-        return any(self._has_left(request) for request in self._running)
-
-    def _has_left(self, request: Request) -> bool:
         if request.sink.reader_has_left():
             request.cancellation.request(CancelReason.DISCONNECT)
         return request.cancellation.requested

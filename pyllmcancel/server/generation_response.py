@@ -18,8 +18,9 @@ from fastapi.responses import JSONResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.server.connection import connection_of
 from pyllmcancel.server.error_responses import api_error
-from pyllmcancel.server.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.request_context import is_client_gone, mark_client_gone, request_id_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -66,9 +67,21 @@ class WatchedResponse(Response):
         watcher = asyncio.create_task(self._watch(receive), name=f"watch {self._stream.request.id}")
         try:
             await self._answer(scope, receive, send)
+            await self._see_off(scope, watcher)
         finally:
             self._stream.cancel(CancelReason.DISCONNECT)
             watcher.cancel()
+
+    @staticmethod
+    async def _see_off(scope: Scope, watcher: asyncio.Task[None]) -> None:
+        """Let the server know, too, that the client has left, if the engine has seen that first.
+
+        To a server that does not know, an answer that ends too early is a defect, which it logs, and tells the client.
+        """
+        connection = connection_of(scope)
+        if is_client_gone(scope) and connection is not None:
+            connection.drop()
+            await watcher
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol: a client that pipelines is watched like any other, errors are ours, and sockets are told."""
+"""uvicorn's HTTP protocol: who pipelines is watched like any other, errors are ours, requests know their connection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pyllmcancel.server.connection import CONNECTION, Connection
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.request_context import SOCKET, new_request_id
+from pyllmcancel.server.request_context import new_request_id
 
 # Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
 READ_AHEAD = 1 << 20
@@ -24,7 +25,7 @@ class WatchfulProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = self.app_state | {SOCKET: transport.get_extra_info("socket").fileno()}
+        self.app_state = self.app_state | {CONNECTION: Connection(transport)}
 
     def handle_events(self) -> None:
         super().handle_events()

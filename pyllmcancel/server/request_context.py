@@ -10,23 +10,17 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from pyllmcancel.engine import compiled_module
 from pyllmcancel.server.error_responses import CLIENT_CLOSED_REQUEST, ApiError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 access_log = logging.getLogger("pyllmcancel.access")
-
-# In a scope's state: the file descriptor of the client's socket. Put there by `http_protocol`.
-SOCKET = "socket"
 
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
@@ -47,19 +41,14 @@ def arrival_of(scope: Scope) -> float:
     return arrived_at
 
 
-def hang_up_of(scope: Scope) -> Callable[[], bool] | None:
-    """What tells whether this request's client has closed its socket; None if the server does not say which.
-
-    The descriptor may be closed, and even be another connection's, when that is asked. But then this connection is no
-    more, so whatever is said of the other one, to cancel is right.
-    """
-    descriptor: int | None = scope["state"].get(SOCKET)
-    return None if descriptor is None else partial(compiled_module().has_hung_up, descriptor)
-
-
 def mark_client_gone(scope: Scope) -> None:
     """For the log: there was nobody left to answer."""
     scope["state"]["client_gone"] = True
+
+
+def is_client_gone(scope: Scope) -> bool:
+    gone: bool = scope["state"].get("client_gone", False)
+    return gone
 
 
 class RequestContext:
@@ -91,7 +80,7 @@ class RequestContext:
             app = self._app if sane else bad_id().response(request_id)
             await app(scope, receive, send_with_id)
         finally:
-            if scope["state"].get("client_gone"):
+            if is_client_gone(scope):
                 status = CLIENT_CLOSED_REQUEST
             self._log(scope, request_id, status or 500, time.monotonic() - began)
 

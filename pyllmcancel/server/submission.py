@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 from fastapi import Request
 
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
+from pyllmcancel.server.connection import hang_up_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generation_response import Dialect, EventStreamResponse, GenerationResponse, WholeResponse
-from pyllmcancel.server.request_context import arrival_of, hang_up_of, request_id_of
+from pyllmcancel.server.request_context import arrival_of, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 

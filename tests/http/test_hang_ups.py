@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import uvicorn
@@ -12,7 +13,7 @@ import uvicorn
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.request import Request
 from pyllmcancel.server.http_protocol import WatchfulProtocol
-from tests.support.http_process import COMPLETIONS, LIMIT, WAYS_TO_LEAVE, RawClient
+from tests.support.http_process import COMPLETIONS, LIMIT, WAYS_TO_LEAVE, RawClient, until
 from tests.support.http_world import World
 from tests.support.step_gate import TEST_LIMIT
 
@@ -45,6 +46,7 @@ def serving(world: World) -> Iterator[int]:
         world.gate.open()
         server.should_exit = True
         thread.join(LIMIT)
+        assert not thread.is_alive()
         world.engine.close()
 
 
@@ -74,10 +76,21 @@ def accepted(world: World, request_id: str) -> Request:
     return found
 
 
+def everything_from(client: RawClient) -> bytes:
+    """What still comes, until the server closes the connection."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while piece := client.socket.recv(65_536):
+            received += piece
+    return received
+
+
 @pytest.mark.parametrize("way", WAYS_TO_LEAVE)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("n_steps", [0, 2], ids=["prefill", "decode"])
-def test_a_busy_event_loop_is_not_waited_for(way: str, stream: bool, n_steps: int) -> None:
+def test_a_busy_event_loop_is_not_waited_for(
+    way: str, stream: bool, n_steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World()
     world.hold()
     with serving(world) as port, RawClient(port) as client:
@@ -87,7 +100,15 @@ def test_a_busy_event_loop_is_not_waited_for(way: str, stream: bool, n_steps: in
             world.gate.wait_held()
         with busy_loop(mine):
             client.leave(way)
+            until(mine.sink.reader_has_left, bool)  # the kernel takes its time
             world.gate.let_through()
             ending = mine.ended.result(TEST_LIMIT)
-        assert ending.cancel_reason is CancelReason.DISCONNECT
-        assert world.engine.trace.n_steps == n_steps + 1
+        answer = everything_from(client) if way == "half-close" else b""
+    assert ending.cancel_reason is CancelReason.DISCONNECT
+    assert world.engine.trace.n_steps == n_steps + 1
+    # The server knows of the leaving by the time the answer ends: to one that does not, its end would be a defect.
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    if stream:
+        assert not answer.endswith(b"0\r\n\r\n"), "it looks complete"
+    else:
+        assert answer == b""

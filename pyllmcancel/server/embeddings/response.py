@@ -13,9 +13,10 @@ from fastapi.responses import Response
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.pooling import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.server.connection import hang_up_of
 from pyllmcancel.server.error_responses import api_error
 from pyllmcancel.server.generation_response import WatchedResponse
-from pyllmcancel.server.request_context import arrival_of, hang_up_of, mark_client_gone, request_id_of
+from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.submission import INLINE_TEXT, failure_told
 from pyllmcancel.token_stream import AsyncStream, LoopSink
