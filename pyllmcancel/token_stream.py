@@ -48,7 +48,7 @@ class Sink(Protocol):
     def reader_has_left(self) -> bool:
         """Whether that shows from here already, whatever the reader's own thread is busy with.
 
-        Asked by the engine's thread right before each step, so it must not wait, for the GIL neither.
+        Asked by the engine's thread right before each step, so it must not wait, not for the GIL either.
         """
 
 
