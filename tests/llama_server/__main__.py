@@ -60,7 +60,10 @@ def main() -> int:
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="a Python that has the tests' requirements")
+    # Theirs run in a folder of their own.
+    parser.add_argument(
+        "--python", type=os.path.abspath, default=sys.executable, help="a Python that has the tests' requirements"
+    )
     parser.add_argument("--only", nargs="+", default=EVERYTHING, help="files, as they are called there")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "llama-server-tests.jsonl")
     parser.add_argument("--report", type=Path, help="write the table to this file")
