@@ -16,6 +16,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.engine import Engine
 from tests.support.http_process import SOON, RawClient, ServerProcess, fresh_id
+from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_encoder
 
 TEXTS = ["the cat sat on the mat", "and was happy", "to see the sun"]
@@ -49,7 +50,7 @@ def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def expected(model: Path) -> np.ndarray:
-    engine = Engine.load(EngineConfig(model=model, threads=1))
+    engine = Engine.load(EngineConfig(model=model, threads=N_THREADS))
     assert isinstance(engine, EmbeddingEngine)
     with engine:
         return engine.embed(TEXTS)

@@ -19,6 +19,7 @@ from pyllmcancel.request import FinishReason
 from pyllmcancel.scheduler import Occupancy
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT
+from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import N_BERT_CONTEXT
 
 WORDS = ["the cat", "sat on", "the mat", "and was happy", "to see", "its own shadow", "in the sun"]
@@ -26,7 +27,7 @@ TEXTS = [" ".join(WORDS[number % 7 :] + WORDS[: number % 5]) for number in range
 
 
 def load(path: Path, **config: Any) -> EmbeddingEngine:
-    engine = Engine.load(EngineConfig(model=path, threads=1, **config), observer=Watcher())
+    engine = Engine.load(EngineConfig(model=path, threads=N_THREADS, **config), observer=Watcher())
     assert isinstance(engine, EmbeddingEngine)
     return engine
 
@@ -49,7 +50,7 @@ def test_a_model_that_pools_is_served_as_its_file_says(
 def test_a_model_that_generates_makes_embeddings_when_it_is_told_how(model_files: dict[str, Path]) -> None:
     with load(model_files["attention"], pooling="mean") as engine:
         assert engine.embed(TEXTS).shape == (40, engine.n_embd)
-    with Engine.load(EngineConfig(model=model_files["attention"], threads=1)) as generator:
+    with Engine.load(EngineConfig(model=model_files["attention"], threads=N_THREADS)) as generator:
         assert not isinstance(generator, EmbeddingEngine)
         with pytest.raises(InvalidRequestError, match="does not pool"):
             generator.submit_texts([[1]], RecordingSink())
@@ -57,7 +58,7 @@ def test_a_model_that_generates_makes_embeddings_when_it_is_told_how(model_files
 
 def test_a_model_that_pools_can_be_made_to_generate(embedder_files: dict[str, Path]) -> None:
     with (
-        Engine.load(EngineConfig(model=embedder_files["decoder"], threads=1, pooling="none")) as engine,
+        Engine.load(EngineConfig(model=embedder_files["decoder"], threads=N_THREADS, pooling="none")) as engine,
         engine.generate("the cat", max_tokens=3) as stream,
     ):
         assert sum(len(delta.tokens) for delta in stream) == 3
@@ -65,12 +66,12 @@ def test_a_model_that_pools_can_be_made_to_generate(embedder_files: dict[str, Pa
 
 def test_an_encoder_cannot_be_made_to_generate(embedder_files: dict[str, Path]) -> None:
     with pytest.raises(ContextError, match="cannot generate"):
-        Engine.load(EngineConfig(model=embedder_files["encoder"], threads=1, pooling="none"))
+        Engine.load(EngineConfig(model=embedder_files["encoder"], threads=N_THREADS, pooling="none"))
 
 
 def test_who_wants_embeddings_is_told_that_a_model_would_generate(model_files: dict[str, Path]) -> None:
     with pytest.raises(ContextError, match="does not pool"):
-        Engine.load(EngineConfig(model=model_files["attention"], threads=1, embeddings=True))
+        Engine.load(EngineConfig(model=model_files["attention"], threads=N_THREADS, embeddings=True))
 
 
 def test_a_text_beyond_the_positions_of_an_encoder_is_refused_and_the_longest_is_not(

@@ -19,6 +19,7 @@ from pyllmcancel.server.config import ServerConfig
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import World, open_world
+from tests.support.threads import N_THREADS
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +75,7 @@ async def test_everything_that_needs_the_model_is_503_while_loading(method: str,
 
 
 async def test_loading_then_ok_when_a_model_was_loaded(model_files: dict[str, Path]) -> None:
-    config = EngineConfig(model=model_files["attention"], threads=1, ctx_size=256)
+    config = EngineConfig(model=model_files["attention"], threads=N_THREADS, ctx_size=256)
     app = create_app(ServerConfig(engine=config))
     async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
         assert (await fetch(app)).json()["status"] == "loading"

@@ -15,6 +15,7 @@ from pyllmcancel.server.config import ServerConfig
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT, Exchange, until_healthy
 from tests.support.http_world import open_world
+from tests.support.threads import N_THREADS
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ async def test_an_engine_that_was_on_its_way_is_adopted_and_closed() -> None:
 
 
 async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(long_model: Path) -> None:
-    app = create_app(ServerConfig(engine=EngineConfig(model=long_model, threads=1, ctx_size=16_384)))
+    app = create_app(ServerConfig(engine=EngineConfig(model=long_model, threads=N_THREADS, ctx_size=16_384)))
     headers = {"content-type": "application/json", "x-request-id": "mine"}
     async with asyncio.timeout(LIMIT):
         async with app.router.lifespan_context(app):
@@ -92,7 +93,7 @@ async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(lo
 async def test_numbers_that_the_compiled_core_cannot_hold_are_refused(
     model_files: dict[str, Path], body: bytes, param: str
 ) -> None:
-    app = create_app(ServerConfig(engine=EngineConfig(model=model_files["attention"], threads=1, ctx_size=256)))
+    app = create_app(ServerConfig(engine=EngineConfig(model=model_files["attention"], threads=N_THREADS, ctx_size=256)))
     async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
         await until_healthy(app)
         headers = {"content-type": "application/json"}

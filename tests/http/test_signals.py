@@ -69,6 +69,21 @@ def test_an_idle_server_is_gone_at_once(long_model: Path, number: signal.Signals
         assert "Traceback" not in server.log
 
 
+@pytest.fixture
+def _background_job() -> Iterator[None]:
+    """Be what a script starts with ``&``: SIGINT is ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_background_job")
+def test_the_servers_of_these_tests_take_sigint_in_a_background_job_too(long_model: Path) -> None:
+    with serving(long_model) as server:
+        server.signal(signal.SIGINT)
+        assert server.wait() == STATUS[signal.SIGINT]
+
+
 def test_a_request_that_ends_within_the_drain_is_complete(long_model: Path) -> None:
     with serving(long_model, drain=30.0) as server, RawClient(server.port) as a, RawClient(server.port) as b:
         requests = [a.post(stream=True, max_tokens=400), b.post(max_tokens=400)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyllmcancel._native import CancelFlag, Context, Model, Sampler
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepStatus
+from tests.support.threads import N_THREADS
 
 CHUNK = 32
 PROMPT = [int(token) for token in np.random.default_rng(3).integers(1, 1000, 200)]
@@ -24,7 +25,7 @@ def model(request: pytest.FixtureRequest, model_files: dict[str, Path]) -> Model
 
 def context(model: Model, **options: int) -> Context:
     options = {"checkpoint_interval": CHUNK} | options
-    return Context(model, n_ctx=1024, n_seq_max=2, n_batch=128, n_threads=1, **options)
+    return Context(model, n_ctx=1024, n_seq_max=2, n_batch=128, n_threads=N_THREADS, **options)
 
 
 def start(context: Context, tokens: list[int], seq: int = 0) -> tuple[CancelFlag, int]:

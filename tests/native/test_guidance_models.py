@@ -11,6 +11,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.constraints.guidance import Guidance, Vocabulary, json_rule
 from pyllmcancel.engine import Engine
 from tests.llama_server.models import write_sentence_piece_llama
+from tests.support.threads import N_THREADS
 from tests.support.tiny_models import write_tiny_llama
 
 WRITERS = {"sentencepiece": write_sentence_piece_llama, "bpe": write_tiny_llama}
@@ -24,13 +25,13 @@ def model_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("text", ['"', '"42"', " a", "\n", "é", "", "{\n  "])
 def test_the_tokens_of_a_text_spell_it_and_nothing_before_it(model_file: Path, text: str) -> None:
-    with Engine.load(EngineConfig(model=model_file, threads=1, ctx_size=256)) as engine:
+    with Engine.load(EngineConfig(model=model_file, threads=N_THREADS, ctx_size=256)) as engine:
         vocabulary = Vocabulary(engine.model)
         assert b"".join(vocabulary.tokens[token] for token in vocabulary(text)) == text.encode()
 
 
 def test_what_a_schema_forces_can_be_generated(model_file: Path) -> None:
-    with Engine.load(EngineConfig(model=model_file, threads=1, ctx_size=256)) as engine:
+    with Engine.load(EngineConfig(model=model_file, threads=N_THREADS, ctx_size=256)) as engine:
         guide = Guidance(engine.model).compile(f"start: {json_rule({'const': '42'})}", "x")
         with engine.generate("x", max_tokens=16, constraint=guide) as stream:
             assert json.loads("".join(delta.text for delta in stream)) == "42"

@@ -19,6 +19,7 @@ from pyllmcancel.loading import Loading
 from pyllmcancel.observer import NullObserver
 from tests.support import broken_models
 from tests.support.http_asgi import LIMIT
+from tests.support.threads import N_THREADS
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not a GGUF": (broken_models.write_not_gguf, "magic"),
@@ -77,7 +78,7 @@ def test_an_engine_that_is_given_up_before_it_begins_is_cancelled(model_files: d
         assert given_up.wait(LIMIT)
         return Engine.load(config, **options)
 
-    config = EngineConfig(model=model_files["attention"], threads=1)
+    config = EngineConfig(model=model_files["attention"], threads=N_THREADS)
     with closing(Loading(config, NullObserver(), load=load)) as loading:
         loading.give_up()
         given_up.set()
@@ -90,9 +91,9 @@ def test_a_model_loads_without_mmap(model_files: dict[str, Path]) -> None:
 
 def test_a_model_outlives_its_contexts_and_a_context_its_model_object(model_files: dict[str, Path]) -> None:
     model = Model.load(model_files["attention"])
-    first = Context(model, n_ctx=64, n_seq_max=1, n_batch=8, n_threads=1)
+    first = Context(model, n_ctx=64, n_seq_max=1, n_batch=8, n_threads=N_THREADS)
     del first
-    second = Context(model, n_ctx=64, n_seq_max=1, n_batch=8, n_threads=1)
+    second = Context(model, n_ctx=64, n_seq_max=1, n_batch=8, n_threads=N_THREADS)
     n_vocab = model.n_vocab
     del model
     assert second.model.n_vocab == n_vocab
@@ -116,7 +117,7 @@ def test_a_sliding_window_is_known(model_files: dict[str, Path]) -> None:
 def test_more_sequences_than_llama_cpp_has_are_refused(model_files: dict[str, Path]) -> None:
     model = Model.load(model_files["attention"])
     with pytest.raises(Exception, match="n_seq_max") as caught:
-        Context(model, n_ctx=64, n_seq_max=10_000, n_batch=10_000, n_threads=1)
+        Context(model, n_ctx=64, n_seq_max=10_000, n_batch=10_000, n_threads=N_THREADS)
     assert not isinstance(caught.value, UsageError)
 
 

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests.support.threads import N_THREADS
+
 T = TypeVar("T")
 
 LIMIT = 30.0  # seconds for anything that takes a moment
@@ -30,6 +32,14 @@ WAYS_TO_LEAVE = ("reset", "close", "half-close")
 # Seconds from a client's leaving to the end of its computation. It takes a few milliseconds; a shared machine may be
 # busy elsewhere meanwhile, but a server that does not notice takes many seconds here.
 SOON = 5.0
+
+# Becomes the command that follows, with SIGINT as it is at a prompt: background jobs of a script ignore it, and so does
+# all that they start.
+WITH_SIGINT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float = LIMIT) -> T:
@@ -43,12 +53,13 @@ def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float =
 
 
 class ServerProcess(AbstractContextManager["ServerProcess"]):
-    """``pyllmcancel serve`` with one thread, on a port that it chose itself and that its log tells."""
+    """``pyllmcancel serve`` with the tests' threads, on a port that it chose itself and that its log tells."""
 
     def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "pyllmcancel", "serve", "--port", "0", "--threads", "1", *options]
+        command = [sys.executable, "-m", "pyllmcancel", "serve", "--port", "0", "--threads", str(N_THREADS), *options]
+        launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
         self._process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {})
+            [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {})
         )
         self.pid = self._process.pid
         self._log: list[str] = []
