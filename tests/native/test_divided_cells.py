@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.errors import ContextError
-from pyllmcancel.step import StepStatus
+from pyllmcancel.step import StepResult, StepStatus
 from tests.native.conftest import World, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(40)]
@@ -15,9 +15,9 @@ OTHER = [(11 * n + 5) % 250 for n in range(30)]
 THIRD = [(13 * n + 1) % 250 for n in range(20)]
 
 
-@pytest.fixture
-def world(make_world: Any) -> World:
-    return make_world("real attention")
+@pytest.fixture(params=["real attention", "fake attention"])
+def world(request: pytest.FixtureRequest, make_world: Any) -> World:
+    return make_world(request.param)
 
 
 def divided(world: World, **options: Any) -> Any:
@@ -32,7 +32,9 @@ def test_each_sequence_has_its_part(world: World) -> None:
     assert (unified.kv_unified, unified.n_ctx, unified.n_cells) == (True, 1024, 1024)
 
 
-@pytest.mark.parametrize("kind", ["real sliding-window", "real recurrent", "real hybrid"])
+@pytest.mark.parametrize(
+    "kind", ["real sliding-window", "real recurrent", "real hybrid", "fake recurrent", "fake hybrid"]
+)
 def test_other_memories_stay_unified(make_world: Any, kind: str) -> None:
     context = divided(make_world(kind))
     assert (context.kv_unified, context.n_ctx) == (True, 1024)
@@ -67,6 +69,7 @@ def test_a_sequence_can_be_filled_to_its_end_beside_others(world: World) -> None
 
 
 def test_a_shared_prefix_is_copied(world: World) -> None:
+    world = world.with_flash_attention()
     context = divided(world)
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
@@ -80,6 +83,7 @@ def test_a_shared_prefix_is_copied(world: World) -> None:
 
 
 def test_a_prefix_that_is_too_large_to_copy_is_not_shared(world: World) -> None:
+    world = world.with_flash_attention()
     context = divided(world)
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
@@ -90,6 +94,7 @@ def test_a_prefix_that_is_too_large_to_copy_is_not_shared(world: World) -> None:
 
 
 def test_a_swapped_prefix_comes_back_elsewhere(world: World) -> None:
+    world = world.with_flash_attention()
     context = divided(world)
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
@@ -102,19 +107,45 @@ def test_a_swapped_prefix_comes_back_elsewhere(world: World) -> None:
     assert world.run(context, 3, 4) == world.alone([*PROMPT, *OTHER], 4)
 
 
-def test_an_aborted_step_leaves_nothing_behind_even_where_it_had_several_graphs(world: World) -> None:
+def two_prompts(world: World, *, share: float, cancel_both: bool) -> tuple[Any, StepResult]:
+    """A step of two prompts, a graph for each, in which the second is cancelled when `share` of it is computed.
+
+    With `cancel_both` the first was, before. Returns the context, in which the second is closed, and the step's result.
+    """
     context = divided(world)
     world.open(context, 0, PROMPT)
-    flag = world.open(context, 2, OTHER)
-    context.raise_at(60, flag)
+    world.open(context, 2, OTHER)
+    polls = context.step([(0, 40), (2, 30)]).polls
+    context = divided(world)
+    first, second = world.open(context, 0, PROMPT), world.open(context, 2, OTHER)
+    context.raise_at(max(1, round(share * polls)), second)
+    if cancel_both:
+        first.set()
     result = context.step([(0, 40), (2, 30)], cost_per_token=1.0)
-    assert result.status in {StepStatus.ABORTED, StepStatus.OK}
-    if result.status is StepStatus.ABORTED:
-        assert (context.n_committed(0), context.n_committed(2)) == (0, 0)
-        assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
     context.close(2, keep=True)
+    return context, result
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.75, 1.0])
+def test_a_step_of_several_graphs_is_finished_for_the_one_that_is_not_cancelled(world: World, share: float) -> None:
+    """How far it has come is not to be told from the nodes of one of its graphs, so nothing is weighed."""
+    context, result = two_prompts(world, share=share, cancel_both=False)
+    assert (result.status, result.spared) == (StepStatus.OK, True)
+    assert [row.token for row in result.rows] == [world.alone(PROMPT, 1)[0], -1]
+    assert world.run(context, 0, 3) == world.alone(PROMPT, 4)[1:]
     world.open(context, 2, OTHER)
     assert world.run(context, 2, 4) == world.alone(OTHER, 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.75, 1.0])
+def test_an_aborted_step_of_several_graphs_leaves_nothing_behind(world: World, share: float) -> None:
+    context, result = two_prompts(world, share=share, cancel_both=True)
+    assert result.status is StepStatus.ABORTED
+    assert (context.n_committed(0), context.n_committed(2)) == (0, 0)
+    context.close(0, keep=True)
+    for seq, prompt in ((0, PROMPT), (2, OTHER)):
+        world.open(context, seq, prompt)
+        assert world.run(context, seq, 4) == world.alone(prompt, 4)
 
 
 def test_fewer_cells_than_sequences_are_refused(world: World) -> None:
@@ -123,7 +154,7 @@ def test_fewer_cells_than_sequences_are_refused(world: World) -> None:
 
 
 def test_without_flash_attention_nothing_is_copied(world: World) -> None:
-    context = divided(world, flash_attention=0)
+    context = divided(world)
     world.open(context, 0, PROMPT)
     context.step([(0, 40)])
     assert not context.share_prefix(0, 1, 30, max_bytes=1 << 30)

@@ -1,4 +1,4 @@
-"""A cancel from every source meets a request in every phase, with one choice and with three, on two kinds of memory.
+"""A cancel from every source meets a request in every phase, with one choice and with three, on three kinds of memory.
 
 Each cell is driven deterministically: the steps of the engine wait for the test, and so does the engine's thread at the
 places between steps. `make_driver` checks all invariants again when everything has ended.
@@ -13,7 +13,7 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.request import FinishReason
 from tests.races import phases, sources
-from tests.support.driver import Driver, complete
+from tests.support.driver import MEMORIES, Driver, complete
 from tests.support.invariants import check_invariants
 
 # Nobody holds a stream before submit has returned one.
@@ -25,13 +25,13 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("memory_kind", ["attention", "hybrid"])
+@pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize(("source", "phase"), CELLS)
 def test_a_cancel_ends_its_request_and_touches_no_other(
-    make_driver: Callable[..., Driver], source: sources.Source, phase: phases.Phase, n: int, memory_kind: str
+    make_driver: Callable[..., Driver], source: sources.Source, phase: phases.Phase, n: int, memory: str
 ) -> None:
-    driver = make_driver(memory_kind=memory_kind, parallel=1 if phase in phases.IN_THE_QUEUE else n + 1)
+    driver = make_driver(**MEMORIES[memory], parallel=1 if phase in phases.IN_THE_QUEUE else n + 1)
     neighbour = driver.submit("a neighbour", max_tokens=60)
     driver.step(3)
     case = phase(driver, n)

@@ -14,7 +14,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.request import FinishReason
 from pyllmcancel.step import LogitFault, StepStatus
-from tests.support.driver import Driver, Tracked
+from tests.support.driver import MEMORIES, Driver, Tracked
 from tests.support.invariants import check_invariants, check_nothing_left
 
 SESSIONS = (None, "a", "b")
@@ -32,13 +32,14 @@ class EngineSchedule(RuleBasedStateMachine):
     """The engine's steps wait for the rules; between two rules nothing moves."""
 
     @initialize(
-        memory_kind=st.sampled_from(["attention", "hybrid"]),
+        memory=st.sampled_from(["attention", "divided", "hybrid"]),
         parallel=st.integers(1, 3),
         n_ctx=st.sampled_from([72, 110, 400]),
         max_queue=st.sampled_from([2, 10]),
     )
-    def start(self, memory_kind: str, parallel: int, n_ctx: int, max_queue: int) -> None:
-        self.driver = Driver(memory_kind=memory_kind, parallel=parallel, n_ctx=n_ctx, max_queue=max_queue)
+    def start(self, memory: str, parallel: int, n_ctx: int, max_queue: int) -> None:
+        sizes = {"parallel": parallel, "n_ctx": n_ctx, "max_queue": max_queue}
+        self.driver = Driver(**MEMORIES[memory], **sizes)
         self.count = 0
 
     def pick(self, number: int) -> Tracked:

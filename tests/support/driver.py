@@ -24,6 +24,12 @@ from tests.support import fake_native
 from tests.support.step_gate import TEST_LIMIT
 
 CHUNK = 16  # n_batch of the fake context: a prompt alone computes in chunks of this
+# What a driver's requests may be remembered with. Divided cells are what `serve --parallel N` selects.
+MEMORIES: dict[str, dict[str, Any]] = {
+    "attention": {},
+    "divided": {"kv_unified": False},
+    "hybrid": {"memory_kind": "hybrid"},
+}
 
 
 class RecordingSink(ThreadSink):
@@ -126,15 +132,25 @@ class Driver:
     """An engine whose every step waits for the test."""
 
     def __init__(
-        self, *, memory_kind: str = "attention", parallel: int = 2, n_ctx: int = 512, spare_seqs: int = 2, **config: Any
+        self,
+        *,
+        memory_kind: str = "attention",
+        parallel: int = 2,
+        n_ctx: int = 512,
+        spare_seqs: int = 2,
+        kv_unified: bool = True,
+        **config: Any,
     ) -> None:
         self.model = fake_native.Model(memory_kind)
-        self.context = fake_native.Context(
-            self.model, n_ctx=n_ctx, n_seq_max=parallel + spare_seqs, n_batch=CHUNK, n_threads=1
-        )
+        # As Engine.load does: of divided cells each slot has so many, and nobody else any.
+        n_seq_max = parallel + (spare_seqs if kv_unified else 0)
+        n_cells = n_ctx if kv_unified else n_ctx * n_seq_max
+        sizes = {"n_ctx": n_cells, "n_seq_max": n_seq_max, "n_batch": CHUNK, "n_threads": 1}
+        self.context = fake_native.Context(self.model, **sizes, kv_unified=kv_unified)
         # What a step costs is measured, in a test as anywhere, but nothing here may depend on it.
         self.context.step_cost = (0.0, 1.0)
-        self.config = EngineConfig(parallel=parallel, itl_target=1e9, max_step_seconds=1e9, **config)
+        targets = {"itl_target": 1e9, "max_step_seconds": 1e9}
+        self.config = EngineConfig(parallel=parallel, kv_unified=kv_unified, **targets, **config)
         self.watcher = Watcher()
         self.gate = self.context.gate
         self.gate.hold()

@@ -58,7 +58,6 @@ class Model:
 
     n_vocab = N_VOCAB
     n_swa = 0
-    can_divide_cells = False
     adds_bos = False
     chat_template = None
     description = "fake"
@@ -71,6 +70,10 @@ class Model:
         self.n_ctx_train = n_ctx_train
         self.metadata = {"general.architecture": "fake"}
         self.answers: dict[bytes, bytes] = {}
+
+    @property
+    def can_divide_cells(self) -> bool:
+        return self.memory_kind == "attention"
 
     @staticmethod
     def load(path: Any, *, progress: Callable[[float], bool | None] | None = None, **_options: Any) -> Model:

@@ -21,6 +21,7 @@ import numpy as np
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
 from pyllmcancel.scheduler import MOST_DESCRIBED
 from pyllmcancel.step import LogitFault, StepItem, StepResult, StepRow, StepStatus
+from tests.support.fake_cells import Cells
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
 
@@ -73,9 +74,13 @@ class Context:
         n_threads_batch: int | None = None,
         kv_unified: bool = True,
         offload_kqv: bool = True,
+        flash_attention: int = -1,
+        type_k: int = 1,
+        type_v: int = 1,
         checkpoint_interval: int = 256,
         n_checkpoints: int = 4,
         checkpoint_bytes: int = 1 << 30,
+        row_padding: bool | None = None,
         abortable: bool = True,
         trust_any_memory: bool = False,
     ) -> None:
@@ -86,11 +91,15 @@ class Context:
         if n_batch < n_seq_max:
             raise ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence")
         self.model, self.memory_kind = model, model.memory_kind
-        self.n_ctx, self.n_seq_max, self.n_batch = n_ctx, n_seq_max, n_batch
+        self.n_seq_max, self.n_batch = n_seq_max, n_batch
+        self.kv_unified = kv_unified or not model.can_divide_cells
+        if not self.kv_unified and n_ctx < n_seq_max:
+            raise ContextError(f"a context of {n_ctx} cells is too small for {n_seq_max} sequences")
+        self._cells = Cells(n_ctx, n_seq_max, unified=self.kv_unified)
+        self.can_swap = model.memory_kind == "attention" and flash_attention != 0
         self._abortable = abortable
         self._keeps_truth = trust_any_memory or model.memory_kind == "attention"
         self._sequences = [FakeSequence() for _ in range(n_seq_max)]
-        self._n_cells, self._free_cells = n_ctx, list(range(n_ctx - 1, -1, -1))
         self._busy = threading.Lock()
         self._first_step = True
         self.gate = StepGate()  # this and what follows is for tests
@@ -99,12 +108,15 @@ class Context:
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
         self.n_rests = 0
+        self._trap: tuple[int, CancelFlag] | None = None
 
-    kv_unified = True  # always: cells are not divided here
+    @property
+    def n_ctx(self) -> int:
+        return self._cells.n_ctx
 
     @property
     def n_cells(self) -> int:
-        return self.n_ctx
+        return self._cells.n_cells
 
     @property
     def n_cells_used(self) -> int:
@@ -117,14 +129,14 @@ class Context:
 
     def check_cells(self) -> None:
         """For tests: every cell is free or held, never both."""
-        held = {cell for sequence in self._sequences for cell in sequence.cells}
-        assert len(self._free_cells) == len(set(self._free_cells)) == self._n_cells - len(held)
-        assert held.isdisjoint(self._free_cells)
+        self._cells.check([sequence.cells for sequence in self._sequences])
 
     def lose_cells(self, count: int) -> None:
         """For tests: have that many cells fewer than `n_ctx` says, as a context with sliding windows may."""
-        self._n_cells -= count
-        del self._free_cells[:count]
+        self._cells.lose(count)
+
+    def raise_at(self, poll: int, flag: CancelFlag) -> None:
+        self._trap = poll, flag
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
@@ -187,7 +199,7 @@ class Context:
         removed = sequence.cells[n_tokens:]
         del sequence.cells[n_tokens:]
         shared = {cell for other in self._sequences for cell in other.cells} if removed else set()
-        self._free_cells += [cell for cell in removed if cell not in shared]
+        self._cells.give_back(cell for cell in removed if cell not in shared)
 
     def _reusable(self, sequence: FakeSequence, n_tokens: int) -> int:
         return n_tokens if self._keeps_truth or n_tokens == len(sequence.cells) else 0
@@ -203,15 +215,15 @@ class Context:
             giver, taker = self._at(source), self._at(target)
             if taker.open or source == target or not 1 <= n_tokens <= len(giver.cells):
                 raise UsageError("a prefix can be shared only with another, idle sequence")
-            if not self._keeps_truth or self._reusable(giver, n_tokens) != n_tokens:
+            can_copy = self.kv_unified or self.can_swap
+            if not self._keeps_truth or self._reusable(giver, n_tokens) != n_tokens or not can_copy:
                 return False
             self._truncate(taker, 0)
-            taker.tokens, taker.cells = giver.tokens[:n_tokens], giver.cells[:n_tokens]
+            if not self.kv_unified and self.swap_bytes(source) > max_bytes:
+                return False
+            taker.tokens = giver.tokens[:n_tokens]
+            taker.cells = giver.cells[:n_tokens] if self.kv_unified else self._cells.take(target, n_tokens)
             return True
-
-    @property
-    def can_swap(self) -> bool:
-        return self.memory_kind == "attention"
 
     can_offload = True
 
@@ -244,10 +256,10 @@ class Context:
             sequence = self._idle(seq)
             self._truncate(sequence, 0)
             sequence.tokens.clear()
-            if prefix.n_tokens > len(self._free_cells):
+            if prefix.n_tokens > self._cells.n_free(seq):
                 return False
             sequence.tokens = list(prefix.tokens)
-            sequence.cells = [self._free_cells.pop() for _ in prefix.tokens]
+            sequence.cells = self._cells.take(seq, prefix.n_tokens)
             return True
 
     def n_committed(self, seq: int) -> int:
@@ -269,14 +281,22 @@ class Context:
                 sequence.logits = None
             flags = tuple(self._at(part.seq).flag for part in parts)
             cost = self.step_cost or (fixed_cost, cost_per_token)
-            held = HeldStep(parts, flags, *cost, not self._keeps_truth, self._first_step, self._abortable)
-            if sum(part.n_tokens for part in parts) > len(self._free_cells):
+            only_unanimous = not self._keeps_truth or not self.kv_unified
+            held = HeldStep(parts, flags, *cost, only_unanimous, self._first_step, self._abortable)
+            if not self._cells.suffice(parts):
                 return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
+            self._spring_trap(held)
             finished = self.gate.run(held)
             status = self._status(parts) if finished else StepStatus.ABORTED
             rows = self._settle(parts, status)
             polls = max(1, round(held.progress * N_POLLS))
             return StepResult(status, rows, status is StepStatus.OK and bool(held.cancelled), polls, 1000, 1)
+
+    def _spring_trap(self, held: HeldStep) -> None:
+        trap, self._trap = self._trap, None
+        if trap is not None and trap[0] <= N_POLLS:
+            held.progress = trap[0] / N_POLLS
+            trap[1].set()
 
     def _settle(self, parts: tuple[StepItem, ...], status: StepStatus) -> list[StepRow]:
         if status is StepStatus.OK:
@@ -315,7 +335,7 @@ class Context:
     def _commit(self, part: StepItem) -> StepRow:
         sequence = self._at(part.seq)
         described = self._described(sequence, part.n_tokens)
-        sequence.cells += [self._free_cells.pop() for _ in range(part.n_tokens)]
+        sequence.cells += self._cells.take(part.seq, part.n_tokens)
         if len(sequence.cells) < len(sequence.tokens):
             return StepRow(*part, described=described)
         sequence.logits = self.model.logits(sequence.tokens)

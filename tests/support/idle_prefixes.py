@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step_cost import StepCostModel
@@ -11,10 +13,13 @@ LONG = list(range(60))
 SOMEBODY = (7,)  # runs
 
 
-def context_with(*contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_max: int = 4) -> Context:
-    """A context whose first sequences hold `contents`, idle but for `open_seqs`."""
+def context_with(
+    *contents: list[int], open_seqs: tuple[int, ...] = (), n_seq_max: int = 4, n_ctx: int = 1024, **options: Any
+) -> Context:
+    """A context whose first sequences hold `contents`, idle but for `open_seqs`; `n_ctx` for each if divided."""
     model = Model()
-    context = Context(model, n_ctx=1024, n_seq_max=n_seq_max, n_batch=512, n_threads=1)
+    n_cells = n_ctx if options.get("kv_unified", True) else n_ctx * n_seq_max
+    context = Context(model, n_ctx=n_cells, n_seq_max=n_seq_max, n_batch=512, n_threads=1, **options)
     for seq, tokens in enumerate(contents):
         if not tokens:
             continue

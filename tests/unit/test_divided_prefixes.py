@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.prefix_cache import SWAP_AFTER, Place, PrefixCache
-from tests.support.fake_native import BYTES_PER_CELL, Context
+from tests.support.fake_native import BYTES_PER_CELL
 from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
 
 
 def divided(*contents: list[int], n_seq_max: int = 4, n_bytes: int = 1 << 20) -> PrefixCache:
     """A cache of a context whose cells are divided, and whose first sequences are idle and hold `contents`."""
-    context = context_with(*contents, n_seq_max=n_seq_max)
-    context.kv_unified = False
-    return cache_of(context, swap_bytes=n_bytes)
+    return cache_of(context_with(*contents, n_seq_max=n_seq_max, kv_unified=False), swap_bytes=n_bytes)
 
 
 def test_an_empty_place_spares_the_newcomer_a_copy() -> None:
@@ -147,9 +145,9 @@ def test_nobody_is_moved_to_where_a_copy_is_not_worth_it(monkeypatch: pytest.Mon
     assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
 
 
-def test_where_nothing_can_be_copied_nothing_is_shared_or_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Context, "can_swap", False)
-    cache = divided([9] * 60, [], [], LONG)
+def test_where_nothing_can_be_copied_nothing_is_shared_or_moved() -> None:
+    """Without flash attention."""
+    cache = cache_of(context_with([9] * 60, [], [], LONG, kv_unified=False, flash_attention=0))
     cache.take(Place(0, None, 60), running=())
     assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
     assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
@@ -157,8 +155,7 @@ def test_where_nothing_can_be_copied_nothing_is_shared_or_moved(monkeypatch: pyt
 
 
 def test_a_long_neighbour_is_not_copied_for_its_beginning() -> None:
-    context = context_with([*LONG, *range(60, 220)], open_seqs=(0,))
-    context.kv_unified = False
+    context = context_with([*LONG, *range(60, 220)], open_seqs=(0,), kv_unified=False)
     cache = cache_of(context)
     cache.take(Place(0, None, 1), running=SOMEBODY)
     assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)

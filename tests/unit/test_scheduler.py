@@ -28,8 +28,12 @@ class Bench:
         n_batch: int = 16,
         gpu: bool = False,
         itl_target: float = 1e9,
+        kv_unified: bool = True,
     ) -> None:
-        self.context = Context(Model(kind), n_ctx=n_ctx, n_seq_max=parallel + 2, n_batch=n_batch, n_threads=1)
+        n_seq_max = parallel + 2 if kv_unified else parallel
+        n_cells = n_ctx if kv_unified else n_ctx * n_seq_max
+        sizes = {"n_ctx": n_cells, "n_seq_max": n_seq_max, "n_batch": n_batch, "n_threads": 1}
+        self.context = Context(Model(kind), **sizes, kv_unified=kv_unified)
         self.config = EngineConfig(
             parallel=parallel, itl_target=itl_target, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0
         )
@@ -175,11 +179,7 @@ def test_prompts_compute_alone_where_an_abort_harms_the_whole_batch(kind: str, g
 
 
 def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_their_sequences() -> None:
-    context = Context(Model(), n_ctx=512, n_seq_max=2, n_batch=16, n_threads=1)
-    context.kv_unified = False
-    bench = Bench(parallel=2)
-    bench.context = context
-    bench.scheduler = Scheduler(context, bench.config)
+    bench = Bench(parallel=2, kv_unified=False)
     first, second = bench.add([1, 2, 3], "first"), bench.add([4, 5, 6], "second")
     assert bench.step() == [(first.seq, 3)]
     bench.scheduler.release(first)
@@ -192,8 +192,7 @@ def test_with_divided_cells_a_prompt_computes_alone_and_decodes_in_the_order_of_
 
 
 def test_of_divided_cells_everybody_has_enough() -> None:
-    bench = Bench(parallel=3, n_ctx=100)
-    bench.context.kv_unified = False
+    bench = Bench(parallel=3, n_ctx=100, kv_unified=False)
     assert all(bench.add([n] * 60, str(n)).seq is not None for n in range(3))
 
 

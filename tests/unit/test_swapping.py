@@ -112,14 +112,16 @@ def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
     assert (place.n_shared, place.swapped.n_tokens) == (60, 61)
 
 
-def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back() -> None:
+def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(Place(1, None, 1), running=SOMEBODY)
     cache.evict(1)
-    context.n_ctx = 239
+    monkeypatch.setattr(Context, "n_cells", 239)
     assert cache.find([*LONG, 255], running=[1]).swapped is None
-    context.n_ctx = 240
+    monkeypatch.setattr(Context, "n_cells", 240)
     assert cache.find([*LONG, 255], running=[1]).swapped is not None
 
 
@@ -144,14 +146,14 @@ def test_what_makes_room_is_swapped_out_too() -> None:
     assert cache.find([*LONG, 99], running=()).swapped is not None
 
 
-def test_a_swapped_prefix_makes_itself_room_among_the_idle() -> None:
+def test_a_swapped_prefix_makes_itself_room_among_the_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_with(LONG, [*range(60, 180)], [*range(70, 190)], [*range(80, 200)])
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.evict(1)
-    context.n_ctx = context.n_cells_used + len(LONG) - 1
+    monkeypatch.setattr(Context, "n_cells", context.n_cells_used + len(LONG) - 1)
     cache.take(cache.find([*LONG, 99], running=()), running=SOMEBODY)
     assert context.tokens(0) == LONG
-    assert context.n_cells_used <= context.n_ctx
+    assert context.n_cells_used <= context.n_cells
     assert cache.swapped_bytes == 120 * BYTES_PER_CELL, "one of the others"
 
 
