@@ -55,11 +55,16 @@ def share_with_a_neighbour(world: World) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["attention", "sliding-window"])
 def test_who_shares_the_cells_of_an_aborted_sequence_does_not_notice(make_world: WorldMaker, kind: str) -> None:
-    """At every node; other memories share nothing between live sequences."""
+    """At every node; other memories share nothing between live sequences.
+
+    After the abort it computes alone, so what it is compared with does: in company another kernel may multiply.
+    """
     world = make_world(f"real {kind}")
     context, flag = share_with_a_neighbour(world)
     polls = context.step([(1, 1), (0, CHUNK)]).polls
-    ok(context.step([(1, 1)]))
+    context, flag = share_with_a_neighbour(world)
+    for _ in range(2):
+        ok(context.step([(1, 1)]))
     expected = logits(context, 1)
     for node in range(1, polls + 1):
         context, flag = share_with_a_neighbour(world)
@@ -147,19 +152,25 @@ def test_a_flag_that_is_raised_too_late_for_its_step_does_not_reach_the_next(rea
     assert real_world.run(context, 1, 5) == real_world.alone(OTHER, 5)
 
 
+def prefill(world: World, context: Any, seq: int, tokens: list[int]) -> None:
+    world.open(context, seq, tokens)
+    while (n_left := len(tokens) - context.n_committed(seq)) > 0:
+        ok(context.step([(seq, min(CHUNK, n_left))]))
+
+
 @pytest.mark.parametrize("interval", [0, CHUNK])
 def test_behind_its_window_a_sequence_goes_on_from_a_checkpoint_or_from_the_start(
     make_world: WorldMaker, interval: int
 ) -> None:
-    """The window is 32 tokens: those that a change after the 60th of 120 looks back at are overwritten."""
+    """The window is 32 tokens. What is behind it is overwritten by the next that looks for room from the first cell."""
     world = make_world("real sliding-window")
     context = world.context(checkpoint_interval=interval)
-    world.open(context, 0, PROMPT)
-    while context.n_committed(0) < len(PROMPT):
-        ok(context.step([(0, CHUNK)]))
+    prefill(world, context, 1, OTHER * 3)
+    prefill(world, context, 0, PROMPT)
+    context.close(1, keep=False)
+    prefill(world, context, 2, OTHER * 5)
     context.close(0, keep=True)
     changed = [*PROMPT[:60], *OTHER]
-    n_kept = context.common_prefixes(changed)[0]
-    assert n_kept in ({60} | ({0} if interval == 0 else {CHUNK, 2 * CHUNK}))
+    assert context.common_prefixes(changed)[0] == (0 if interval == 0 else 2 * CHUNK)
     world.open(context, 0, changed)
     assert world.run(context, 0, 4) == world.alone(changed, 4)

@@ -13,15 +13,14 @@ from pyllmcancel._native import Context, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.request import FinishReason, Request
+from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT
+from tests.support.threads import N_THREADS
 
 PROMPT = [(13 * n + 7) % 900 for n in range(300)]
 KINDS = ("attention", "sliding-window", "recurrent", "hybrid")
 CELLS = 256  # the least that llama.cpp gives
-# Flash attention computes 64 tokens of a step and more in another way than fewer, with other last bits, and sooner or
-# later some choice hangs on those. Without it, and with F32 cells, a sequence's logits are the same in any company.
-SAME_IN_COMPANY = {"flash_attention": 0, "type_k": 0, "type_v": 0}
 
 
 class Crowd:
@@ -29,8 +28,8 @@ class Crowd:
 
     def __init__(self, path: Path, parallel: int) -> None:
         self.watcher = Watcher()
-        sizes = {"n_ctx": CELLS, "n_seq_max": parallel + 2, "n_batch": 64, "n_threads": 1}
-        context = Context(Model.load(path), **sizes, **SAME_IN_COMPANY)
+        sizes = {"n_ctx": CELLS, "n_seq_max": parallel + 2, "n_batch": 64, "n_threads": N_THREADS}
+        context = Context(Model.load(path), **sizes, **SAME_TOKENS_IN_COMPANY)
         self.engine = Engine(context, EngineConfig(parallel=parallel), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 

@@ -18,8 +18,10 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.request import FinishReason, Request
+from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher, in_thread
 from tests.support.step_gate import TEST_LIMIT
+from tests.support.threads import N_THREADS
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
 KINDS = ("attention", "divided", "hybrid")
@@ -33,9 +35,8 @@ class Real:
         self.config = EngineConfig(**{"parallel": 3} | config)
         unified = self.config.kv_unified
         n_seq_max = self.config.parallel + (2 if unified else 0)
-        context = Context(
-            Model.load(path), n_ctx=4096, n_seq_max=n_seq_max, n_batch=64, n_threads=1, kv_unified=unified
-        )
+        sizes = {"n_ctx": 4096, "n_seq_max": n_seq_max, "n_batch": 64, "n_threads": N_THREADS}
+        context = Context(Model.load(path), **sizes, **SAME_TOKENS_IN_COMPANY, kv_unified=unified)
         self.engine = Engine(context, self.config, observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
