@@ -18,6 +18,7 @@ from libcpp.vector cimport vector
 cimport core
 
 import os
+import re
 
 import numpy as np
 
@@ -62,6 +63,11 @@ def has_hung_up(int socket):
     """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke. Never waits."""
     # With the GIL held: the engine's thread asks between two steps, and would wait for whoever took it meanwhile.
     return core.has_hung_up(socket)
+
+
+def kernel_features():
+    """What of a processor the kernels were compiled for, in llama.cpp's words: AVX2, AVX512_VNNI, REPACK …"""
+    return frozenset(re.findall(r"(\w+) = 1\b", core.llama_print_system_info().decode()))
 
 
 cdef class _Loading:

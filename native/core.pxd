@@ -35,6 +35,7 @@ cdef extern from "llama.h" nogil:
         llama_token token
         float bias
 
+    const char * llama_print_system_info()
     int32_t llama_model_n_ctx_train(const llama_model * model)
     int32_t llama_model_n_embd(const llama_model * model)
     int32_t llama_model_n_layer(const llama_model * model)

@@ -18,7 +18,7 @@ struct Sampled {
 };
 
 // One request's sampler: its own random state, its own penalties, its own grammar. Which other sequences share the
-// batch cannot be seen from here, so the same seed gives the same text in any company.
+// batch cannot be seen from here, so the same logits and the same seed give the same text.
 class Sampler {
   public:
     // Throws UsageError for a grammar that llama.cpp cannot parse.

@@ -26,6 +26,9 @@ def has_hung_up(socket: int) -> bool:
     Never waits, and reads nothing; a descriptor that is not open has not.
     """
 
+def kernel_features() -> frozenset[str]:
+    """What of a processor the kernels were compiled for, in llama.cpp's words: AVX2, AVX512_VNNI, REPACK …"""
+
 class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 

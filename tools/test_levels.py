@@ -1,0 +1,102 @@
+"""Run the tests of the native core and the races against builds for other processors than this one.
+
+Which kernel of ggml computes what, and with it the last bits of every logit, depends on the processor: a test that
+holds on one may fail on another. ``python tools/test_levels.py`` builds the package for x86-64 with AVX2 and without,
+each into an environment of its own in ``build``, and runs ``tests/native`` and ``tests/races`` in each;
+``python tools/test_levels.py --level x86-64-v2 -- tests/http`` runs other tests, or only one level.
+
+Needs an environment that has the tests' requirements, and lends them to the others. Ends with the closing line and the
+exit status of the first run that failed, or of the last. On processors other than x86-64 there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILDS = ROOT / "build"
+TESTS = ("tests/native", "tests/races")
+# What a processor must have to run a level, of what ggml asks for.
+LEVELS = {
+    "x86-64-v3": frozenset({"avx", "avx2", "bmi2", "f16c", "fma"}),
+    "x86-64-v2": frozenset({"sse4_2"}),
+}
+# In ggml's words, which kernels there are.
+KERNELS = {"x86-64-v3": {"AVX", "AVX2", "F16C", "FMA"}, "x86-64-v2": set[str]()}
+WHAT_IS_BUILT = """
+import json, pyllmcancel._native as native
+print(json.dumps([native.__file__, sorted(native.kernel_features())]))
+"""
+
+
+def runs_here(level: str) -> bool:
+    if platform.machine() not in {"x86_64", "AMD64"}:
+        return False
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    features = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return LEVELS[level].issubset(features)
+
+
+def build(level: str) -> Path:
+    """Install the package for `level`; returns the Python that has it.
+
+    All levels share one directory of objects: only what is compiled otherwise is compiled again. It lies as deep as
+    that of the package's own build: to ccache paths are relative, so it finds what that one compiled.
+    """
+    folder = BUILDS / f"venv-{level}"
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    # Editable installs are not lent: the .pth files of a folder that a .pth file names are not read.
+    lent = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
+    (own / "lent.pth").write_text("".join(f"{path}\n" for path in lent))
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    options = (f"-Cbuild-dir={BUILDS / 'levels'}", f"-Ccmake.define.PYLLMCANCEL_PORTABLE={level}")
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--force-reinstall", *options, str(ROOT)], check=True)
+    return python
+
+
+def check(python: Path, level: str) -> None:
+    """What `python` finds is what was built for it, and for this level."""
+    found = subprocess.run([python, "-P", "-c", WHAT_IS_BUILT], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    path, features = json.loads(found.stdout)
+    if not Path(path).is_relative_to(python.parent.parent):
+        raise SystemExit(f"test_levels: {python} finds {path}")
+    kernels = {name for name in features if name.startswith(("AVX", "AMX", "F16C", "FMA"))}
+    if kernels != KERNELS[level]:
+        raise SystemExit(f"test_levels: {path} was built with {', '.join(sorted(kernels)) or 'nothing'}")
+
+
+def run_tests(python: Path, tests: list[str]) -> int:
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    return subprocess.run([python, "-m", "pytest", *tests], env=environment, cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--level", choices=LEVELS, action="append", help="only this one; may be given again")
+    parser.add_argument("tests", nargs="*", default=TESTS, help=f"for pytest (default: {' '.join(TESTS)})")
+    arguments = parser.parse_args()
+    for level in arguments.level or LEVELS:
+        if not runs_here(level):
+            sys.stdout.write(f"{level}: not on this processor\n")
+            continue
+        sys.stdout.write(f"{level}: building\n")
+        sys.stdout.flush()
+        python = build(level)
+        check(python, level)
+        if status := run_tests(python, list(arguments.tests)):
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
