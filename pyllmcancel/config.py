@@ -60,9 +60,10 @@ class EngineConfig:
     request_timeout
         Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
     cache_type_k, cache_type_v
-        How the cells keep keys and values: a name of `CACHE_TYPES`. With ``f16``, to which ``f32`` is converted,
-        llama.cpp's CPU flash attention sums up in 16 bits in the order in which the cells lie, and has three kernels,
-        chosen by the tokens of a step: last bits depend on the company. With ``q8_0`` it has one and sums up in 32.
+        How the cells keep keys and values: a name of `CACHE_TYPES`. llama.cpp's CPU flash attention sums up in the
+        order in which the cells lie, and in what order unified ones do depends on the company, whatever they keep. With
+        ``f16``, to which ``f32`` is converted, it does so in 16 bits with one of three kernels, chosen by the tokens of
+        a step, the cells in use and the threads. With ``q8_0`` it has one kernel, and sums up in 32 bits.
     pooling
         What makes one vector of a text's tokens: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
         has a model generate that would pool, ``auto`` does what the model says.

@@ -1,0 +1,94 @@
+"""What of a sequence's company reaches its logits through the cells: the order in which its own lie, and nothing else.
+
+Attention sums over cells as they lie. Unified cells lie as others left room, divided ones in the order of their tokens.
+Every step here is of one sequence and as long as when it is alone, so that the same kernels multiply: what differs is
+where the cells are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyllmcancel import _native
+from pyllmcancel.models import packaged_model_path
+from tests.native.conftest import World, ok
+
+TYPES = {"f16": 1, "q8_0": 8}
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def packaged() -> World:
+    path = packaged_model_path()
+    return World(_native, "attention", path, _native.Model.load(path)).with_flash_attention()
+
+
+@pytest.fixture(params=TYPES)
+def cells(request: pytest.FixtureRequest) -> dict[str, int]:
+    return {"type_k": TYPES[request.param], "type_v": TYPES[request.param]}
+
+
+def prompt(world: World, name: str) -> list[int]:
+    tokens: list[int] = world.model.tokenize(
+        f"def {name}(path, mode):\n    with open(path, mode) as file:\n        return"
+    )
+    return tokens
+
+
+def compute(world: World, context: Any, seq: int, tokens: list[int]) -> None:
+    world.open(context, seq, tokens)
+    ok(context.step([(seq, len(tokens))]))
+
+
+def generate(context: Any, seq: int) -> np.ndarray:
+    """The logits after each of some more tokens, shape (COUNT, n_vocab)."""
+    rows = []
+    for _ in range(COUNT):
+        ok(context.step([(seq, 1)]))
+        rows.append(np.array(context.logits(seq)))
+    return np.stack(rows)
+
+
+def alone(world: World, **options: Any) -> np.ndarray:
+    context = world.context(**options)
+    compute(world, context, 1, prompt(world, "mine"))
+    return generate(context, 1)
+
+
+def beside_one_that_leaves(world: World, **options: Any) -> np.ndarray:
+    """Another comes before, and is gone when the first token is generated: its cells are the next to be used."""
+    context = world.context(**options)
+    compute(world, context, 0, prompt(world, "other"))
+    compute(world, context, 1, prompt(world, "mine"))
+    context.close(0, keep=False)
+    return generate(context, 1)
+
+
+def beside_one_that_stays(world: World, **options: Any) -> np.ndarray:
+    context = world.context(**options)
+    compute(world, context, 0, prompt(world, "other"))
+    compute(world, context, 1, prompt(world, "mine"))
+    return generate(context, 1)
+
+
+def test_of_divided_cells_nothing_is_seen_of_others(packaged: World, cells: dict[str, int]) -> None:
+    options = {"kv_unified": False, "n_ctx": 1024} | cells
+    expected = alone(packaged, **options)
+    np.testing.assert_array_equal(beside_one_that_leaves(packaged, **options), expected)
+    np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), expected)
+
+
+def test_of_unified_cells_nothing_is_seen_of_others_as_long_as_ones_own_lie_in_order(
+    packaged: World, cells: dict[str, int]
+) -> None:
+    options = {"n_ctx": 256} | cells
+    np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), alone(packaged, **options))
+
+
+def test_of_unified_cells_the_order_in_which_they_lie_is_seen(packaged: World, cells: dict[str, int]) -> None:
+    """In the last bits only, but what is rounded to 8 bits may fall on the other side: q8_0 cells are no remedy."""
+    options = {"n_ctx": 256} | cells
+    assert np.any(beside_one_that_leaves(packaged, **options) != alone(packaged, **options))
