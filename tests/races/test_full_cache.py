@@ -18,7 +18,9 @@ from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
 
-PROMPT = [(13 * n + 7) % 900 for n in range(300)]
+# Chosen so that in every answer here the likeliest token is 8e-5 of the logits' standard deviation ahead of the next, a
+# hundred times what other kernels make of it.
+PROMPT = [(19 * n + 7) % 900 for n in range(300)]
 KINDS = ("attention", "sliding-window", "recurrent", "hybrid")
 CELLS = 256  # the least that llama.cpp gives
 
