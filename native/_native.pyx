@@ -41,6 +41,7 @@ hand_over(errors.UsageError, &core.python_errors().usage)
 
 cdef tuple STATUSES = tuple(StepStatus)
 cdef tuple FAULTS = tuple(LogitFault)
+cdef tuple EXCESSES = (None, "values", "depth", "fields")
 cdef tuple MEMORY_KINDS = ("attention", "recurrent", "hybrid", "none")
 
 
@@ -70,6 +71,19 @@ def kernel_features():
     return frozenset(re.findall(r"(\w+) = 1\b", core.llama_print_system_info().decode()))
 
 
+def json_excess(const unsigned char[::1] text not None, *, size_t values, size_t depth, size_t fields):
+    cdef core.JsonLimits limits
+    cdef core.CppJsonSize size
+    limits.values, limits.depth, limits.fields = values, depth, fields
+    if text.shape[0] == 0:
+        return None
+    with nogil:
+        size = core.json_size(core.string_view(<const char *> &text[0], text.shape[0]), limits)
+    if size.excess == core.JsonExcess.none:
+        return None
+    return EXCESSES[<int> size.excess], size.key.data()[:size.key.size()]
+
+
 cdef class _Loading:
     cdef object progress
     cdef object error
@@ -88,6 +102,7 @@ cdef class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
 
     cdef shared_ptr[core.CppModel] c_obj
+    cdef int64_t longest  # bytes of the longest piece, once it was asked for
 
     def __init__(self, *_arguments, **_options):
         raise TypeError("a Model is made by Model.load")
@@ -113,6 +128,7 @@ cdef class Model:
         if progress is not None:
             c_progress = core.make_progress(<cbool (*)(float, void *) noexcept nogil> on_progress, <void *> loading)
         cdef Model model = Model.__new__(Model)
+        model.longest = -1
         try:
             with nogil:
                 model.c_obj = core.CppModel.load(c_path, params, c_progress)
@@ -208,6 +224,12 @@ cdef class Model:
         with nogil:
             tokens = self.c_obj.get().tokenize(c_text, add_special, parse_special)
         return tokens
+
+    def longest_piece(self):
+        if self.longest < 0:
+            with nogil:
+                self.longest = self.c_obj.get().longest_piece()
+        return self.longest
 
     def piece(self, int32_t token, *, cbool special=False):
         return self.c_obj.get().piece(token, special)

@@ -68,6 +68,33 @@ cdef extern from "hang_up.hpp" namespace "pyllmcancel" nogil:
     cbool has_hung_up(int socket)
 
 
+cdef extern from "<string_view>" namespace "std" nogil:
+    cdef cppclass string_view:
+        string_view()
+        string_view(const char * text, size_t length)
+        const char * data()
+        size_t size()
+
+
+cdef extern from "json_size.hpp" namespace "pyllmcancel" nogil:
+    cdef enum class JsonExcess(int32_t):
+        none
+        values
+        depth
+        fields
+
+    cdef cppclass JsonLimits:
+        size_t values
+        size_t depth
+        size_t fields
+
+    cdef cppclass CppJsonSize "pyllmcancel::JsonSize":
+        JsonExcess excess
+        string_view key
+
+    CppJsonSize json_size(string_view text, const JsonLimits & limits)
+
+
 cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
     cdef enum class MemoryKind(int32_t):
         attention
@@ -102,6 +129,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         vector[llama_token] tokenize(
             const string & text, cbool add_special, cbool parse_special
         ) except +translate_exception
+        size_t longest_piece() except +translate_exception
         string piece(llama_token token, cbool special) except +translate_exception
 
 

@@ -255,4 +255,20 @@ std::string Model::piece(llama_token token, bool special) const {
     return buffer;
 }
 
+std::size_t Model::longest_piece() const {
+    switch (llama_vocab_type(vocab())) {
+        case LLAMA_VOCAB_TYPE_SPM:
+        case LLAMA_VOCAB_TYPE_BPE:
+        case LLAMA_VOCAB_TYPE_RWKV:
+        case LLAMA_VOCAB_TYPE_PLAMO2: break;
+        default: return 0;
+    }
+    std::size_t longest = 0;
+    const int32_t count = llama_vocab_n_tokens(vocab());
+    for (llama_token token = 0; token < count; ++token) {
+        longest = std::max(longest, piece(token, true).size());
+    }
+    return longest;
+}
+
 } // namespace pyllmcancel

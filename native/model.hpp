@@ -61,6 +61,10 @@ class Model {
     // The bytes of one token; control tokens are empty unless `special`.
     std::string piece(llama_token token, bool special) const;
 
+    // The bytes of the longest piece: no text is spelled by fewer tokens than that says. 0 if a text's length says nothing,
+    // because the tokenizer drops or changes parts of it.
+    std::size_t longest_piece() const;
+
   private:
     struct Free {
         void operator()(llama_model * model) const noexcept { llama_model_free(model); }

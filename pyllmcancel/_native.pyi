@@ -29,6 +29,15 @@ def has_hung_up(socket: int) -> bool:
 def kernel_features() -> frozenset[str]:
     """What of a processor the kernels were compiled for, in llama.cpp's words: AVX2, AVX512_VNNI, REPACK …"""
 
+def json_excess(
+    text: bytes | bytearray, *, values: int, depth: int, fields: int
+) -> tuple[Literal["values", "depth", "fields"], bytes] | None:
+    """Which limit a JSON text exceeds, and the key of the outermost object under which it does; None if it keeps all.
+
+    `values` are scalars, arrays, objects and keys together; an empty array or object counts twice. Not a validation:
+    only brackets, commas, colons and strings are looked at.
+    """
+
 class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 
@@ -109,6 +118,9 @@ class Model:
     def adds_bos(self) -> bool: ...
     def is_eog(self, token: int) -> bool: ...
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
+    def longest_piece(self) -> int:
+        """Bytes of the longest token: n tokens spell n times that at most. 0 if a text's length says nothing."""
+
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of one token; control tokens are empty unless `special`."""
 

@@ -94,6 +94,9 @@ class Model:
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return list(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
 
+    def longest_piece(self) -> int:
+        return len(b"<eos>")
+
     def piece(self, token: int, *, special: bool = False) -> bytes:
         check_token(token)
         return bytes([token]) if token < EOS else b"<eos>" * special

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace pyllmcancel {
+
+// What a JSON text may hold at most.
+struct JsonLimits {
+    std::size_t values; // scalars, arrays, objects and keys, all together
+    std::size_t depth;  // arrays and objects inside each other
+    std::size_t fields; // keys of the outermost object
+};
+
+enum class JsonExcess : int32_t { none, values, depth, fields };
+
+// Which limit a text exceeds, and the key of the outermost object (as it is spelled) under which that happened.
+struct JsonSize {
+    JsonExcess excess = JsonExcess::none;
+    std::string_view key;
+};
+
+// Looks at brackets, commas, colons and strings only, so what is no JSON may pass. An empty array or object counts twice.
+JsonSize json_size(std::string_view text, const JsonLimits & limits) noexcept;
+
+} // namespace pyllmcancel
