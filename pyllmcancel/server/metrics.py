@@ -33,6 +33,15 @@ class EngineMetrics:
             "cancel_latency_seconds", "Time from cancel to stopped computation and free slot.", LATENCY_BUCKETS, "phase"
         )
         self._step = self._histogram("step_seconds", "Duration of a step.", TIME_BUCKETS)
+        self._turn = self._histogram(
+            "engine_turn_seconds",
+            "Time between two steps of a request: the engine's turn, and its waiting.",
+            LATENCY_BUCKETS,
+        )
+        self._lag = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop comes to a timer.", LATENCY_BUCKETS
+        )
+        self._last_step: StepRecord | None = None  # written by the engine thread
         self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that counted.")
         self._delivered = self._counter("tokens_delivered_total", "Tokens generated for requests that were not cut.")
         self._wasted = self._counter(
@@ -70,8 +79,12 @@ class EngineMetrics:
         elif ending.error is None:
             self._delivered.inc(ending.usage.completion_tokens)
 
+    def loop_lagged(self, seconds: float) -> None:
+        self._lag.observe(seconds)
+
     def step_done(self, record: StepRecord, n_wasted: int) -> None:
         self._step.observe(record.seconds)
+        self._clock_turn(record)
         self._wasted.inc(n_wasted)
         if record.status == "ok":
             self._computed.inc(record.n_tokens)
@@ -80,6 +93,15 @@ class EngineMetrics:
             self._redone.inc(min(record.survivors, 1))
         if record.spared:
             self._spared.inc()
+
+    def _clock_turn(self, record: StepRecord) -> None:
+        """From the former step to this one, if somebody was in both: otherwise there may have been nothing to do."""
+        former, self._last_step = self._last_step, record
+        if former is None:
+            return
+        names = {entry[0] for entry in former.sequences}
+        if any(entry[0] in names for entry in record.sequences):
+            self._turn.observe(max(0.0, record.started_at - former.started_at - former.seconds))
 
     def first_token(self, request: Request, seconds: float) -> None:
         self._ttft.observe(seconds)

@@ -1,0 +1,38 @@
+"""How late the event loop is: everybody's answer, and every cancel that comes over HTTP, waits so long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+EVERY_SECONDS = 0.1
+
+
+class LoopLag:
+    """Makes an appointment with the running event loop, again and again, and tells how late it came.
+
+    Parameters
+    ----------
+    observe
+        Called with seconds, in the event loop.
+    """
+
+    def __init__(self, observe: Callable[[float], object], every: float = EVERY_SECONDS) -> None:
+        self._observe = observe
+        self._every = every
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._every
+        self._timer = loop.call_at(due, self._come, loop, due)
+
+    def stop(self) -> None:
+        """Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _come(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._observe(max(0.0, loop.time() - due))
+        self.start()

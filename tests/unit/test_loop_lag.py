@@ -1,0 +1,57 @@
+"""How late the event loop is, measured from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from pyllmcancel.observer import StepRecord
+from pyllmcancel.server.loop_lag import LoopLag
+from pyllmcancel.server.metrics import EngineMetrics
+
+pytestmark = pytest.mark.anyio
+HELD = 0.05
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_what_holds_the_loop_up_is_seen_by_the_next_appointment() -> None:
+    lags: list[float] = []
+    told = asyncio.Event()
+
+    def observe(seconds: float) -> None:
+        lags.append(seconds)
+        told.set()
+
+    lag = LoopLag(observe, every=0.001)
+    lag.start()
+    time.sleep(HELD)  # noqa: ASYNC251 - the very thing that is to be seen
+    await told.wait()
+    lag.stop()
+    lag.stop()
+    assert lags[0] >= HELD - 0.001
+
+
+def step(number: int, started_at: float, *names: str) -> StepRecord:
+    return StepRecord(number, started_at, 1.0, tuple((name, 0, "decode", 1) for name in names), "ok")
+
+
+def test_an_engines_turn_is_clocked_between_two_steps_of_one_request() -> None:
+    metrics = EngineMetrics()
+    metrics.step_done(step(1, 0.0, "a"), 0)
+    metrics.step_done(step(2, 1.5, "a", "b"), 0)
+    metrics.step_done(step(3, 9.0, "c"), 0)  # nobody was in both: there may have been nothing to do
+    text = metrics.exposition().decode()
+    assert "pyllmcancel_engine_turn_seconds_count 1.0" in text
+    assert "pyllmcancel_engine_turn_seconds_sum 0.5" in text
+
+
+def test_lags_of_the_event_loop_are_exported() -> None:
+    metrics = EngineMetrics()
+    metrics.loop_lagged(0.25)
+    assert "pyllmcancel_event_loop_lag_seconds_sum 0.25" in metrics.exposition().decode()
