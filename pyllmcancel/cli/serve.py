@@ -18,6 +18,8 @@ from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.loading import Loading
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import Certificate, ServerConfig
+from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.listening import close_all, listen, raise_file_limit
 from pyllmcancel.server.metrics import EngineMetrics
 
 if TYPE_CHECKING:
@@ -49,18 +51,24 @@ def run(arguments: argparse.Namespace) -> int:
     except (Error, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"pyllmcancel: {error}\n")
         return 2
+    raise_file_limit()
+    try:
+        listeners = listen(arguments.host, arguments.port)
+    except OSError as error:
+        sys.stderr.write(f"pyllmcancel: {error.strerror}\n")
+        return 1
     metrics = EngineMetrics()
     try:
         with closing(Loading(config.engine, metrics)) as loading:
             # Meanwhile: to import the web framework takes about as long as to load a small model.
             from pyllmcancel.server.process import serve
 
-            return serve(
-                config, arguments.host, arguments.port, certificate=certificate, metrics=metrics, loading=loading
-            )
+            return serve(config, listeners, certificate=certificate, metrics=metrics, loading=loading)
     except KeyboardInterrupt:
         # Before the server was there to handle it, or raised once more by it when everything had ended.
         return 128 + signal.SIGINT
+    finally:
+        close_all(listeners)
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
@@ -77,11 +85,19 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         n_predict=arguments.n_predict,
         chat_template=chat_template(arguments),
         sse_ping_interval=arguments.sse_ping_interval,
-        max_body=arguments.max_body_mib << 20,
+        limits=limits(arguments),
         cors_origins=arguments.cors_origins,
         slots=arguments.slots,
         metrics=arguments.metrics,
         ui=arguments.ui,
+    )
+
+
+def limits(arguments: argparse.Namespace) -> Limits:
+    return Limits(
+        max_body=arguments.max_body_mib << 20,
+        max_bodies=max(arguments.max_bodies_mib, arguments.max_body_mib) << 20,
+        **{name: getattr(arguments, name) for name in Limits.__slots__ if hasattr(arguments, name)},
     )
 
 

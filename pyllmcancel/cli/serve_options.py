@@ -64,6 +64,7 @@ def add_all(parser: argparse.ArgumentParser) -> None:
     _add_request_options(parser.add_argument_group("requests"))
     _add_sampling_options(parser.add_argument_group("sampling", "What a request gets where it leaves these open."))
     _add_http_options(parser.add_argument_group("server"))
+    _add_limit_options(parser.add_argument_group("limits", "What one client can ask of the server."))
     _add_access_options(parser.add_argument_group("access"))
 
 
@@ -152,11 +153,28 @@ def _add_http_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "drain", seconds, SERVER.drain, "how long live requests may go on after SIGTERM", metavar="S")
     text = "comment in a stream after so much silence, for proxies; 0: never"
     add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
-    add_option(group, "max-body-mib", positive_int, SERVER.max_body >> 20, "longest request body; longer ones get 413")
     add_switch(group, "ui", SERVER.ui, "the live page")
     add_switch(group, "metrics", SERVER.metrics, "GET /metrics")
     add_switch(group, "slots", SERVER.slots, "GET /slots, which shows what others ask")
     add_option(group, "log-level", str, "info", "how much to log", choices=LEVELS)
+
+
+def _add_limit_options(group: argparse._ArgumentGroup) -> None:
+    limits = SERVER.limits
+    add_option(group, "max-body-mib", positive_int, limits.max_body >> 20, "longest request body; longer ones get 413")
+    text = "most numbers, texts, keys ... of a body; a prompt of tokens that fits into the context never has too many"
+    add_option(group, "max-body-values", positive_int, limits.max_body_values, text)
+    text = "most of all bodies that are read or worked on at once, those of up to 64 KiB not counted; more get 503"
+    add_option(group, "max-bodies-mib", positive_int, limits.max_bodies >> 20, text)
+    text = "longest time for a request's head, from its first byte, or from the connection"
+    add_option(group, "header-timeout", seconds, limits.header_timeout, text, metavar="S")
+    add_option(group, "body-timeout", seconds, limits.body_timeout, "longest time for a request's body", metavar="S")
+    text = "how long a connection may wait for its next request"
+    add_option(group, "keep-alive", seconds, limits.keep_alive, text, metavar="S")
+    text = "most connections, of which one more closes the idlest; 0: as many as there are file descriptors for"
+    add_option(group, "max-connections", natural, limits.max_connections, text)
+    text = "the same for each address; 0: three quarters of all"
+    add_option(group, "max-connections-per-address", natural, limits.max_connections_per_address, text)
 
 
 def _add_access_options(group: argparse._ArgumentGroup) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.server.limits import Limits
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
@@ -47,8 +48,8 @@ class ServerConfig:
         Jinja2 to use instead of the model's own.
     sse_ping_interval
         Seconds of silence after which a stream gets a comment; 0: never.
-    max_body
-        Longest request body, in bytes.
+    limits
+        What one client can ask of the server.
     cors_origins
         Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's.
     slots, metrics, ui
@@ -66,7 +67,7 @@ class ServerConfig:
     n_predict: int | None = None
     chat_template: str | None = None
     sse_ping_interval: float = 15.0
-    max_body: int = 32 << 20
+    limits: Limits = field(default_factory=Limits)
     cors_origins: tuple[str, ...] = ()
     slots: bool = True
     metrics: bool = True

@@ -1,31 +1,75 @@
-"""uvicorn's HTTP protocol: who pipelines is watched like any other, errors are ours, requests know their connection."""
+"""uvicorn's HTTP protocol, but no client is waited for without end, who pipelines is watched like any other, errors are
+ours, and requests know their connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pyllmcancel.server.connection import CONNECTION, Connection
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import LINGER_SECONDS
 from pyllmcancel.server.request_context import new_request_id
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.connections import Connections
+    from pyllmcancel.server.limits import Limits
 
 # Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
 READ_AHEAD = 1 << 20
+# Most bytes that are looked at before others have a turn: of chunks of one byte each, that is hundreds.
+READ_AT_ONCE = 1 << 13
+
+
+class Stage(Enum):
+    """What a connection waits for."""
+
+    HEAD = auto()  # of a request; the first, or one that has begun
+    BODY = auto()
+    ANSWER = auto()  # ours: the client has done its part
+    NEXT = auto()  # request, of which nothing has come
 
 
 class WatchfulProtocol(H11Protocol):
-    """Reads on while an answer is under way.
+    """Reads on while an answer is under way, and waits for no client for ever.
 
     uvicorn stops reading when the next request of a connection arrives before the answer to the current one is
     complete. But the end of a connection shows to those only who read from it: a client that had pipelined, and then
     left, would hold its place in the queue, or its slot.
+
+    uvicorn's own time-out is for what is here `Stage.NEXT`, and its own limit of connections refuses newcomers, however
+    little those do who are there.
     """
+
+    def __init__(self, limits: Limits, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._limits = limits
+        self._others = connections
+        self._stage: Stage | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]  # asyncio's, of sockets; others ignore it
+        if not self._others.admit(self):
+            self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
+            return
         self.app_state = self.app_state | {CONNECTION: Connection(transport)}
+        self._note_stage()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._others.gone(self)
+        super().connection_lost(exc)
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -33,17 +77,86 @@ class WatchfulProtocol(H11Protocol):
         pipelined = self.flow.read_paused and self.cycle is not None and not self.cycle.more_body
         if pipelined and len(self.conn.trailing_data[0]) < READ_AHEAD:
             self.flow.resume_reading()
+        self._note_stage()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            # Answered without its body, of which nobody wants the rest.
+            self._start_timer(LINGER_SECONDS, self.transport.close)
+        else:
+            self._note_stage()
+
+    def shutdown(self) -> None:
+        """A request of which a part has come only is not waited for."""
+        if self._stage is Stage.BODY:
+            self._refuse(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        else:
+            super().shutdown()
+
+    # -- clients that let us wait -------------------------------------------------------------------------------------
+
+    def _note_stage(self) -> None:
+        stage = self._stage_now()
+        if stage is self._stage or self.transport.is_closing():
+            return
+        self._stage = stage
+        self._stop_timer()
+        match stage:
+            case Stage.ANSWER:
+                self._others.works(self)
+                return
+            case Stage.HEAD:
+                self._start_timer(self._limits.header_timeout, self._out_of_time)
+            case Stage.BODY:
+                self._start_timer(self._limits.body_timeout, self._out_of_time)
+        self._others.waits(self)
+
+    def _stage_now(self) -> Stage:
+        if self.conn.their_state is h11.SEND_BODY:
+            return Stage.BODY
+        if self.conn.their_state is not h11.IDLE:
+            return Stage.ANSWER
+        served = self.cycle is not None
+        return Stage.NEXT if served and not self.conn.trailing_data[0] else Stage.HEAD
+
+    def _out_of_time(self) -> None:
+        if self._stage is Stage.HEAD and not self.conn.trailing_data[0]:
+            self.transport.close()
+        else:
+            self._refuse(ApiError(408, "the request did not come in time", code="request_timeout"))
+
+    def give_way(self) -> None:
+        """Another connection needs the place of this one, whose client has nothing to lose but what it has not sent."""
+        if self._stage is not Stage.NEXT:
+            self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
+        self.transport.abort()
+
+    def _start_timer(self, seconds: float, act: Any) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, act)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- errors -------------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP gets the same body as any other error, and an id."""
+        self._refuse(ApiError(400, msg, code="invalid_http"))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer, if that is possible, and close."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             # In the middle of an answer, or after one that was the last: there is no place for another.
             self.transport.close()
             return
-        response = ApiError(400, msg, code="invalid_http").response(new_request_id())
+        response = error.response(new_request_id())
         headers = [*response.raw_headers, (b"connection", b"close")]
         for event in (
-            h11.Response(status_code=400, headers=headers),
+            h11.Response(status_code=error.status, headers=headers),
             h11.Data(data=bytes(response.body)),
             h11.EndOfMessage(),
         ):

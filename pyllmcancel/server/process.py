@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
+import logging
+import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.connections import Connections
 from pyllmcancel.server.http_protocol import WatchfulProtocol
+from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.server.listening import quiet_about_files, url_of
 
 if TYPE_CHECKING:
+    import socket
     from types import FrameType
 
     from fastapi import FastAPI
 
     from pyllmcancel.loading import Loading
     from pyllmcancel.server.config import Certificate, ServerConfig
+    from pyllmcancel.server.listening import Listener
     from pyllmcancel.server.metrics import EngineMetrics
     from pyllmcancel.server.state import ServerState
+
+logger = logging.getLogger("pyllmcancel.server")
 
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
 # that does not read.
@@ -52,7 +61,10 @@ class Server(uvicorn.Server):
         A full collection walks over all objects it knows, with the GIL held: 50 ms for what the imports alone leave, in
         which nobody can be cancelled.
         """
+        asyncio.get_running_loop().set_exception_handler(quiet_about_files)
         await super().startup(sockets)
+        for listener in sockets or ():
+            logger.info("running on %s", url_of(listener, secure=self.config.is_ssl))
         gc.collect()
         gc.freeze()
 
@@ -73,8 +85,7 @@ class Server(uvicorn.Server):
 
 def serve(
     config: ServerConfig,
-    host: str,
-    port: int,
+    listeners: list[Listener],
     *,
     certificate: Certificate | None,
     metrics: EngineMetrics,
@@ -85,25 +96,24 @@ def serve(
     uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics` and
     `loading` are as for `create_app`.
     """
+    sys.setswitchinterval(GIL_SECONDS)
+    limits = config.limits
     app = create_app(config, metrics=metrics, loading=loading)
     settings = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=config.drain + GRACE_SECONDS,  # type: ignore[arg-type]
-        # A client library that keeps connections longer than the server does loses requests on them.
-        timeout_keep_alive=75,
-        http=WatchfulProtocol,
+        timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
+        http=partial(WatchfulProtocol, limits, Connections(*limits.connections())),  # type: ignore[arg-type]
         ws="none",
         ssl_keyfile=None if certificate is None else certificate.key,
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
     server = Server(settings, app, config.drain)
     try:
-        server.run()
+        server.run(sockets=list(listeners))
     finally:
         # What is in no collector's sight is not freed at the exit either, and the model must be.
         gc.unfreeze()

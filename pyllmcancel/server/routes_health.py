@@ -25,6 +25,8 @@ page_router = APIRouter(tags=["Health"])
     responses=answers(Healthy) | {503: {"model": Unhealthy, "description": "Not now, and why"}},
 )
 @router.get("/v1/health", include_in_schema=False)
+@router.head("/health", include_in_schema=False)
+@router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
     healthy, body = state_of(request).health()
     headers = {} if healthy else {"Retry-After": str(RETRY_AFTER_SECONDS)}

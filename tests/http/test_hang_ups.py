@@ -6,13 +6,16 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 import uvicorn
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.request import Request
+from pyllmcancel.server.connections import Connections
 from pyllmcancel.server.http_protocol import WatchfulProtocol
+from pyllmcancel.server.limits import Limits
 from tests.support.http_process import COMPLETIONS, LIMIT, WAYS_TO_LEAVE, RawClient, until
 from tests.support.http_world import World
 from tests.support.step_gate import TEST_LIMIT
@@ -35,7 +38,8 @@ class Listening(uvicorn.Server):
 @contextmanager
 def serving(world: World) -> Iterator[int]:
     """A real server of the world's application, in a thread; its port."""
-    config = uvicorn.Config(world.app, port=0, http=WatchfulProtocol, log_config=None, lifespan="off")
+    protocol = partial(WatchfulProtocol, Limits(), Connections(100, 100))
+    config = uvicorn.Config(world.app, port=0, http=protocol, log_config=None, lifespan="off")  # type: ignore[arg-type]
     server = Listening(config)
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()

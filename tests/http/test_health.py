@@ -136,3 +136,10 @@ async def test_503_failed_when_the_engine_died_and_nobody_hangs(caplog: pytest.L
     assert (await world.get("/v1/requests/waits")).status == 200
     await world.close()
     assert "the engine thread died" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health"])
+async def test_health_can_be_asked_for_without_the_body(path: str) -> None:
+    async with open_world() as world:
+        exchange = await world.begin("HEAD", path).end()
+        assert exchange.status == 200

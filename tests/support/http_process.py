@@ -55,8 +55,10 @@ def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float =
 class ServerProcess(AbstractContextManager["ServerProcess"]):
     """``pyllmcancel serve`` with the tests' threads, on a port that it chose itself and that its log tells."""
 
-    def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *options: str, environment: dict[str, str] | None = None, files: int | None = None) -> None:
         command = [sys.executable, "-m", "pyllmcancel", "serve", "--port", "0", "--threads", str(N_THREADS), *options]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
         launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
         self._process = subprocess.Popen(
             [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {})

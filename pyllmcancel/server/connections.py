@@ -1,0 +1,90 @@
+"""How many connections there may be, and which one must go when there is one too many."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import Protocol
+
+logger = logging.getLogger("pyllmcancel.server")
+
+TOLD_EVERY_SECONDS = 10.0
+
+
+class Client(Protocol):
+    """A connection."""
+
+    @property
+    def address(self) -> str: ...
+
+    def give_way(self) -> None:
+        """Close at once."""
+
+
+class Connections:
+    """All connections of a server. Touched by the event loop only.
+
+    Those that wait for their clients (for a request, or for the rest of one) are the ones that can go, the one that
+    has waited longest first: half a request costs its sender nothing, and must not keep whole ones out.
+
+    Parameters
+    ----------
+    most, most_per_address
+        At most so many, and so many of one address.
+    """
+
+    def __init__(self, most: int, most_per_address: int) -> None:
+        self._most = most
+        self._most_per_address = most_per_address
+        self._open: set[Client] = set()
+        self._of_address: Counter[str] = Counter()
+        self._waiting: dict[Client, None] = {}  # in the order in which they began to
+        self._n_closed = 0
+        self._told_at = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, client: Client) -> bool:
+        """Count a new connection, for which another may have to go; False if it is one too many itself."""
+        address = client.address
+        crowded = self._of_address[address] >= self._most_per_address
+        if crowded or len(self) >= self._most:
+            self._tell()
+            idlest = next((one for one in self._waiting if not crowded or one.address == address), None)
+            if idlest is None:
+                return False
+            self.gone(idlest)
+            idlest.give_way()
+        self._open.add(client)
+        self._of_address[address] += 1
+        self._waiting[client] = None
+        return True
+
+    def waits(self, client: Client) -> None:
+        """From now on it waits for its client."""
+        if client in self._open:
+            self._waiting[client] = None
+
+    def works(self, client: Client) -> None:
+        """It has a whole request, to which the answer is not complete."""
+        self._waiting.pop(client, None)
+
+    def gone(self, client: Client) -> None:
+        """It is closed, or about to be. Idempotent."""
+        if client not in self._open:
+            return
+        self._open.discard(client)
+        self._waiting.pop(client, None)
+        self._of_address[client.address] -= 1
+        if not self._of_address[client.address]:
+            del self._of_address[client.address]
+
+    def _tell(self) -> None:
+        """Now and then: whoever floods the server must not flood its log."""
+        self._n_closed += 1
+        if time.monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
+            self._told_at = time.monotonic()
+            logger.warning("too many connections: closed %d that waited, or were new", self._n_closed)
+            self._n_closed = 0

@@ -1,0 +1,109 @@
+"""The sockets that the server listens on: they are there before anything is loaded, and accept without haste."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+from contextlib import suppress
+from typing import Any
+
+from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MOST_CONNECTIONS, OTHER_FILES
+
+logger = logging.getLogger("pyllmcancel.server")
+
+BACKLOG = 2048  # connections that the kernel keeps until they are accepted
+NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Listener(socket.socket):
+    """Accepts a few connections at a time.
+
+    asyncio accepts as many as wait before anybody else has a turn; and without a descriptor left it tries, and logs, as
+    often as connections could wait.
+    """
+
+    _n_accepted = 0  # in a row; written by the event loop
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self._n_accepted >= ACCEPT_AT_ONCE:
+            self._n_accepted = 0
+            raise BlockingIOError  # those who still wait show in the event loop's next turn
+        self._n_accepted += 1
+        try:
+            return super().accept()
+        except BlockingIOError:
+            self._n_accepted = 0
+            raise
+        except OSError as error:
+            if error.errno in OUT_OF_FILES:
+                self._n_accepted = ACCEPT_AT_ONCE
+            raise
+
+
+def listen(host: str, port: int) -> list[Listener]:
+    """Listen on every address that `host` has on this machine; OSError, which says why, if that is not possible."""
+    listeners: list[Listener] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                listeners.append(_listener(family, kind, protocol, address))
+            except OSError as error:
+                # A name may have an address, often of IPv6, that this machine has not.
+                if error.errno not in NOT_HERE or (address == found[-1][4] and not listeners):
+                    raise
+    except OSError as error:
+        close_all(listeners)
+        reason = (error.strerror or str(error)).lower()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
+    return listeners
+
+
+def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
+    listener = Listener(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        # At once: two that are bound only can have the same port.
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def close_all(listeners: list[Listener]) -> None:
+    for listener in listeners:
+        listener.close()
+
+
+def url_of(listener: socket.socket, *, secure: bool) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def raise_file_limit() -> None:
+    """Have as many descriptors as the connections that may be there need, if the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def quiet_about_files(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An event loop's exception handler: to have no descriptor left is a state, which asyncio tries again after 1 s."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in OUT_OF_FILES and "socket" in context:
+        logger.warning("no connection can be accepted: %s", error.strerror)
+    else:
+        loop.default_exception_handler(context)

@@ -1,0 +1,179 @@
+"""Clients that bring half a request, or none, and come in numbers: nobody else notices, and neither does the log."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.client import HTTPResponse
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def impatient(long_model: Path) -> Iterator[ServerProcess]:
+    """A server that waits for nobody."""
+    options = ("--header-timeout", "0.2", "--body-timeout", "0.2", "--keep-alive", "0.2", "--ctx-size", "4096")
+    with ServerProcess("--model", str(long_model), *options) as process:
+        yield process.started()
+
+
+def error_of(answer: HTTPResponse) -> tuple[int, str]:
+    return answer.status, json.loads(answer.read())["error"]["code"]
+
+
+@pytest.mark.parametrize("sent", [HEAD, HEAD + b"\r\n", HEAD + b"\r\n{"], ids=["head", "no body", "half a body"])
+def test_half_a_request_is_waited_for_no_longer_than_its_time(impatient: ServerProcess, sent: bytes) -> None:
+    with RawClient(impatient.port) as client:
+        client.socket.sendall(sent)
+        assert error_of(client.answer()) == (408, "request_timeout")
+        assert client.is_closed_by_server()
+
+
+def test_a_connection_that_brings_nothing_is_closed(impatient: ServerProcess) -> None:
+    with RawClient(impatient.port) as client:
+        assert client.socket.recv(1) == b""
+
+
+@pytest.mark.parametrize("more", [b"", b"GET /hea"], ids=["nothing", "half a head"])
+def test_a_connection_that_was_served_is_closed_when_its_next_request_does_not_come(
+    impatient: ServerProcess, more: bytes
+) -> None:
+    with RawClient(impatient.port) as client:
+        client.socket.sendall(HEALTH)
+        answer = client.answer()
+        answer.read()
+        client.socket.sendall(more)
+        assert answer.status == 200
+        assert client.is_closed_by_server()
+
+
+def test_an_answer_may_take_longer_than_any_of_these_times(impatient: ServerProcess) -> None:
+    with RawClient(impatient.port) as client:
+        request_id = client.post(prompt="x", stream=True)
+        impatient.wait_for(request_id, completion_tokens=lambda n: n > 0)
+        began = impatient.request(request_id)["seconds"]
+        until(lambda: impatient.request(request_id)["seconds"], lambda age: age > began + 0.5)
+        assert client.answer().status == 200
+        assert impatient.request(request_id)["status"] == "running"
+    impatient.wait_for(request_id, status="cancelled")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/health", 200), ("GET", "/metrics", 200), ("GET", "/", 200), ("POST", "/", 405)],
+)
+def test_public_paths_answer_before_a_body_comes_and_wait_for_none(
+    server: ServerProcess, method: str, path: str, status: int
+) -> None:
+    with RawClient(server.port) as client:
+        client.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx".encode())
+        answer = client.answer()
+        assert answer.status == status
+        answer.read()
+        assert client.is_closed_by_server()
+
+
+@pytest.fixture
+def crowded(long_model: Path) -> Iterator[ServerProcess]:
+    """A server with three places."""
+    options = ("--max-connections", "3", "--max-connections-per-address", "3", "--ctx-size", "4096")
+    with ServerProcess("--model", str(long_model), *options) as process:
+        yield process.started()
+
+
+def test_of_too_many_connections_the_one_goes_that_brings_least_and_everybody_is_served(crowded: ServerProcess) -> None:
+    with ExitStack() as stack:
+        slow = [stack.enter_context(RawClient(crowded.port)) for _ in range(20)]
+        for client in slow:
+            client.socket.sendall(HEAD)
+            with RawClient(crowded.port) as other:
+                other.socket.sendall(HEALTH)
+                assert other.answer().status == 200
+        assert slow[0].is_closed_by_server()
+
+
+def test_whose_answer_is_under_way_keeps_the_place(crowded: ServerProcess) -> None:
+    with ExitStack() as stack:
+        busy = [stack.enter_context(RawClient(crowded.port)) for _ in range(3)]
+        for client in busy:
+            client.post(prompt="x", stream=True)
+            assert client.answer().status == 200
+        with RawClient(crowded.port) as other:
+            assert error_of(other.answer()) == (503, "too_many_connections")
+            assert other.is_closed_by_server()
+        busy.pop().socket.close()
+
+        def served() -> int:
+            with RawClient(crowded.port) as other:
+                other.socket.sendall(HEALTH)
+                return other.answer().status
+
+        until(served, lambda status: status == 200)
+
+
+def test_with_few_descriptors_a_crowd_keeps_nobody_out(long_model: Path) -> None:
+    with (
+        ServerProcess("--model", str(long_model), "--ctx-size", "4096", files=128) as server,
+        ExitStack() as stack,
+    ):
+        server.started()
+        for _ in range(300):
+            stack.enter_context(RawClient(server.port)).socket.sendall(HEAD)
+        with RawClient(server.port) as other:
+            other.socket.sendall(HEALTH)
+            assert other.answer().status == 200
+        assert "Traceback" not in server.log
+        assert server.log.count("too many connections") == 1
+
+
+def test_without_any_descriptor_left_it_waits_quietly_until_there_is_one(long_model: Path) -> None:
+    with ServerProcess("--model", str(long_model), "--ctx-size", "4096") as server:
+        server.started()
+        server.http.close()
+        n_open = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (n_open + 4, hard))
+        with ExitStack() as stack:
+            for _ in range(40):
+                stack.enter_context(RawClient(server.port)).socket.sendall(HEAD)
+            server.wait_for_log("no connection can be accepted")
+        with RawClient(server.port) as other:
+            other.socket.sendall(HEALTH)
+            assert other.answer().status == 200
+        assert "Traceback" not in server.log
+
+
+def test_half_a_body_does_not_hold_up_the_end(long_model: Path) -> None:
+    with ServerProcess("--model", str(long_model), "--ctx-size", "4096", "--drain", "1000") as server:
+        server.started()
+        with RawClient(server.port) as client:
+            client.socket.sendall(HEAD + b"\r\n{")
+            with RawClient(server.port) as later:  # accepted after it, and served: its half has been read
+                later.socket.sendall(HEALTH)
+                assert later.answer().status == 200
+            server.signal()
+            assert error_of(client.answer()) == (503, "shutdown")
+            assert server.wait() == -signal.SIGTERM
+
+
+def test_a_body_of_many_small_chunks_is_read(server: ServerProcess) -> None:
+    body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    spread = body[:1] + b" " * 50_000 + body[1:]
+    with RawClient(server.port) as client:
+        client.socket.sendall(
+            head.encode()
+            + b"Transfer-Encoding: chunked\r\n\r\n"
+            + b"".join(b"1\r\n%c\r\n" % byte for byte in spread)
+            + b"0\r\n\r\n"
+        )
+        assert client.answer().status == 200

@@ -1,0 +1,88 @@
+"""Which connection goes when there is one too many."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.server.connections import Connections
+
+
+class Client:
+    def __init__(self, name: str, address: str = "here") -> None:
+        self.name = name
+        self.address = address
+        self.is_open = True
+
+    def give_way(self) -> None:
+        self.is_open = False
+
+
+def test_the_one_that_has_waited_longest_makes_room() -> None:
+    connections = Connections(2, 2)
+    first, second, third = (Client(name) for name in "abc")
+    assert connections.admit(first)
+    assert connections.admit(second)
+    assert connections.admit(third)
+    assert (first.is_open, second.is_open, len(connections)) == (False, True, 2)
+
+
+def test_one_that_has_its_request_stays_and_waits_anew_after_its_answer() -> None:
+    connections = Connections(2, 2)
+    first, second = Client("a"), Client("b")
+    for client in (first, second):
+        assert connections.admit(client)
+    connections.works(first)
+    third = Client("c")
+    assert connections.admit(third)
+    assert (first.is_open, second.is_open) == (True, False)
+    connections.waits(first)
+    assert connections.admit(Client("d"))
+    assert (first.is_open, third.is_open) == (True, False), "it began to wait later"
+
+
+def test_a_newcomer_is_refused_when_nobody_waits() -> None:
+    connections = Connections(1, 1)
+    first = Client("a")
+    assert connections.admit(first)
+    connections.works(first)
+    assert not connections.admit(Client("b"))
+    assert first.is_open
+    connections.gone(first)
+    assert connections.admit(Client("c"))
+
+
+def test_an_address_that_has_its_share_makes_room_itself() -> None:
+    connections = Connections(10, 2)
+    elsewhere = Client("x", "there")
+    assert connections.admit(elsewhere)
+    mine = [Client(name) for name in "abc"]
+    assert all(map(connections.admit, mine))
+    assert [client.is_open for client in mine] == [False, True, True]
+    assert elsewhere.is_open
+
+
+def test_an_address_whose_share_works_is_refused_though_others_wait() -> None:
+    connections = Connections(10, 1)
+    busy, elsewhere = Client("a"), Client("x", "there")
+    assert connections.admit(busy)
+    assert connections.admit(elsewhere)
+    connections.works(busy)
+    assert not connections.admit(Client("b"))
+    assert elsewhere.is_open
+
+
+def test_what_is_gone_is_counted_no_more_and_that_can_be_said_twice() -> None:
+    connections = Connections(2, 2)
+    client = Client("a")
+    assert connections.admit(client)
+    for _ in range(2):
+        connections.gone(client)
+    connections.waits(client)
+    assert len(connections) == 0
+
+
+def test_a_flood_is_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    connections = Connections(1, 1)
+    for number in range(1_000):
+        connections.admit(Client(str(number)))
+    assert len(caplog.records) == 1

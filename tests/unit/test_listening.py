@@ -1,0 +1,78 @@
+"""The sockets that are listened on, before there is a server."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.limits import ACCEPT_AT_ONCE
+from pyllmcancel.server.listening import Listener, close_all, listen, quiet_about_files, url_of
+
+
+def test_a_port_that_is_listened_on_is_taken() -> None:
+    (first,) = listen("127.0.0.1", 0)
+    port = first.getsockname()[1]
+    try:
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: address already in use"):
+            listen("127.0.0.1", port)
+    finally:
+        close_all([first])
+
+
+def test_a_name_without_an_address_says_so() -> None:
+    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid:80: "):
+        listen("nowhere.invalid", 80)
+
+
+def test_an_address_is_shown_as_it_is_typed() -> None:
+    (listener,) = listen("127.0.0.1", 0)
+    with listener:
+        port = listener.getsockname()[1]
+        assert url_of(listener, secure=False) == f"http://127.0.0.1:{port}"
+        assert url_of(listener, secure=True) == f"https://127.0.0.1:{port}"
+
+
+def test_after_some_connections_others_have_a_turn() -> None:
+    (listener,) = listen("127.0.0.1", 0)
+    with ExitStack() as stack:
+        stack.enter_context(listener)
+        for _ in range(ACCEPT_AT_ONCE + 1):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        for _ in range(ACCEPT_AT_ONCE):
+            stack.enter_context(listener.accept()[0])
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        stack.enter_context(listener.accept()[0])
+
+
+def test_without_a_descriptor_left_it_is_tried_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def accept(_: socket.socket) -> Any:
+        tried.append(1)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with Listener() as listener:
+        with pytest.raises(OSError, match="Too many"):
+            listener.accept()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert len(tried) == 1
+
+
+def test_to_have_no_descriptor_is_said_in_a_line_and_a_defect_is_not_hidden(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        quiet_about_files(loop, {"exception": OSError(errno.EMFILE, "Too many open files"), "socket": None})
+        (line,) = caplog.records
+        assert (line.levelname, line.exc_info) == ("WARNING", None)
+        quiet_about_files(loop, {"message": "a defect", "exception": OSError(errno.EMFILE, "Too many open files")})
+        assert "a defect" in caplog.text
+    finally:
+        loop.close()
