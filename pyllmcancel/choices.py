@@ -40,8 +40,7 @@ class ChoiceMaker:
             Never servable as it stands.
         """
         params = request.params
-        if params.n < 1 or len(prompts) * params.n > MAX_CHOICES:
-            raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {len(prompts) * params.n}", "n")
+        check_count(len(prompts), params.n)
         if params.max_tokens is not None and params.max_tokens < 0:
             raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
         if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
@@ -74,6 +73,12 @@ class ChoiceMaker:
         except (UsageError, OverflowError) as error:
             raise InvalidRequestError(str(error), "prompt") from error
         return sampler
+
+
+def check_count(n_prompts: int, n: int) -> None:
+    """InvalidRequestError if a request can have no `n` choices for each of so many prompts."""
+    if n < 1 or n_prompts * n > MAX_CHOICES:
+        raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {n_prompts * n}", "n")
 
 
 def room_after(prompt: Sequence[int], n_ctx: int) -> int:

@@ -70,10 +70,9 @@ class InvalidRequestError(Error, ValueError):
 class ContextLengthError(InvalidRequestError):
     """The prompt leaves no room for a single generated token."""
 
-    def __init__(self, n_prompt_tokens: int, n_ctx: int) -> None:
-        super().__init__(
-            f"the prompt has {n_prompt_tokens:,} tokens, but the context has room for {n_ctx - 1:,}", "prompt"
-        )
+    def __init__(self, n_prompt_tokens: int, n_ctx: int, param: str = "prompt", *, at_least: bool = False) -> None:
+        count = f"{'at least ' if at_least else ''}{n_prompt_tokens:,}"
+        super().__init__(f"the prompt has {count} tokens, but the context has room for {n_ctx - 1:,}", param)
         self.n_prompt_tokens = n_prompt_tokens
         self.n_ctx = n_ctx
 

@@ -11,7 +11,7 @@ one more character each time, and a start that moved with every character would 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,11 +92,14 @@ def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
     return fim.beginning + fim.around(Gap(plain_tokens(model, prefix), plain_tokens(model, suffix)))
 
 
-def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int) -> list[int]:
+def infill_prompt(
+    model: Model, gap: Gap, snippets: Sequence[Snippet], room: int, pause: Callable[[], None] = lambda: None
+) -> list[int]:
     """As `fim_prompt`, with snippets before it, cut to at most `room` tokens.
 
     Around the gap the prefix gets three quarters and the suffix one; what either leaves is the other's. Snippets get
-    what is left of `room`, and the last ones are the ones that stay, since clients send the most relevant last.
+    what is left of `room`, and the last ones are the ones that stay, since clients send the most relevant last. Between
+    two of them `pause` is called, which may raise.
 
     Raises
     ------
@@ -110,7 +113,7 @@ def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int
     around = cut(gap, min(room - frame, MAX_AROUND))
     # Counted from the largest size around the gap, not the actual: snippets must not come and go with each character.
     left = room - frame - min(len(gap.prefix) + len(gap.suffix), MAX_AROUND)
-    return [*fim.beginning, *repository(model, fim, snippets, left), *fim.around(around)]
+    return [*fim.beginning, *repository(model, fim, snippets, left, pause), *fim.around(around)]
 
 
 def cut(gap: Gap, room: int) -> Gap:
@@ -123,26 +126,36 @@ def cut(gap: Gap, room: int) -> Gap:
     return Gap(gap.prefix[dropped:], gap.suffix[:n_suffix])
 
 
-def repository(model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: int) -> list[int]:
+def repository(
+    model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: int, pause: Callable[[], None]
+) -> list[int]:
     """The snippets that fit into `room` tokens, whole ones only, with what frames them; nothing if none fits."""
     if not snippets:
         return []
-    if fim.separator is None:
-        head: list[int] = []
-        tail: list[int] = []
-        written = [plain_tokens(model, f"--- {one.filename} ---\n{one.text}\n\n") for one in snippets]
-    else:
+    head = tail = []
+    if fim.separator is not None:
         head = [] if fim.repository is None else [fim.repository, *plain_tokens(model, f"{PROJECT_NAME}\n")]
         tail = [fim.separator, *plain_tokens(model, f"{EDITED_FILE}\n")]
-        written = [[fim.separator, *plain_tokens(model, f"{one.filename}\n{one.text}")] for one in snippets]
+    longest = model.longest_piece()
     left = room - len(head) - len(tail)
     kept: list[list[int]] = []
-    for tokens in reversed(written):
+    # From the last one on: what finds no room is not even tokenized.
+    for snippet in reversed(snippets):
+        pause()
+        if longest and len(snippet.text) > max(left, 0) * longest:
+            break
+        tokens = written(model, fim, snippet)
         left -= len(tokens)
         if left < 0:
             break
-        kept.insert(0, tokens)
-    return [*head, *(token for tokens in kept for token in tokens), *tail] if kept else []
+        kept.append(tokens)
+    return [*head, *(token for tokens in reversed(kept) for token in tokens), *tail] if kept else []
+
+
+def written(model: Model, fim: FimTokens, snippet: Snippet) -> list[int]:
+    if fim.separator is None:
+        return plain_tokens(model, f"--- {snippet.filename} ---\n{snippet.text}\n\n")
+    return [fim.separator, *plain_tokens(model, f"{snippet.filename}\n{snippet.text}")]
 
 
 def plain_tokens(model: Model, text: str) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -19,6 +19,7 @@ from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.error_handlers import add_error_handlers
 from pyllmcancel.server.llama import routes as llama_routes
 from pyllmcancel.server.llama import routes_state as llama_routes_state
+from pyllmcancel.server.loop_lag import LoopLag
 from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
@@ -69,21 +70,17 @@ def create_app(
     if engine is not None:
         state.adopt(engine)
 
+    lag = LoopLag(state.metrics.loop_lagged)
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        if engine is not None:
-            yield
-            return
-        source = loading or Loading(config.engine, state.metrics)
-        adopting = state.adopt_when_loaded(source)
+        lag.start()
         try:
-            yield
+            async with nullcontext() if engine is not None else _loaded(state, loading):
+                yield
         finally:
-            try:
-                await state.close(drain=0.0)
-                await adopting
-            finally:
-                await asyncio.to_thread(source.close)
+            lag.stop()
+            await state.workers.wait_closed()
 
     app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state
@@ -99,9 +96,24 @@ def create_app(
     return app
 
 
+@asynccontextmanager
+async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[None]:
+    """With an engine that comes meanwhile, and goes at the end."""
+    source = loading or Loading(state.config.engine, state.metrics)
+    adopting = state.adopt_when_loaded(source)
+    try:
+        yield
+    finally:
+        try:
+            await state.close(drain=0.0)
+            await adopting
+        finally:
+            await asyncio.to_thread(source.close)
+
+
 def add_middleware(app: FastAPI, config: ServerConfig) -> None:
     """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
-    app.add_middleware(BodyLimit, max_body=config.max_body)
+    app.add_middleware(BodyLimit, limits=config.limits)
     if config.api_keys:
         app.add_middleware(ApiKeys, api_keys=config.api_keys)
     if config.cors_origins:

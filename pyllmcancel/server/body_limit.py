@@ -7,64 +7,73 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
+from pyllmcancel.server.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
 from pyllmcancel.server.request_context import mark_client_gone, request_id_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# How long a refused client may go on sending: closing while it does makes its kernel drop the answer unread.
-LINGER_SECONDS = 2.0
+    from pyllmcancel.server.limits import Limits
+
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+HELD = "held_body"  # in a scope's state
 
 
 class BodyLimit:
-    """ASGI middleware: 413 for a body of more than `max_body` bytes, before it is read if its length is declared."""
+    """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
 
-    def __init__(self, app: ASGIApp, max_body: int, linger: float = LINGER_SECONDS) -> None:
+    All bodies together are bounded too: what does not fit beside those that are being read gets 503.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS) -> None:
         self._app = app
-        self._max_body = max_body
+        self._limits = limits
         self._linger = linger
+        self._held = _Held(limits.max_bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
+        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:
             await self._app(scope, receive, send)
             return
-        declared = Headers(scope=scope).get("content-length", "")
-        body = None
-        if not declared.isdecimal() or int(declared) <= self._max_body:
+        hold = scope["state"][HELD] = Hold(self._held)
+        try:
             try:
-                body = await self._read(receive)
+                whole = replayed(await self._read(scope, receive, hold), receive)
+            except _TooLong as refusal:
+                await self._refuse(refusal.error, scope, receive, send)
             except ConnectionResetError:
                 mark_client_gone(scope)
-                return
-        if body is None:
-            await self._refuse(scope, receive, send)
-        else:
-            await self._app(scope, replayed(body, receive), send)
+            else:
+                await self._app(scope, whole, send)
+        finally:
+            hold.release()
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The whole body; None if it is too long, ConnectionResetError if the client leaves before its end."""
-        pieces, length, more = [], 0, True
+    async def _read(self, scope: Scope, receive: Receive, hold: Hold) -> bytes:
+        """The whole body; ConnectionResetError if the client leaves before its end."""
+        declared = Headers(scope=scope).get("content-length", "")
+        self._check(int(declared[:20]) if declared.isdecimal() else 0)
+        pieces: list[bytes] = []
+        length, more = 0, True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ConnectionResetError
             piece, more = message.get("body", b""), message.get("more_body", False)
             length += len(piece)
-            if length > self._max_body:
-                return None
+            self._check(length)
+            hold.grow(length)
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _check(self, length: int) -> None:
+        if length > self._limits.max_body:
+            message = f"the body is longer than {self._limits.max_body:,} bytes"
+            raise _TooLong(ApiError(413, message, code="body_too_large", extra_headers={"Connection": "close"}))
+
+    async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, read what still comes for a moment, and close: the rest of the body is no next request."""
-        error = ApiError(
-            413,
-            f"the body is longer than {self._max_body:,} bytes",
-            code="body_too_large",
-            extra_headers={"Connection": "close"},
-        )
 
         async def send_but_stay(message: Message) -> None:
             await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
@@ -77,6 +86,46 @@ class BodyLimit:
         except TimeoutError:
             pass
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _TooLong(Exception):  # noqa: N818 - it never leaves this module
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class _Held:
+    """Bytes of the bodies that are being read, or worked on. Touched by the event loop only."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+
+class Hold:
+    """One body's part of them."""
+
+    def __init__(self, held: _Held) -> None:
+        self._held = held
+        self._taken = 0
+
+    def grow(self, length: int) -> None:
+        more = length - self._taken if length > SMALL_BODY else 0
+        if more > self._held.left:
+            message = "too many long bodies are being read; try again later"
+            raise _TooLong(ApiError(503, message, "server_error", code="busy", extra_headers={"Connection": "close"}))
+        self._held.left -= more
+        self._taken += more
+
+    def release(self) -> None:
+        """Idempotent."""
+        self._held.left += self._taken
+        self._taken = 0
+
+
+def body_is_used(scope: Scope) -> None:
+    """What a request's body says has become what the engine takes."""
+    hold: Hold = scope["state"][HELD]
+    hold.release()
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

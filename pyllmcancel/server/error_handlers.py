@@ -7,14 +7,15 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from pyllmcancel.errors import Error
-from pyllmcancel.server.error_responses import ApiError, api_error
-from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.error_responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
+from pyllmcancel.server.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.workers import ClientLeft
 
 if TYPE_CHECKING:
     from fastapi.responses import JSONResponse
@@ -23,11 +24,13 @@ logger = logging.getLogger("pyllmcancel.server")
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 TOO_DEEP = "the body is nested too deeply"
+MAX_PART, MAX_MESSAGE = 100, 1_000  # characters of what is repeated
 NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
 
 
 def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ApiError, on_error)
+    app.add_exception_handler(ClientLeft, on_client_left)
     app.add_exception_handler(Error, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
@@ -43,6 +46,11 @@ async def on_error(request: Request, error: Exception) -> JSONResponse:
     return shown.response(request_id_of(request.scope))
 
 
+async def on_client_left(request: Request, _error: Exception) -> Response:
+    mark_client_gone(request.scope)
+    return Response(status_code=CLIENT_CLOSED_REQUEST)  # which nobody reads
+
+
 async def on_recursion_error(request: Request, error: Exception) -> JSONResponse:
     logger.warning("request %s: %s", request_id_of(request.scope), error)
     return invalid_json(TOO_DEEP).response(request_id_of(request.scope))
@@ -56,8 +64,10 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:
-    where = [str(part) for part in finding["loc"] if part not in ("body", "query", "path", "header")]
+    # Cut, because a client chose the names, and perhaps long ones.
+    where = [str(part)[:MAX_PART] for part in finding["loc"] if part not in ("body", "query", "path", "header")]
     param = where[0] if where else None
+    shown = ".".join(where)
     match finding["type"]:
         case "json_invalid":
             return invalid_json(f"the body is not valid JSON: {finding['ctx']['error']}")
@@ -66,9 +76,10 @@ def validation_error(finding: Any, *, is_json: bool) -> ApiError:
         case "model_attributes_type" if not where:
             return ApiError(400, NOT_JSON_TYPE, code="invalid_request")
         case "extra_forbidden":
-            return ApiError(400, f"unsupported field: {'.'.join(where)}", param=param, code="unsupported_field")
+            return ApiError(400, f"unsupported field: {shown}", param=param, code="unsupported_field")
         case _:
-            return ApiError(400, f"{'.'.join(where) or 'body'}: {finding['msg']}", param=param, code="invalid_request")
+            message = f"{shown or 'body'}: {finding['msg']}"[:MAX_MESSAGE]
+            return ApiError(400, message, param=param, code="invalid_request")
 
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:

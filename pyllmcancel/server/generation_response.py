@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastapi.responses import JSONResponse, Response
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyllmcancel.request import Delta, Request, Usage
     from pyllmcancel.token_stream import AsyncStream
 
+T = TypeVar("T")
+# Answers to more tokens are put into words in a thread: the event loop must notice disconnects meanwhile.
+INLINE_TOKENS = 4_096
 # A comment, which every reader of server-sent events skips.
 PING = b": ping\n\n"
 SSE_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -99,6 +102,14 @@ class GenerationResponse(WatchedResponse):
         super().__init__(stream)
         self._dialect = dialect
 
+    async def _at_leisure(self, word: Callable[[Usage], T]) -> T:
+        """What `word` makes of a complete answer; in a thread if it may have to spell out many tokens."""
+        assert self._stream.ending is not None
+        usage = self._stream.ending.usage
+        if self.generation.n_prompt_tokens * self.generation.params.n + usage.completion_tokens <= INLINE_TOKENS:
+            return word(usage)
+        return await asyncio.to_thread(word, usage)
+
 
 class WholeResponse(GenerationResponse):
     """The answer in one piece, with a status that says how it ended."""
@@ -114,8 +125,7 @@ class WholeResponse(GenerationResponse):
                 return
             response = api_error(error).response(request_id_of(scope))
         else:
-            assert self._stream.ending is not None
-            response = JSONResponse(self._dialect.whole(deltas, self._stream.ending.usage))
+            response = await self._at_leisure(lambda usage: JSONResponse(self._dialect.whole(deltas, usage)))
         await response(scope, receive, send)
 
 
@@ -162,8 +172,7 @@ class EventStreamResponse(GenerationResponse):
             # No [DONE] after an error: a cut answer must not look whole.
             await self._send_events(send, [api_error(error).body(request_id_of(scope))])
         else:
-            assert self._stream.ending is not None
-            await self._send_events(send, self._dialect.closing(self._stream.ending.usage))
+            await self._send_events(send, await self._at_leisure(lambda usage: list(self._dialect.closing(usage))))
             if self._dialect.says_done:
                 await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
         return True

@@ -13,7 +13,10 @@ from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import Error, InvalidRequestError
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.tokens import TextReader
+from pyllmcancel.server.workers import Workers
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -40,6 +43,8 @@ class ServerState:
         self._chat_template_error: str | None = None
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
+        self.workers = Workers(WORKERS)
+        self._texts: TextReader | None = None
         self._engine: Engine | None = None
         self._loading: Loading | None = None
         self._load_error: str | None = None
@@ -54,6 +59,18 @@ class ServerState:
             message = self._load_error or f"the model is loading ({self._progress:.0%})"
             raise ApiError(503, message, "server_error", code="loading" if self._load_error is None else "load_failed")
         return self._engine
+
+    @property
+    def texts(self) -> TextReader:
+        """Makes tokens of texts; ApiError 503 while there is no engine."""
+        if self._texts is None:
+            self._texts = TextReader(self.engine)
+        return self._texts
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens of a request; 0 while there is no engine."""
+        return 0 if self._engine is None else self._engine.n_ctx
 
     @property
     def _progress(self) -> float:
@@ -131,6 +148,7 @@ class ServerState:
     async def close(self, drain: float) -> None:
         """Stop accepting, drain, cancel what is left, stop computing. Idempotent; cancels a load in progress."""
         self._closing = True
+        self.workers.close()
         if self._loading is not None:
             self._loading.give_up()
         if self._engine is not None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.request import GenerationParams
 
-# Longer texts are tokenized in a thread: the event loop must notice disconnects meanwhile.
-INLINE_TEXT = 20_000
+# Longer prompts are submitted in a thread: making the samplers, which read them, takes its time.
+INLINE_TOKENS = 20_000
 MAX_SESSION_ID = 256
 
 
@@ -85,13 +85,8 @@ async def submit(
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
     """Whether it takes long to make the samplers, which read the prompt, and some of them the vocabulary."""
     reads_much = bool(params.sampling.grammar) or params.sampling.dry_multiplier > 0.0
-    return reads_much or params.n * sum(map(len, prompts)) > INLINE_TEXT
-
-
-def check_tokens(tokens: Sequence[int], n_vocab: int, param: str) -> None:
-    """Refuse tokens that the model does not have, before anybody looks up what they say."""
-    if tokens and max(tokens) >= n_vocab:
-        raise InvalidRequestError(f"token {max(tokens)} is not in the vocabulary of {n_vocab:,}", param)
+    n_tokens = sum(map(len, prompts)) + len(prompts) * len(params.sampling.logit_bias)
+    return reads_much or params.n * n_tokens > INLINE_TOKENS
 
 
 @contextmanager
@@ -144,18 +139,3 @@ def prompt_list(prompt: str | list[int] | list[str] | list[list[int]]) -> list[s
     if isinstance(prompt[0], int):
         return [prompt]
     return list(prompt)
-
-
-async def tokenize(engine: Engine, prompt: str | list[int], **options: bool) -> Sequence[int]:
-    if not isinstance(prompt, str):
-        return prompt
-    if len(prompt) <= INLINE_TEXT:
-        return engine.model.tokenize(prompt, **options)
-    return await asyncio.to_thread(engine.model.tokenize, prompt, **options)
-
-
-async def tokenize_chat(engine: Engine, text: str) -> Sequence[int]:
-    """A rendered template has its special tokens as text, often the first one (bos) too: it must not stand twice."""
-    tokens = await tokenize(engine, text, add_special=True, parse_special=True)
-    bos = engine.model.special_tokens.get("bos")
-    return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens

@@ -81,6 +81,7 @@ async def open_site(**config: Any) -> AsyncIterator[Site]:
             async with exchange:
                 pass
         await asyncio.to_thread(site.engine.close)
+        await site.app.state.server.workers.wait_closed()
     assert site.engine.failure is None
     assert site.embedder.open_seqs == []
     assert site.engine.counts() == (0, 0, 0, 0)

@@ -9,6 +9,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from pyllmcancel.server.body_limit import BodyLimit
+from pyllmcancel.server.limits import Limits
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
 from tests.support.http_world import COMPLETIONS, open_world
@@ -78,8 +79,14 @@ async def test_a_client_that_goes_on_sending_is_not_listened_to_for_ever() -> No
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "headers": [(b"content-length", b"11")], "state": {"request_id": "mine"}}
-    await BodyLimit(app, 10, linger=0.001)(scope, receive, send)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/x",
+        "headers": [(b"content-length", b"11")],
+        "state": {"request_id": "mine"},
+    }
+    await BodyLimit(app, Limits(max_body=10), linger=0.001)(scope, receive, send)
     assert [message.get("more_body") for message in sent] == [None, True, False]
 
 
@@ -90,7 +97,7 @@ async def nothing(scope: Scope, receive: Receive, send: Send) -> None: ...
 def test_over_a_socket_the_answer_arrives_whole_though_the_client_sends_all_first(
     server: ServerProcess, chunked: bool
 ) -> None:
-    n_bytes = 33 << 20
+    n_bytes = 9 << 20
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {n_bytes}"
     head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode()
     with RawClient(server.port) as client:

@@ -44,7 +44,7 @@ async def test_tokenize(fields: dict[str, Any], tokens: list[Any]) -> None:
         assert (exchange.status, exchange.json()) == (200, {"tokens": tokens})
 
 
-@pytest.mark.parametrize("content", ["short", "long " * 10_000])
+@pytest.mark.parametrize("content", ["short", "long " * 900])
 async def test_detokenize_is_the_way_back(content: str) -> None:
     async with open_world() as world:
         tokens = (await world.post("/tokenize", {"content": content})).json()["tokens"]

@@ -71,7 +71,6 @@ def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value
         ("--seed -1", "seed", None),
         ("--sse-ping-interval 0", "sse_ping_interval", 0.0),
         ("--sse-ping-interval -1", "sse_ping_interval", 0.0),
-        ("--max-body-mib 2", "max_body", 2 << 20),
         ("--cors-origins http://a,http://b", "cors_origins", ("http://a", "http://b")),
         ("--no-slots", "slots", False),
         ("--no-metrics", "metrics", False),
@@ -82,6 +81,24 @@ def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value
 )
 def test_options_reach_the_server(options: str, name: str, value: Any) -> None:
     assert getattr(config_of(*options.split()), name) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ("--max-body-mib 2", "max_body", 2 << 20),
+        ("--max-body-values 500", "max_body_values", 500),
+        ("--max-bodies-mib 16", "max_bodies", 16 << 20),
+        ("--max-bodies-mib 1", "max_bodies", 8 << 20),  # one body must fit
+        ("--header-timeout 1.5", "header_timeout", 1.5),
+        ("--body-timeout 2", "body_timeout", 2.0),
+        ("--keep-alive 3", "keep_alive", 3.0),
+        ("--max-connections 5", "max_connections", 5),
+        ("--max-connections-per-address 4", "max_connections_per_address", 4),
+    ],
+)
+def test_limits_reach_the_server(options: str, name: str, value: Any) -> None:
+    assert getattr(config_of(*options.split()).limits, name) == value
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_leaving_in_decode(server: ServerProcess, way: str, stream: bool) -> Non
 def test_leaving_at_once(server: ServerProcess) -> None:
     """By a FIN: it comes after the request. A RST may make the server's kernel forget that there was one."""
     with RawClient(server.port) as client:
-        mine = client.post(prompt=long_prompt())
+        mine = client.post()
         left_at = client.leave("close")
     seen = server.wait_for(mine, status="cancelled")
     assert seen["cancel_reason"] == "disconnect"

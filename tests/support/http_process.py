@@ -58,7 +58,7 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
     def __init__(self, *options: str, environment: dict[str, str] | None = None, files: int | None = None) -> None:
         command = [sys.executable, "-m", "pyllmcancel", "serve", "--port", "0", "--threads", str(N_THREADS), *options]
         if files is not None:
-            command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
+            command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
         launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
         self._process = subprocess.Popen(
             [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {})

@@ -14,6 +14,7 @@ from pyllmcancel.engine import Engine
 from pyllmcancel.request import Request
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.metrics import EngineMetrics
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
@@ -63,6 +64,7 @@ class World:
         **options: Any,
     ) -> None:
         server_options = {name: options.pop(name) for name in ServerConfig.__slots__ if name in options}
+        limits = Limits(**{name: options.pop(name) for name in Limits.__slots__ if name in options})
         self.model = model or fake_native.Model()
         # Chunks as large as the batch: what a held step costs is no measure of anything.
         defaults = {"parallel": 2, "alias": "fake-model", "itl_target": 1e9, "max_step_seconds": 1e9}
@@ -73,7 +75,7 @@ class World:
         self.context.step_cost = (0.0, 1.0)
         self.metrics = WatchedMetrics()
         self.engine = Engine(self.context, config, observer=self.metrics, native=fake_native)
-        server_config = ServerConfig(engine=config, **server_options)
+        server_config = ServerConfig(engine=config, limits=limits, **server_options)
         self.app = create_app(server_config, self.engine, self.metrics)
         self.gate = self.context.gate
         self.exchanges: list[Exchange] = []
@@ -174,6 +176,7 @@ class World:
             async with exchange:
                 pass
         await asyncio.to_thread(self.engine.close)
+        await self.app.state.server.workers.wait_closed()
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -13,12 +14,13 @@ from fastapi.responses import Response
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.pooling import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.connection import hang_up_of
 from pyllmcancel.server.error_responses import api_error
 from pyllmcancel.server.generation_response import WatchedResponse
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import INLINE_TEXT, failure_told
+from pyllmcancel.server.submission import failure_told
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.engine import Engine
     from pyllmcancel.request import Delta, Usage
+    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.workers import Pause
 
 
 class Wording(Protocol):
@@ -54,7 +57,7 @@ async def submit_texts(
     """
     engine = state_of(request).engine
     sink = LoopSink(asyncio.get_running_loop(), hang_up_of(request.scope))
-    tokens = await text_tokens(engine, texts)
+    tokens = await prepared(request, partial(text_tokens, state_of(request).texts, texts))
     with failure_told(engine):
         accepted = engine.submit_texts(
             tokens,
@@ -67,19 +70,11 @@ async def submit_texts(
     return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
 
 
-async def text_tokens(engine: Engine, texts: Sequence[str | Sequence[int]]) -> list[Sequence[int]]:
+def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int]], pause: Pause) -> list[Sequence[int]]:
     """Tokens of texts that are not tokenized yet; special tokens in them are read as such, as those models expect."""
     if any(len(text) == 0 for text in texts):
         raise InvalidRequestError("a text is empty", "input")
-
-    def tokenize() -> list[Sequence[int]]:
-        read = engine.model.tokenize
-        return [read(text, parse_special=True) if isinstance(text, str) else text for text in texts]
-
-    # Long ones in a thread: the event loop must notice disconnects meanwhile.
-    if sum(len(text) for text in texts) <= INLINE_TEXT:
-        return tokenize()
-    return await asyncio.to_thread(tokenize)
+    return [reader.tokens(text, "input", pause, parse_special=True) for text in texts]
 
 
 class EmbeddingResponse(WatchedResponse):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.bodies import BodyRoute
 from pyllmcancel.server.embeddings.response import base64_numbers, cut, json_numbers, submit_texts
 from pyllmcancel.server.embeddings.wire import EmbeddingAnswer, EmbeddingBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.request import Usage
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
 
 
 @router.post(

@@ -10,7 +10,7 @@ from pyllmcancel.embeddings.engine import MAX_TEXTS
 from pyllmcancel.server.answers import Answer
 from pyllmcancel.server.wire_common import GeneratingBody, TokenId
 
-TextTokens = Annotated[list[TokenId], Field(min_length=1)]
+TextTokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 class EmbeddingBody(GeneratingBody):
@@ -19,8 +19,10 @@ class EmbeddingBody(GeneratingBody):
     input: (
         Annotated[str, Field(min_length=1)]
         | TextTokens
-        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MAX_TEXTS)]
-        | Annotated[list[TextTokens], Field(min_length=1, max_length=MAX_TEXTS)]
+        | Annotated[
+            list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
+        ]
+        | Annotated[list[TextTokens], Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)]
     ) = Field(description="Text, or tokens, or a list of either.", examples=["The cat sat on the mat."])
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64: of the vector's numbers as little-endian 32-bit floats."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 from collections.abc import Iterable
@@ -11,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.request import GenerationParams
+from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.wire import PromptObject
-from pyllmcancel.server.submission import INLINE_TEXT
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.sampling import SamplingParams
-    from pyllmcancel.server.llama.wire import AnsweringBody, LogitBias, LoraScale, Mixed, Prompt, SamplingBody
+    from pyllmcancel.server.llama.wire import AnsweringBody, LogitBias, LoraScale, Prompt, SamplingBody
+    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.workers import Pause
 
+Biases = tuple[tuple[int, float], ...]
 RANDOM_SEEDS = (-1, 2**32 - 1)  # the same number, to llama-server
 # llama-server's names of what SamplingParams calls otherwise.
 RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
@@ -33,11 +35,11 @@ SAME_NAME = (
 
 
 def generation_params(
-    body: AnsweringBody, defaults: SamplingParams, model: Model, constraint: ConstraintFactory | None
+    body: AnsweringBody, defaults: SamplingParams, biases: Biases, constraint: ConstraintFactory | None
 ) -> GenerationParams:
-    """What to generate; `defaults` for what the client leaves open."""
+    """What to generate; `defaults` for what the client leaves open, `biases` as `token_biases` has them."""
     return GenerationParams(
-        sampling=sampling_params(body, defaults, model),
+        sampling=sampling_params(body, defaults, biases),
         n=body.n_cmpl,
         max_tokens=body.n_predict if body.n_predict >= 0 else None,
         stop=body.stops(),
@@ -52,8 +54,8 @@ def generation_params(
     )
 
 
-def sampling_params(body: SamplingBody, defaults: SamplingParams, model: Model) -> SamplingParams:
-    """How to choose; the model is asked for the tokens of biased texts."""
+def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
+    """How to choose."""
     given: dict[str, Any] = {}
     for name in (*SAME_NAME, *RENAMED):
         value = getattr(body, name)
@@ -67,20 +69,23 @@ def sampling_params(body: SamplingBody, defaults: SamplingParams, model: Model) 
     if body.grammar and body.json_schema is not None:
         raise InvalidRequestError("an answer obeys a grammar or a json_schema, not both", "json_schema")
     given["n_logprobs"] = body.n_probs or None
-    given["logit_bias"] = tuple(token_biases(body, model))
+    given["logit_bias"] = biases
     return replace(defaults, **given)
 
 
-def token_biases(body: SamplingBody, model: Model) -> Iterable[tuple[int, float]]:
+def token_biases(body: SamplingBody, model: Model, pause: Pause) -> Biases:
     """Each token's. A text stands for all its tokens; but a number, as a key, for the token of that number."""
-    given = body.logit_bias or []
-    for token, amount in _spelled_out(given, model):
+    found: list[tuple[int, float]] = []
+    for token, amount in _spelled_out(body.logit_bias or [], model, pause):
         if token >= model.n_vocab:
             raise InvalidRequestError(f"token {token} is not in the vocabulary of {model.n_vocab:,}", "logit_bias")
-        yield token, amount
+        if len(found) == MAX_BIASES:
+            raise InvalidRequestError(f"more than {MAX_BIASES:,} tokens have a bias", "logit_bias")
+        found.append((token, amount))
+    return tuple(found)
 
 
-def _spelled_out(given: LogitBias, model: Model) -> Iterable[tuple[int, float]]:
+def _spelled_out(given: LogitBias, model: Model, pause: Pause) -> Iterable[tuple[int, float]]:
     for what, bias in given.items() if isinstance(given, dict) else given:
         amount = -math.inf if bias is False else float(bias)
         if isinstance(what, int):
@@ -88,6 +93,7 @@ def _spelled_out(given: LogitBias, model: Model) -> Iterable[tuple[int, float]]:
         elif isinstance(given, dict) and what.isascii() and what.isdigit():
             yield int(what[:12]), amount  # as many digits as no vocabulary has
         else:
+            pause()
             for token in model.tokenize(what, add_special=False):
                 yield token, amount
 
@@ -109,29 +115,10 @@ def _seconds(milliseconds: int) -> float | None:
 # -- prompts ----------------------------------------------------------------------------------------------------------
 
 
-async def prompt_tokens(model: Model, prompt: Prompt) -> list[int]:
+def prompt_tokens(reader: TextReader, prompt: Prompt, pause: Pause) -> list[int]:
     """Tokens of one prompt; special tokens may be spelled in its texts."""
     text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
-    return await mixed_tokens(model, text, add_special=True, parse_special=True)
-
-
-async def mixed_tokens(model: Model, mixed: str | Mixed, *, add_special: bool, parse_special: bool) -> list[int]:
-    """Tokens of texts and tokens in a row; only a text at the very beginning gets the model's first token."""
-    parts = [mixed] if isinstance(mixed, str) else mixed
-
-    def tokenize() -> list[int]:
-        tokens: list[int] = []
-        for place, part in enumerate(parts):
-            if isinstance(part, str):
-                first = add_special and place == 0
-                tokens += model.tokenize(part, add_special=first, parse_special=parse_special)
-            else:
-                tokens.append(part)
-        return tokens
-
-    if sum(len(part) for part in parts if isinstance(part, str)) <= INLINE_TEXT:
-        return tokenize()
-    return await asyncio.to_thread(tokenize)
+    return reader.mixed(text, "prompt", pause, add_special=True, parse_special=True)
 
 
 def text_of(model: Model, tokens: Iterable[int]) -> str:

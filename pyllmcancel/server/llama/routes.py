@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
+from pyllmcancel.choices import check_count
 from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.infill import Gap, Snippet, infill_prompt
+from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.generation_response import GenerationResponse
+from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answers import (
     CompletionAnswer,
     CompletionEvent,
@@ -22,12 +26,13 @@ from pyllmcancel.server.llama.answers import (
 )
 from pyllmcancel.server.llama.dialect import LlamaDialect
 from pyllmcancel.server.llama.params import (
+    Biases,
     all_settings_json,
     check_lora,
     generation_params,
-    mixed_tokens,
     prompt_tokens,
     text_of,
+    token_biases,
 )
 from pyllmcancel.server.llama.wire import CompletionBody, DetokenizeBody, InfillBody, TokenizeBody
 from pyllmcancel.server.openai.conversation import prompt_text
@@ -36,7 +41,8 @@ from pyllmcancel.server.openai.tool_plan import tool_plan
 from pyllmcancel.server.openai.wire import ChatBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import check_tokens, submit, tokenize_chat
+from pyllmcancel.server.submission import submit
+from pyllmcancel.server.tokens import check_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -44,51 +50,74 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.server.llama.wire import AnsweringBody
     from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.workers import Pause
 
-router = APIRouter(tags=["llama-server"])
+router = APIRouter(tags=["llama-server"], route_class=BodyRoute)
 GENERATES: dict[str, Any] = {
     "responses": answers(CompletionAnswer | list[CompletionAnswer], CompletionEvent, CompletionAnswer, says_done=False)
     | errors(*GENERATION_ERRORS)
 }
-LONG = 20_000  # tokens; more of them are spelled out in a thread
 UNLIMITED_RESERVE = 256  # tokens that an infill without n_predict leaves for its answer
 
 
 @router.post("/completion", summary="Complete a text, in llama-server's words", **GENERATES)
 @router.post("/completions", include_in_schema=False)
 async def completion(request: Request, body: CompletionBody) -> Any:
-    model = state_of(request).engine.model
-    prompts = [await prompt_tokens(model, prompt) for prompt in body.prompts()]
-    if not prompts:
-        raise InvalidRequestError("the prompt is empty", "prompt")
-    return await respond(request, body, prompts)
+    texts = state_of(request).texts
+
+    def work(pause: Pause) -> tuple[list[list[int]], Biases]:
+        prompts = body.prompts()
+        if not prompts:
+            raise InvalidRequestError("the prompt is empty", "prompt")
+        if len(prompts) > MAX_PROMPTS:  # which the type cannot say: a list of texts may be one prompt
+            raise InvalidRequestError(f"a request has at most {MAX_PROMPTS} prompts", "prompt")
+        check_count(len(prompts), body.n_cmpl)
+        return [prompt_tokens(texts, prompt, pause) for prompt in prompts], token_biases(body, texts.model, pause)
+
+    return await respond(request, body, *await prepared(request, work))
 
 
 @router.post("/infill", summary="Fill a gap in a text, as editors ask for it", **GENERATES)
 async def infill(request: Request, body: InfillBody) -> Any:
-    engine = state_of(request).engine
-    before = body.input_prefix
-    before = before + body.prompt if isinstance(before, str) else [*before, body.prompt]
-    plain = {"add_special": False, "parse_special": False}
+    texts = state_of(request).texts
+
+    def work(pause: Pause) -> tuple[list[list[int]], Biases]:
+        return [gap_tokens(texts, body, pause)], token_biases(body, texts.model, pause)
+
+    return await respond(request, body, *await prepared(request, work))
+
+
+def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
+    """What surrounds the gap, as far as there is room for it."""
+    before, after = body.input_prefix, body.input_suffix
+    for part, param in ((before, "input_prefix"), (after, "input_suffix")):
+        if not isinstance(part, str):
+            texts.check_mixed(part, param)
+    before = texts.end_of(before + body.prompt) if isinstance(before, str) else [*before, texts.end_of(body.prompt)]
+    after = texts.beginning_of(after) if isinstance(after, str) else after
     gap = Gap(
-        await mixed_tokens(engine.model, before, **plain), await mixed_tokens(engine.model, body.input_suffix, **plain)
+        texts.mixed(before, "input_prefix", pause, add_special=False, parse_special=False, must_fit=False),
+        texts.mixed(after, "input_suffix", pause, add_special=False, parse_special=False, must_fit=False),
     )
     snippets = [Snippet(extra.filename, extra.text) for extra in body.input_extra]
     reserve = body.n_predict if body.n_predict >= 0 else UNLIMITED_RESERVE
-    room = engine.n_ctx - min(max(reserve, 1), engine.n_ctx // 2)
-    tokens = await asyncio.to_thread(infill_prompt, engine.model, gap, snippets, room)
-    return await respond(request, body, [tokens])
+    room = texts.n_ctx - min(max(reserve, 1), texts.n_ctx // 2)
+    return infill_prompt(texts.model, gap, snippets, room, pause)
 
 
-async def respond(request: Request, body: AnsweringBody, prompts: Sequence[Sequence[int]]) -> GenerationResponse:
+async def respond(
+    request: Request, body: AnsweringBody, prompts: Sequence[Sequence[int]], biases: Biases
+) -> GenerationResponse:
     """Submit, and answer in the form that was asked for."""
     state = state_of(request)
     engine = state.engine
     check_lora(body.lora, engine.config)
     constraint = await constraint_of(state, body)
-    params = generation_params(body, state.config.request_defaults(), engine.model, constraint)
+    params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
-    eog_tokens = state.eog_tokens if body.ignore_eos else ()
+    # The first time all of the vocabulary is asked.
+    eog_tokens = await asyncio.to_thread(lambda: state.eog_tokens) if body.ignore_eos else ()
     dialect = LlamaDialect(
         body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
     )
@@ -114,25 +143,28 @@ def compiled(guidance: Guidance, schema: dict[str, Any]) -> ConstraintFactory:
 
 
 @router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer) | errors(400, 413, 415, 503))
-async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
-    model = state_of(request).engine.model
-    options = {"add_special": body.add_special, "parse_special": body.parse_special}
-    tokens = await mixed_tokens(model, body.content, **options)
-    check_tokens(tokens, model.n_vocab, "content")
-    if not body.with_pieces:
-        return {"tokens": tokens}
-    if len(tokens) <= LONG:
-        return {"tokens": with_pieces(model, tokens)}
-    return {"tokens": await asyncio.to_thread(with_pieces, model, tokens)}
+async def tokenize(request: Request, body: TokenizeBody) -> Response:
+    texts = state_of(request).texts
+
+    def work(pause: Pause) -> Response:
+        texts.check_mixed(body.content, "content")
+        options = {"add_special": body.add_special, "parse_special": body.parse_special}
+        tokens = texts.mixed(body.content, "content", pause, **options, must_fit=False)
+        check_tokens(tokens, texts.model.n_vocab, "content")
+        return JSONResponse({"tokens": with_pieces(texts.model, tokens) if body.with_pieces else tokens})
+
+    return await prepared(request, work)
 
 
 @router.post("/detokenize", summary="The text of tokens", responses=answers(TextAnswer) | errors(400, 413, 415, 503))
-async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, Any]:
+async def detokenize(request: Request, body: DetokenizeBody) -> Response:
     model = state_of(request).engine.model
-    check_tokens(body.tokens, model.n_vocab, "tokens")
-    if len(body.tokens) <= LONG:
-        return {"content": text_of(model, body.tokens)}
-    return {"content": await asyncio.to_thread(text_of, model, body.tokens)}
+
+    def work(_pause: Pause) -> Response:
+        check_tokens(body.tokens, model.n_vocab, "tokens")
+        return JSONResponse({"content": text_of(model, body.tokens)})
+
+    return await prepared(request, work)
 
 
 @router.post(
@@ -140,9 +172,13 @@ async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, Any]:
     summary="The prompt that a conversation becomes",
     responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
 )
-async def apply_template(request: Request, body: ChatBody) -> dict[str, Any]:
+async def apply_template(request: Request, body: ChatBody) -> Response:
     template = state_of(request).chat_template
-    return {"prompt": prompt_text(body, template, tool_plan(body, template))}
+
+    def work(_pause: Pause) -> Response:
+        return JSONResponse({"prompt": prompt_text(body, template, tool_plan(body, template))})
+
+    return await prepared(request, work, always_off_loop=True)
 
 
 @router.post(
@@ -152,9 +188,15 @@ async def apply_template(request: Request, body: ChatBody) -> dict[str, Any]:
 )
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
 async def count_tokens(request: Request, body: ChatBody) -> dict[str, Any]:
-    state = state_of(request)
-    text = prompt_text(body, state.chat_template, tool_plan(body, state.chat_template))
-    return {"object": "response.input_tokens", "input_tokens": len(await tokenize_chat(state.engine, text))}
+    texts, template = state_of(request).texts, state_of(request).chat_template
+
+    def work(pause: Pause) -> int:
+        text = prompt_text(body, template, tool_plan(body, template))
+        texts.check_length(len(text), "messages")
+        return len(texts.chat(text, "messages", pause, must_fit=False))
+
+    n_tokens = await prepared(request, work, always_off_loop=True)
+    return {"object": "response.input_tokens", "input_tokens": n_tokens}
 
 
 # llama-server has it without a version, too.

@@ -29,14 +29,22 @@ from pydantic import (
 )
 
 from pyllmcancel.sampling import MAX_LOGPROBS, SAMPLERS, SAMPLERS_ON_REQUEST
-from pyllmcancel.server.wire_common import GeneratingBody, RequestBody, TokenId
+from pyllmcancel.server.limits import (
+    MAX_BIASED_TEXT,
+    MAX_BIASES,
+    MAX_EXTRAS,
+    MAX_FIELD_PATH,
+    MAX_PROMPTS,
+    MAX_STOP,
+)
+from pyllmcancel.server.wire_common import GeneratingBody, Name, RequestBody, TokenId
 
 MAX_INT = 2**31 - 1
 MAX_STOPS = 64
 MAX_MS = 7 * 86_400_000
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
-Mixed = list[TokenId | StrictStr]
+Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
 SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
 SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
     spelling: name
@@ -58,8 +66,13 @@ class LoraScale(RequestBody):
 
 Prompt = StrictStr | Mixed | PromptObject
 # Strict: true is no number.
+Biased = TokenId | Annotated[StrictStr, Field(max_length=MAX_BIASED_TEXT)]
 Bias = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)] | Literal[False]
-LogitBias = list[tuple[TokenId | StrictStr, Bias]] | dict[str, Bias]
+LogitBias = (
+    Annotated[list[tuple[Biased, Bias]], Field(max_length=MAX_BIASES, fail_fast=True)]
+    | Annotated[dict[Annotated[str, Field(max_length=MAX_BIASED_TEXT)], Bias], Field(max_length=MAX_BIASES)]
+)
+Stop = Annotated[str, Field(max_length=MAX_STOP)]
 
 
 class SamplingBody(GeneratingBody):
@@ -94,7 +107,7 @@ class SamplingBody(GeneratingBody):
     mirostat_tau: float | None = Field(None, ge=0, le=1000)
     mirostat_eta: float | None = Field(None, ge=0, le=1000)
     min_keep: int | None = Field(None, ge=0, le=MAX_INT)
-    samplers: Annotated[list[str], Field(max_length=64)] | str | None = Field(
+    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
         None, description="Names, in their order, or a text of their letters.", examples=[["top_k", "temperature"]]
     )
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: another for every request.")
@@ -149,7 +162,7 @@ class AnsweringBody(SamplingBody):
         1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Answers to each prompt."
     )
     n_indent: int = Field(0, ge=0, le=1000, description="A line with fewer blanks before it ends the answer.")
-    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     t_max_predict_ms: int = Field(
         0, ge=-1, le=MAX_MS, description="Most time from the first token on, once there is a line feed."
     )
@@ -164,8 +177,8 @@ class AnsweringBody(SamplingBody):
     return_tokens: bool = Field(False, description="Have the generated tokens in the answer.")
     return_progress: bool = Field(False, description="While the prompt is computed, stream how far that is.")
     timings_per_token: bool = Field(False, description="Have timings in every event.")
-    response_fields: list[str] | None = Field(
-        None, max_length=128, description="Only these fields; `a/b` is the field b of a."
+    response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
+        None, max_length=128, fail_fast=True, description="Only these fields; `a/b` is the field b of a."
     )
     sse_ping_interval: int | None = Field(None, ge=-1, le=MAX_INT, description="Seconds; -1: no pings.")
     lora: list[LoraScale] | None = Field(
@@ -185,7 +198,7 @@ class AnsweringBody(SamplingBody):
 class CompletionBody(AnsweringBody):
     """``POST /completion``."""
 
-    prompt: Prompt | list[Prompt] = Field(
+    prompt: Prompt | Annotated[list[Prompt], Field(max_length=MAX_PROMPTS, fail_fast=True)] = Field(
         description="Text, tokens, both mixed, or `prompt_string`; or a list of these, for as many answers.",
         examples=["def hello_world():"],
     )
@@ -214,14 +227,16 @@ class InfillBody(AnsweringBody):
 
     input_prefix: StrictStr | Mixed = Field(description="What stands before the gap.", examples=["def add(a, b):\n"])
     input_suffix: StrictStr | Mixed = Field(description="What stands after it.", examples=["\n\nprint(add(1, 2))\n"])
-    input_extra: list[Extra] = Field(default=[], description="Snippets of other files, the best ones last.")
+    input_extra: list[Extra] = Field(
+        default=[], max_length=MAX_EXTRAS, fail_fast=True, description="Snippets of other files, the best ones last."
+    )
     prompt: StrictStr = Field("", description="More of what stands before the gap: the beginning of its line.")
 
 
 class TokenizeBody(RequestBody):
     """``POST /tokenize``."""
 
-    model: str = ""
+    model: Name = ""
     content: StrictStr | Mixed = Field("", examples=["def hello_world():"])
     add_special: StrictBool = Field(False, description="Begin with the token that begins texts, if the model has one.")
     parse_special: StrictBool = Field(True, description="Read what looks like a special token as one.")
@@ -231,5 +246,5 @@ class TokenizeBody(RequestBody):
 class DetokenizeBody(RequestBody):
     """``POST /detokenize``."""
 
-    model: str = ""
-    tokens: list[Annotated[StrictInt, Field(ge=0, lt=2**31)]] = Field(default=[], examples=[[100, 200]])
+    model: Name = ""
+    tokens: list[Annotated[StrictInt, Field(ge=0, lt=2**31)]] = Field(default=[], fail_fast=True, examples=[[100, 200]])

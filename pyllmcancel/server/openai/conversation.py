@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.chat_template import OWN_VARIABLES
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
@@ -110,7 +112,8 @@ def _plain_call(call: dict[str, Any]) -> dict[str, Any]:
 def _parsed(arguments: str) -> Any:
     """Arguments as an object; as they are if a model has written what is none."""
     try:
+        check_size(arguments.encode(), MAX_ARGUMENT_VALUES)
         found = json.loads(arguments)
-    except ValueError:
+    except (ValueError, ApiError):
         return arguments
     return found if isinstance(found, dict) else arguments

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.infill import fim_prompt
 from pyllmcancel.request import GenerationParams
-from pyllmcancel.server.submission import INLINE_TEXT, prompt_list, tokenize
+from pyllmcancel.server.submission import prompt_list
+from pyllmcancel.server.tokens import check_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
-    from pyllmcancel.engine import Engine
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.openai.wire import ChatBody, CompletionBody, GenerationBody
+    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.workers import Pause
 
 
 def check_completion(body: CompletionBody) -> None:
@@ -90,20 +92,27 @@ def common(body: GenerationBody) -> dict[str, Any]:
     }
 
 
-async def completion_prompts(engine: Engine, body: CompletionBody) -> list[Sequence[int]]:
+def completion_prompts(reader: TextReader, body: CompletionBody, pause: Pause) -> list[Sequence[int]]:
     """The tokens of every prompt; editors spell special tokens in theirs, and mean them."""
     prompts = prompt_list(body.prompt)
-    if not body.suffix:
-        return [await tokenize(engine, prompt, parse_special=True) for prompt in prompts]
-    return [await _around_gap(engine, prompt, body.suffix) for prompt in prompts]
+    check_count(len(prompts), body.best_of or body.n or 1)
+    if body.suffix:
+        found = [_around_gap(reader, prompt, body.suffix, pause) for prompt in prompts]
+    else:
+        found = [reader.tokens(prompt, "prompt", pause, parse_special=True) for prompt in prompts]
+    for tokens in found:
+        check_tokens(tokens, reader.model.n_vocab, "prompt")
+        if tokens:
+            room_after(tokens, reader.n_ctx)  # before anybody spells out what has no room
+    return found
 
 
-async def _around_gap(engine: Engine, prompt: str | list[int], suffix: str) -> Sequence[int]:
+def _around_gap(reader: TextReader, prompt: str | list[int], suffix: str, pause: Pause) -> Sequence[int]:
     if not isinstance(prompt, str):
         raise InvalidRequestError("a suffix needs a prompt that is text", "suffix")
-    if len(prompt) + len(suffix) <= INLINE_TEXT:
-        return fim_prompt(engine.model, prompt, suffix)
-    return await asyncio.to_thread(fim_prompt, engine.model, prompt, suffix)
+    reader.check_length(len(prompt) + len(suffix), "prompt")
+    pause()
+    return fim_prompt(reader.model, prompt, suffix)
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 
-from pyllmcancel.choices import room_after
+from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.openai.answer_forms import answer_constraint, visible_tokens
 from pyllmcancel.server.openai.answers import ChatCompletion, ChatCompletionChunk, Completion, CompletionChunk
 from pyllmcancel.server.openai.conversation import prompt_text
@@ -21,14 +23,19 @@ from pyllmcancel.server.openai.params import (
     completion_params,
     completion_prompts,
 )
-from pyllmcancel.server.openai.tool_plan import tool_plan
+from pyllmcancel.server.openai.tool_plan import ToolPlan, tool_plan
 from pyllmcancel.server.openai.wire import ChatBody, CompletionBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import check_tokens, prompt_list, submit, tokenize_chat
+from pyllmcancel.server.submission import prompt_list, submit
 
-router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
+if TYPE_CHECKING:
+    from pyllmcancel.chat_template import ChatTemplate
+    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.workers import Pause
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
 
 
 @router.post("/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
@@ -36,18 +43,24 @@ async def completions(request: Request, body: CompletionBody) -> Any:
     state = state_of(request)
     model = state.engine.model
     check_completion(body)
-    prompts = await completion_prompts(state.engine, body)
-    for tokens in prompts:
-        check_tokens(tokens, model.n_vocab, "prompt")
-        if tokens:
-            room_after(tokens, state.engine.n_ctx)  # before anybody spells out what has no room
+    prompts, echoes = await prepared(request, partial(read_prompts, state.texts, body))
     constraint = await answer_constraint(state, body)
     params = completion_params(body, state.config.request_defaults(), constraint)
-    echoed = zip(prompt_list(body.prompt), prompts, strict=True) if body.echo else ()
-    shown = [PromptText(model, given, tokens) for given, tokens in echoed]
     sender = Sender(request_id_of(request.scope), state.model_name, model)
-    dialect = CompletionDialect(sender, body, len(prompts), shown)
+    dialect = CompletionDialect(sender, body, len(prompts), echoes)
     return await submit(request, body, prompts, params, dialect)
+
+
+def read_prompts(
+    reader: TextReader, body: CompletionBody, pause: Pause
+) -> tuple[list[Sequence[int]], list[PromptText]]:
+    """The prompts' tokens, and what is echoed of them."""
+    prompts = completion_prompts(reader, body, pause)
+    echoes = []
+    for given, tokens in zip(prompt_list(body.prompt), prompts, strict=True) if body.echo else ():
+        pause()
+        echoes.append(PromptText(reader.model, given, tokens))
+    return prompts, echoes
 
 
 @router.post(
@@ -57,12 +70,22 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     state = state_of(request)
     model = state.engine.model
     check_chat(body)
-    plan = tool_plan(body, state.chat_template)
-    tokens = await tokenize_chat(state.engine, prompt_text(body, state.chat_template, plan))
+    # Off the event loop however short it is: what a template does is the model's.
+    work = partial(read_chat, state.texts, state.chat_template, body)
+    plan, tokens, visible = await prepared(request, work, always_off_loop=True)
     constraint = await answer_constraint(state, body, plan)
-    visible = visible_tokens(model, plan)
     params = chat_params(body, state.config.request_defaults(), constraint, visible)
     tool_format = plan.format if plan is not None else None
     sender = Sender(request_id_of(request.scope), state.model_name, model)
     dialect = ChatDialect(sender, body, tool_format, visible)
     return await submit(request, body, [tokens], params, dialect)
+
+
+def read_chat(
+    reader: TextReader, template: ChatTemplate, body: ChatBody, pause: Pause
+) -> tuple[ToolPlan | None, Sequence[int], frozenset[int]]:
+    """Which tools may be called, the conversation's tokens, and the control tokens that are to be seen."""
+    plan = tool_plan(body, template)
+    text = prompt_text(body, template, plan)
+    pause()
+    return plan, reader.chat(text, "messages", pause), visible_tokens(reader.model, plan)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, WithJsonSchema
 
-from pyllmcancel.server.llama.wire import MAX_MS
+from pyllmcancel.server.limits import MAX_MESSAGES, MAX_PROMPTS
+from pyllmcancel.server.llama.wire import MAX_MS, Stop
 from pyllmcancel.server.openai.wire_chat import Message, ResponseFormat, Tool, ToolChoice
 from pyllmcancel.server.openai.wire_sampling import SamplingFields, extra
 from pyllmcancel.server.wire_common import GeneratingBody, RequestBody, TokenId
 
-Tokens = list[TokenId]
+Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
 MAX_STOPS = 16
 MAX_CHOICES = 128
 MOST_LOGPROBS = 20
@@ -49,7 +50,7 @@ class GenerationBody(SamplingFields, GeneratingBody):
     stream: Switch = Field(False, description="Answer in server-sent events, as the text comes.")
     stream_options: StreamOptions | None = Field(None, description="Only together with `stream`.")
     n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Choices for each prompt; 1 if left out.")
-    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = Field(
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
         None, description="Texts that end the answer, and are not part of it.", examples=[["\n\n"]]
     )
     grammar: str | None = Field(
@@ -74,7 +75,9 @@ class GenerationBody(SamplingFields, GeneratingBody):
     return_progress: Literal[False] | None = Field(
         None, description=extra("Not supported here; llama-server's own endpoint does it.")
     )
-    metadata: dict[str, Any] | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
+    metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = Field(
+        None, description=f"{NO_EFFECT} nothing is stored."
+    )
     store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
     service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
     prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
@@ -96,7 +99,12 @@ class GenerationBody(SamplingFields, GeneratingBody):
 class CompletionBody(GenerationBody):
     """``POST /v1/completions``."""
 
-    prompt: str | Tokens | list[str] | list[Tokens] = Field(
+    prompt: (
+        str
+        | Tokens
+        | Annotated[list[str], Field(max_length=MAX_PROMPTS, fail_fast=True)]
+        | Annotated[list[Tokens], Field(max_length=MAX_PROMPTS, fail_fast=True)]
+    ) = Field(
         examples=["def hello_world():"],
         description="Text, or tokens, or a list of either. Special tokens may be spelled in a text.",
     )
@@ -124,7 +132,10 @@ class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``."""
 
     messages: list[Message] = Field(
-        min_length=1, examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]]
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        fail_fast=True,
+        examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
     max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, description="As `max_completion_tokens`.")
     max_completion_tokens: int | None = Field(

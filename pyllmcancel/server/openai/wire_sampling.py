@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, field_validator
 
 from pyllmcancel.sampling import SAMPLERS
+from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.wire import SAMPLER_NAMES
 
 # JSON spells the keys of an object as texts.
@@ -37,7 +38,10 @@ class SamplingFields(BaseModel):
         examples=[7],
     )
     logit_bias: dict[BiasedToken, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        None, description="Added to the logits of tokens, by id; -100 bans one.", examples=[{"12": -100}]
+        None,
+        max_length=MAX_BIASES,
+        description="Added to the logits of tokens, by id; -100 bans one.",
+        examples=[{"12": -100}],
     )
 
     top_k: int | None = Field(None, ge=-1, le=MOST, description=extra("Keep the k likeliest tokens; 0 keeps all."))

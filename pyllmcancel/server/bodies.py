@@ -1,0 +1,125 @@
+"""From the bytes of a body to a value, and on to what the engine takes: at once if they are few, else by a worker.
+
+The bytes are counted (`body_limit`), their values are counted by the compiled core without the GIL, and only then is
+anything made of them: a parser keeps the GIL until it is done, with whatever it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from pyllmcancel.engine import compiled_module
+from pyllmcancel.server.body_limit import body_is_used
+from pyllmcancel.server.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.workers import Pause, no_pause
+
+if TYPE_CHECKING:
+    from fastapi import Response
+
+T = TypeVar("T")
+LENGTH = "body_length"  # in a scope's state
+
+
+class BodyRoute(APIRoute):
+    """A route whose body is a value of its type before FastAPI asks for it.
+
+    FastAPI parses and validates in the event loop. A value that is of the type already it takes as it is.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+        body_type: type[BaseModel] = self.body_field.field_info.annotation  # type: ignore[assignment]
+
+        async def handle(request: Request) -> Response:
+            response = await handler(_ReadRequest(request, await read_body(request, body_type)))
+            # Not before: the texts of bodies that wait to be tokenized are as long as the bodies were.
+            body_is_used(request.scope)
+            return response
+
+        return handle
+
+
+class _ReadRequest(Request):
+    """A request whose body has been read, and is a value."""
+
+    def __init__(self, request: Request, value: BaseModel) -> None:
+        super().__init__(request.scope, request.receive)
+        self._value = value
+
+    async def body(self) -> bytes:
+        return b"{}"  # FastAPI asks first whether there is any
+
+    async def json(self) -> BaseModel:
+        return self._value
+
+
+async def read_body(request: Request, body_type: type[BaseModel]) -> BaseModel:
+    """The body as a value of this type; ApiError if it is none."""
+    if not is_json(request):
+        raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
+    # Not `request.body()`, which keeps the bytes for as long as the request lives.
+    text = b"".join([piece async for piece in request.stream()])
+    request.scope["state"][LENGTH] = len(text)
+    state = state_of(request)
+    work = partial(validated, text, body_type, state.config.limits.values(state.n_ctx))
+    del text
+    return await prepared(request, work)
+
+
+async def prepared(request: Request, work: Callable[[Pause], T], *, always_off_loop: bool = False) -> T:
+    """Do some work for a request whose body has been read: what it costs is bounded by the length of that.
+
+    Raises
+    ------
+    ClientLeft, EngineClosedError
+        The work was given up.
+    """
+    if request.scope["state"][LENGTH] <= INLINE_BODY and not always_off_loop:
+        return work(no_pause)
+    return await state_of(request).workers.run(request.receive, work)
+
+
+def validated(text: bytes, body_type: type[BaseModel], max_values: int, pause: Pause) -> BaseModel:
+    check_size(text, max_values)
+    pause()
+    try:
+        value = from_json(text)
+    except ValueError as error:
+        raise invalid_json(f"the body is not valid JSON: {error}{_in_words(error)}") from error
+    pause()
+    try:
+        return body_type.model_validate(value)
+    except ValidationError as error:
+        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
+
+
+def check_size(text: bytes, max_values: int) -> None:
+    """ApiError 400 for more values, or more of them inside each other, than any request needs."""
+    excess = compiled_module().json_excess(text, values=max_values, depth=MAX_DEPTH, fields=MAX_FIELDS)
+    if excess is None:
+        return
+    kind, key = excess
+    param = key.decode("utf-8", "replace")[:100] or None
+    message = {
+        "values": f"the body has more than {max_values:,} values",
+        "depth": TOO_DEEP,
+        "fields": f"the body has more than {MAX_FIELDS} fields",
+    }[kind]
+    raise ApiError(400, message, param=param, code="invalid_json" if kind == "depth" else "too_many_values")
+
+
+def _in_words(error: ValueError) -> str:
+    # How this parser calls it when the text ends, or goes on otherwise, after the first half.
+    return " (half of a surrogate pair is not Unicode)" if "hex escape" in str(error) else ""

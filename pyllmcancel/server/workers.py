@@ -1,0 +1,104 @@
+"""A few threads for what takes long: it is given up when its client leaves, and when the server ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from pyllmcancel.errors import EngineClosedError
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+
+T = TypeVar("T")
+# Called between two pieces of work; raises Abandoned if nobody wants the rest.
+Pause = Callable[[], None]
+
+
+class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
+    """There is nobody left to answer."""
+
+
+class Abandoned(Exception):  # noqa: N818
+    """Ends a piece of work that nobody waits for; seen by no one."""
+
+
+def no_pause() -> None:
+    """For work that is too short to be given up."""
+
+
+class Workers:
+    """Runs what one request asks for, off the event loop. Used by the event loop only.
+
+    What runs is not interrupted: it says where it can be, by calling its `Pause`. What waits for a thread is dropped.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._threads = ThreadPoolExecutor(n_threads, "pyllmcancel-input")
+        self._stopped: set[asyncio.Future[Exception]] = set()  # one for each piece of work
+        self._closed = False
+
+    @property
+    def n_live(self) -> int:
+        """Pieces of work that somebody waits for."""
+        return len(self._stopped)
+
+    async def run(self, receive: Receive, work: Callable[[Pause], T]) -> T:
+        """What `work` returns, or raises.
+
+        Parameters
+        ----------
+        receive
+            The request's, whose body has been read: it tells when the client leaves.
+
+        Raises
+        ------
+        ClientLeft, EngineClosedError
+            Nobody waits for it any more.
+        """
+        if self._closed:
+            raise EngineClosedError("the server is shutting down")
+        abandoned = threading.Event()
+
+        def pause() -> None:
+            if abandoned.is_set():
+                raise Abandoned
+
+        stopped: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._stopped.add(stopped)
+        done = asyncio.wrap_future(self._threads.submit(work, pause))
+        watcher = asyncio.create_task(_until_left(receive, stopped))
+        try:
+            await asyncio.wait((done, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                raise stopped.result()
+            return done.result()
+        finally:
+            abandoned.set()
+            done.cancel()  # drops what has not begun; of what has, the outcome is nobody's
+            watcher.cancel()
+            self._stopped.discard(stopped)
+
+    def close(self) -> None:
+        """Give everything up, and take no more. Idempotent; waits for nothing."""
+        self._closed = True
+        for stopped in self._stopped:
+            if not stopped.done():
+                stopped.set_result(EngineClosedError("the server is shutting down"))
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def wait_closed(self) -> None:
+        """Close, and wait for the pieces that are being worked on."""
+        self.close()
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+async def _until_left(receive: Receive, stopped: asyncio.Future[Exception]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not stopped.done():
+        stopped.set_result(ClientLeft())

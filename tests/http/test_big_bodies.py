@@ -1,0 +1,295 @@
+"""Bodies that are made to hurt: refused before any work, or worked on by threads, and given up with their clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server import bodies
+from pyllmcancel.server.limits import INLINE_BODY, MAX_BIASES, MAX_EXTRAS, MAX_MESSAGES, MAX_PROMPTS
+from tests.support import fake_native
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
+
+pytestmark = pytest.mark.anyio
+
+USER = {"role": "user", "content": "x"}
+LONG = "x" * INLINE_BODY  # of a body that is not tiny
+INFILL = {"input_prefix": "a", "input_suffix": "b"}
+
+
+class CountingModel(fake_native.Model):
+    """Tells in which threads it tokenized, and waits for the test if that says so."""
+
+    special_tokens = fake_native.Model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+
+    def __init__(self) -> None:
+        super().__init__(n_ctx_train=8192)
+        self.threads: list[int] = []
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def tokenize(self, text: str | bytes, **options: bool) -> list[int]:
+        self.threads.append(threading.get_ident())
+        self.entered.set()
+        assert self.go_on.wait(LIMIT)
+        return super().tokenize(text, **options)
+
+    def hold(self) -> None:
+        self.go_on.clear()
+
+
+async def at_rest(world: World) -> None:
+    """Wait until no worker does anything any more."""
+    await world.app.state.server.workers.wait_closed()
+
+
+def error_of(exchange: Exchange) -> tuple[str | None, str]:
+    assert exchange.status == 400, exchange.body[:500]
+    error = exchange.json()["error"]
+    assert len(exchange.body) < 2_000, "what was sent is not sent back"
+    return error["param"], error["code"]
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a biased text": ("/completion", {"prompt": "x", "logit_bias": [["word " * 200_000, 1]]}, "logit_bias"),
+    "a biased text as a key": ("/completion", {"prompt": "x", "logit_bias": {"word " * 200_000: 1}}, "logit_bias"),
+    "many biased texts": ("/completion", {"prompt": "x", "logit_bias": [["w", 1]] * (MAX_BIASES + 1)}, "logit_bias"),
+    "many biased tokens": (
+        COMPLETIONS,
+        {"prompt": "x", "logit_bias": {str(token): 1 for token in range(MAX_BIASES + 1)}},
+        "logit_bias",
+    ),
+    "100,000 prompts": (COMPLETIONS, {"prompt": ["x"] * 99_000}, "prompt"),
+    "100,000 prompts of tokens": (COMPLETIONS, {"prompt": [[1]] * 40_000}, "prompt"),
+    "400 prompts of 19 kB": (COMPLETIONS, {"prompt": ["x" * 19_000] * 400}, "prompt"),
+    "400 prompts, to the other": ("/completion", {"prompt": ["x" * 19_000] * 400}, "prompt"),
+    "128 prompts twice": (COMPLETIONS, {"prompt": ["x"] * MAX_PROMPTS, "n": 2}, "n"),
+    "a million tokens": (COMPLETIONS, {"max_tokens": 1, "prompt": [1] * 1_000_000}, "prompt"),
+    "many unknown fields": (COMPLETIONS, {"prompt": "x"} | {f"x{n}": n for n in range(300)}, "x199"),
+    "a large unknown field": (COMPLETIONS, {"prompt": "x", "extra": [{}] * 200_000}, "extra"),
+    "many messages": ("/apply-template", {"messages": [USER] * (MAX_MESSAGES + 1)}, "messages"),
+    "200,000 messages": ("/apply-template", {"messages": [USER] * 200_000}, "messages"),
+    "long response_fields": (
+        "/completion",
+        {"prompt": "x", "response_fields": ["a/" * 20_000] * 128},
+        "response_fields",
+    ),
+    "many extras": ("/infill", INFILL | {"input_extra": [{"text": "x"}] * (MAX_EXTRAS + 1)}, "input_extra"),
+    "200,000 extras": ("/infill", INFILL | {"input_extra": [{"text": "x"}] * 200_000}, "input_extra"),
+    "a long stop": (COMPLETIONS, {"prompt": "x", "stop": "x" * 1_000_000}, "stop"),
+    "unknown samplers": ("/completion", {"prompt": "x", "samplers": ["x" * 1_000_000]}, "samplers"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+async def test_what_no_request_needs_is_refused_by_name_before_anything_is_tokenized(kind: str) -> None:
+    path, body, param = REFUSED[kind]
+    model = CountingModel()
+    async with open_world(model=model) as world:
+        found, _ = error_of(await world.post(path, body))
+        assert found == param
+        assert model.threads == []
+
+
+TOO_LONG = "x" * (5 * 1024 + 1)  # no five bytes of the fake model are less than a token
+NEVER_FITS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a prompt": (COMPLETIONS, {"prompt": TOO_LONG}, "prompt"),
+    "the second prompt of the other": ("/completion", {"prompt": TOO_LONG}, "prompt"),
+    "texts among tokens": ("/completion", {"prompt": [1, TOO_LONG[:3_000], TOO_LONG[:3_000]]}, "prompt"),
+    "around a gap": (COMPLETIONS, {"prompt": "x" * 3_000, "suffix": "x" * 3_000}, "prompt"),
+    "a message": (CHAT, {"messages": [{"role": "user", "content": TOO_LONG}]}, "messages"),
+    "what is only to be tokenized": ("/tokenize", {"content": TOO_LONG}, "content"),
+}
+
+
+@pytest.mark.parametrize("kind", NEVER_FITS)
+async def test_what_can_never_fit_is_refused_by_its_length(kind: str) -> None:
+    path, body, param = NEVER_FITS[kind]
+    model = CountingModel()
+    async with open_world(model=model, n_ctx=1024) as world:
+        exchange = await world.post(path, body)
+        assert error_of(exchange) == (param, "context_length_exceeded")
+        assert "at least" in exchange.json()["error"]["message"]
+        assert model.threads == []
+
+
+async def test_an_error_that_repeats_a_name_repeats_its_beginning_only() -> None:
+    async with open_world() as world:
+        param, code = error_of(await world.post(COMPLETIONS, {"prompt": "x", "y" * 100_000: 1}))
+        assert (param, code) == ("y" * 100, "unsupported_field")
+
+
+async def test_a_text_of_any_length_may_stand_before_a_gap_and_is_cut() -> None:
+    model = CountingModel()
+    async with open_world(model=model, n_ctx=64) as world:
+        body = {"input_prefix": "x" * 1_000_000, "input_suffix": "y" * 1_000_000, "n_predict": 1}
+        exchange = await world.post("/infill", body)
+        assert exchange.status == 200
+        assert 0 < exchange.json()["tokens_evaluated"] < 64
+
+
+async def test_snippets_that_find_no_room_are_not_tokenized() -> None:
+    model = CountingModel()
+    async with open_world(model=model, n_ctx=64) as world:
+        extra = [{"text": "x" * 40, "filename": f"{n}"} for n in range(1_000)]
+        exchange = await world.post("/infill", INFILL | {"input_extra": extra, "n_predict": 1})
+        assert exchange.status == 200
+        assert len(model.threads) < 10
+
+
+# -- off the event loop -----------------------------------------------------------------------------------------------
+
+
+async def test_while_a_body_is_parsed_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsing, go_on = threading.Event(), threading.Event()
+
+    def from_json(text: bytes) -> Any:
+        parsing.set()
+        assert go_on.wait(LIMIT)
+        return json.loads(text)
+
+    async with open_world() as world:
+        monkeypatch.setattr(bodies, "from_json", from_json)
+        exchange = world.begin("POST", COMPLETIONS, {"prompt": "x", "user": LONG, "max_tokens": 1})
+        assert await asyncio.to_thread(parsing.wait, LIMIT)
+        assert (await world.get("/health")).status == 200
+        assert exchange.status == 0
+        go_on.set()
+        assert (await exchange.end()).status == 200
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, "/completion", "/tokenize"])
+async def test_texts_are_tokenized_by_workers(path: str) -> None:
+    model = CountingModel()
+    async with open_world(model=model, n_ctx=8192) as world:
+        model.hold()
+        body = {"content": LONG} if path == "/tokenize" else {"prompt": LONG, "max_tokens": 1, "n_predict": 1}
+        if path == COMPLETIONS:
+            del body["n_predict"]
+        else:
+            body.pop("max_tokens", None)
+        exchange = world.begin("POST", path, body)
+        assert await asyncio.to_thread(model.entered.wait, LIMIT)
+        assert (await world.get("/health")).status == 200
+        model.go_on.set()
+        assert (await exchange.end()).status == 200
+        assert threading.get_ident() not in model.threads
+
+
+async def test_a_short_body_is_worked_on_at_once() -> None:
+    model = CountingModel()
+    async with open_world(model=model) as world:
+        assert (await world.complete("x", max_tokens=1).end()).status == 200
+        assert model.threads == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/apply-template", "/v1/chat/completions/input_tokens"])
+async def test_templates_are_rendered_by_workers_however_short_the_chat(path: str) -> None:
+    async with open_world() as world:
+        template = world.app.state.server.chat_template
+        threads, render = [], template.render
+
+        def recorded(*arguments: Any, **variables: Any) -> str:
+            threads.append(threading.get_ident())
+            return str(render(*arguments, **variables))
+
+        template.render = recorded
+        body = {"messages": [USER], "max_tokens": 1}
+        assert (await world.post(path, body)).status == 200
+        assert threads
+        assert threading.get_ident() not in threads
+
+
+# -- clients that leave -----------------------------------------------------------------------------------------------
+
+MANY_PROMPTS = {"prompt": ["x" * 100] * 100, "max_tokens": 1}
+
+
+async def test_the_rest_of_a_request_is_not_tokenized_when_its_client_has_left() -> None:
+    model = CountingModel()
+    async with open_world(model=model) as world:
+        model.hold()
+        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
+        assert await asyncio.to_thread(model.entered.wait, LIMIT)
+        exchange.leave()
+        await exchange.end()  # at once, and not when the worker is done
+        model.go_on.set()
+        await at_rest(world)
+        assert len(model.threads) == 1
+        assert await world.requests() == []
+
+
+async def test_work_that_has_not_begun_is_dropped_when_its_client_has_left() -> None:
+    model = CountingModel()
+    async with open_world(model=model) as world:
+        workers = world.app.state.server.workers
+        blocked = threading.Barrier(workers.n_threads + 1)
+        model.hold()
+
+        def occupy(_: Callable[[], None]) -> None:
+            blocked.wait(LIMIT)
+            assert model.go_on.wait(LIMIT)
+
+        tasks = [asyncio.create_task(workers.run(never, occupy)) for _ in range(workers.n_threads)]
+        await asyncio.to_thread(blocked.wait, LIMIT)
+        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
+        while workers.n_live == len(tasks):  # noqa: ASYNC110 - it has only to be let run
+            await asyncio.sleep(0)
+        exchange.leave()
+        await exchange.end()
+        model.go_on.set()
+        await asyncio.gather(*tasks)
+        await at_rest(world)
+        assert model.threads == []
+
+
+async def never() -> Any:
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_at_a_shutdown_what_is_being_tokenized_gets_its_answer_at_once() -> None:
+    model = CountingModel()
+    async with open_world(model=model) as world:
+        model.hold()
+        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
+        assert await asyncio.to_thread(model.entered.wait, LIMIT)
+        closing = asyncio.create_task(world.shut_down(drain=60.0))
+        await exchange.end()
+        assert exchange.status == 503
+        assert exchange.headers["retry-after"] == "1"
+        model.go_on.set()
+        await closing
+        assert (await world.complete("x", max_tokens=1).end()).status == 503
+
+
+# -- all bodies together ----------------------------------------------------------------------------------------------
+
+
+async def test_long_bodies_that_come_beside_too_many_others_are_refused_and_short_ones_are_not() -> None:
+    async with open_world(max_bodies=200_000) as world:
+        slow = [world.begin("POST", COMPLETIONS, content=None) for _ in range(2)]
+        slow[0].body_arrives(b"x" * 150_000, more=True)
+        slow[1].body_arrives(b"x" * 150_000, more=True)
+        await slow[1].until_body(b"busy")
+        assert slow[1].status == 503
+        assert (await world.complete("x", max_tokens=1).end()).status == 200
+        slow[0].leave()
+        await slow[0].end()
+        again = await world.complete("x", user="y" * 8_000, max_tokens=1).end()
+        assert again.status == 200
+
+
+async def test_a_body_makes_room_for_others_when_its_answer_is_begun() -> None:
+    async with open_world(max_bodies=100_000, n_ctx=1024) as world:
+        stream = await world.running_stream("first", metadata={"x": "y" * 80_000})
+        second = world.complete("x", metadata={"x": "y" * 80_000}, max_tokens=1)
+        world.gate.open()
+        assert (await second.end()).status == 200
+        await stream.end()
