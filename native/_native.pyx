@@ -10,6 +10,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr, unique_ptr
+from libcpp.optional cimport optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.utility cimport move
@@ -305,6 +306,39 @@ def worth_aborting(int n_tokens, int n_surviving_tokens, double done, *, double 
     return core.c_worth_aborting(cost, n_tokens, n_surviving_tokens, done)
 
 
+def idle_ticks(text, cpus):
+    cdef optional[int64_t] ticks = core.c_idle_ticks(<string> text, <vector[int]> cpus)
+    return ticks.value() if ticks.has_value() else None
+
+
+def n_runnable(text):
+    return core.c_n_runnable(<string> text)
+
+
+cdef class ThreadPolicy:
+    """How many threads a step should have."""
+
+    cdef unique_ptr[core.CppThreadPolicy] c_obj
+
+    def __cinit__(self, int32_t most):
+        self.c_obj.reset(new core.CppThreadPolicy(most))
+
+    @property
+    def n_threads(self):
+        return self.c_obj.get().n_threads()
+
+    def rest(self):
+        self.c_obj.get().rest()
+
+    def take(self, int64_t at, int64_t idle, int64_t own, int32_t n_crowded_out=0):
+        cdef core.CoreTimes now
+        now.at = at
+        now.idle = idle
+        now.own = own
+        self.c_obj.get().take(now, n_crowded_out)
+        return self.c_obj.get().n_threads()
+
+
 cdef class _Array:
     # A one-dimensional, read-only, uncopied view of memory that a subclass keeps alive.
     cdef const void * data
@@ -413,7 +447,8 @@ cdef class Context:
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
-                  n_threads_batch=None, cbool kv_unified=True, cbool offload_kqv=True, int flash_attention=-1,
+                  n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True, cbool offload_kqv=True,
+                  int flash_attention=-1,
                   int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
                   row_padding=None, cbool abortable=True, cbool trust_any_memory=False):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
@@ -425,6 +460,7 @@ cdef class Context:
         params.n_batch = n_batch
         params.n_threads = n_threads
         params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
+        params.adapt_threads = adapt_threads
         params.offload_kqv = offload_kqv
         params.flash_attention = flash_attention
         params.type_k = type_k
@@ -444,6 +480,10 @@ cdef class Context:
         # Joins the compute threads: never while holding the GIL.
         with nogil:
             self.c_obj.reset()
+
+    @property
+    def n_threads(self):
+        return self.c_obj.get().n_threads()
 
     @property
     def n_ctx(self):
@@ -571,7 +611,7 @@ cdef class Context:
         for i in range(result.rows.size()):
             rows.append(step_row(result.rows[i], result.rows[i].seq in self.logprob_seqs))
         return StepResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
-                          result.sample_us)
+                          result.sample_us, result.n_threads)
 
     def raise_at(self, int poll, CancelFlag flag not None):
         self.c_obj.get().raise_at(poll, flag.c_obj)
@@ -619,8 +659,8 @@ cdef class Embedder:
     cdef readonly Model model
 
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
-                  n_threads_batch=None, pooling=None, cbool offload_kqv=True, int flash_attention=-1, int type_k=1,
-                  int type_v=1, cbool abortable=True):
+                  n_threads_batch=None, cbool adapt_threads=False, pooling=None, cbool offload_kqv=True,
+                  int flash_attention=-1, int type_k=1, int type_v=1, cbool abortable=True):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.EmbedderParams params
@@ -629,6 +669,7 @@ cdef class Embedder:
         params.n_batch = n_batch
         params.n_threads = n_threads
         params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
+        params.adapt_threads = adapt_threads
         params.pooling = -1 if pooling is None else pooling
         params.offload_kqv = offload_kqv
         params.flash_attention = flash_attention
@@ -643,6 +684,10 @@ cdef class Embedder:
         # Joins the compute threads: never while holding the GIL.
         with nogil:
             self.c_obj.reset()
+
+    @property
+    def n_threads(self):
+        return self.c_obj.get().n_threads()
 
     @property
     def n_ctx(self):
@@ -711,7 +756,8 @@ cdef class Embedder:
         for i in range(result.rows.size()):
             array = None if result.rows[i].embedding.empty() else embedding_array(result.rows[i].embedding)
             rows.append(EmbedRow(result.rows[i].seq, result.rows[i].n_tokens, array, result.rows[i].faulty))
-        return EmbedResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us)
+        return EmbedResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
+                           result.n_threads)
 
     def raise_at(self, int poll, CancelFlag flag not None):
         self.c_obj.get().raise_at(poll, flag.c_obj)

@@ -61,7 +61,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     }
     params_.kv_unified = params.kv_unified || !model_->can_divide_cells();
     const std::string what = "a context of " + std::to_string(params.n_ctx) + " cells";
-    context_.make(model_->handle(), native_params(params_), what.c_str());
+    context_.make(model_->handle(), native_params(params_), params_.adapt_threads, what.c_str());
     if (!llama_get_memory(context_.get())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
@@ -436,6 +436,8 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     const std::vector<int32_t> first_rows = fill_batch(items, padded);
     StepResult result;
     save_checkpoints(items);
+    context_.before_step();
+    result.n_threads = context_.n_threads();
     const int64_t begin = now_us();
     arm(items, cost);
     const int32_t rc = llama_decode(context_.get(), batch_.view());

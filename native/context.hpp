@@ -29,6 +29,7 @@ struct ContextParams {
     uint32_t n_batch = 512;  // most tokens in one step: one ubatch or, of divided cells, one for each run of seq_ids
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
+    bool adapt_threads = false; // those are the most: fewer in steps beside other busy programs (thread_policy.hpp)
     bool offload_kqv = true;
     int32_t flash_attention = -1;  // llama.cpp's: -1 automatic, 0 off, 1 on
     int32_t type_k = 1;            // ggml_type of the cells' keys; 1 is F16
@@ -61,6 +62,7 @@ struct StepResult {
     uint32_t polls = 0;       // graph nodes computed
     int64_t decode_us = 0;
     int64_t sample_us = 0;
+    int32_t n_threads = 1; // that computed
     std::vector<StepRow> rows; // in the order of the items
 };
 
@@ -135,6 +137,9 @@ class Context {
 
     // The row of logits that `seq` got in the last step, length n_vocab; null if it got none.
     const float * logits(int32_t seq) const { return at(seq).logits; }
+
+    // Compute threads of the running step, or the last one. May be called from any thread.
+    int32_t n_threads() const noexcept { return context_.n_threads(); }
 
     // Most tokens of one sequence, and of all together.
     int32_t n_ctx() const noexcept;

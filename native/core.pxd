@@ -4,6 +4,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.optional cimport optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -200,6 +201,24 @@ cdef extern from "abort_gate.hpp" namespace "pyllmcancel" nogil:
     )
 
 
+cdef extern from "core_times.hpp" namespace "pyllmcancel" nogil:
+    cdef struct CoreTimes:
+        int64_t at
+        int64_t idle
+        int64_t own
+
+    optional[int64_t] c_idle_ticks "pyllmcancel::idle_ticks"(string text, const vector[int] & cpus)
+    int32_t c_n_runnable "pyllmcancel::n_runnable"(string text)
+
+
+cdef extern from "thread_policy.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass CppThreadPolicy "pyllmcancel::ThreadPolicy":
+        CppThreadPolicy(int32_t most)
+        int32_t n_threads()
+        void rest()
+        void take(const CoreTimes & now, int32_t n_crowded_out)
+
+
 cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass ContextParams:
         uint32_t n_ctx
@@ -208,6 +227,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         uint32_t n_batch
         int32_t n_threads
         int32_t n_threads_batch
+        cbool adapt_threads
         cbool offload_kqv
         int32_t flash_attention
         int32_t type_k
@@ -242,6 +262,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         cbool spared
         uint32_t polls
         int64_t decode_us
+        int32_t n_threads
         int64_t sample_us
         vector[StepRow] rows
 
@@ -275,6 +296,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_committed(int32_t seq) except +translate_exception
         const vector[llama_token] & tokens(int32_t seq) except +translate_exception
         const float * logits(int32_t seq) except +translate_exception
+        int32_t n_threads()
         int32_t n_ctx()
         int32_t n_cells()
         cbool kv_unified()
@@ -304,6 +326,7 @@ cdef extern from "embedder.hpp" namespace "pyllmcancel" nogil:
         uint32_t n_batch
         int32_t n_threads
         int32_t n_threads_batch
+        cbool adapt_threads
         int32_t pooling
         cbool offload_kqv
         int32_t flash_attention
@@ -322,6 +345,7 @@ cdef extern from "embedder.hpp" namespace "pyllmcancel" nogil:
         cbool spared
         uint32_t polls
         int64_t decode_us
+        int32_t n_threads
         vector[CppEmbedRow] rows
 
     cdef cppclass CppEmbedder "pyllmcancel::Embedder":
@@ -336,6 +360,7 @@ cdef extern from "embedder.hpp" namespace "pyllmcancel" nogil:
         int32_t n_seq_max()
         int32_t n_batch()
         int32_t n_embd()
+        int32_t n_threads()
         int32_t n_ctx()
         int32_t n_cells_used()
         int32_t n_text_max()

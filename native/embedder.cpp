@@ -39,7 +39,7 @@ Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedderParams & pa
     if (params.n_seq_max < 1 || params.n_seq_max > llama_max_parallel_sequences()) {
         throw ContextError("n_seq_max must lie between 1 and " + std::to_string(llama_max_parallel_sequences()));
     }
-    context_.make(model_->handle(), native_params(params), "a context for embeddings");
+    context_.make(model_->handle(), native_params(params), params.adapt_threads, "a context for embeddings");
     pooling_ = llama_pooling_type(context_.get());
     if (pooling_ == LLAMA_POOLING_TYPE_NONE) {
         throw ContextError("this model does not pool, so it makes no embeddings");
@@ -187,6 +187,8 @@ EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
     validate(items);
     fill_batch(items);
     EmbedResult result;
+    context_.before_step();
+    result.n_threads = context_.n_threads();
     const int64_t begin = now_us();
     arm(items, cost);
     const bool encodes = !memory_ || !llama_model_has_decoder(model_->handle());

@@ -21,6 +21,7 @@ struct EmbedderParams {
     uint32_t n_batch = 512;  // most tokens in one step; a step is always one ubatch
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
+    bool adapt_threads = false; // as Context's
     int32_t pooling = -1; // llama_pooling_type; -1 is what the model says
     bool offload_kqv = true;
     int32_t flash_attention = -1; // llama.cpp's: -1 automatic, 0 off, 1 on
@@ -41,6 +42,7 @@ struct EmbedResult {
     bool spared = false;  // a member was cancelled, and the policy let the step finish for the others
     uint32_t polls = 0;   // graph nodes computed
     int64_t decode_us = 0;
+    int32_t n_threads = 1; // that computed
     std::vector<EmbedRow> rows; // in the order of the items
 };
 
@@ -75,6 +77,9 @@ class Embedder {
     int32_t n_embd() const { return llama_model_n_embd_out(model_->handle()); }
     int32_t pooling() const noexcept { return pooling_; }
     bool splits() const noexcept { return splits_; }
+
+    // As Context's.
+    int32_t n_threads() const noexcept { return context_.n_threads(); }
 
     // Cells; 0 for a model without memory.
     int32_t n_ctx() const noexcept;

@@ -1,11 +1,12 @@
 #pragma once
 
+#include "compute_threads.hpp"
+
 #include "llama.h"
 
 #include <cstdint>
 #include <memory>
-
-struct ggml_threadpool;
+#include <optional>
 
 namespace pyllmcancel {
 
@@ -19,11 +20,18 @@ class OwnedContext {
     OwnedContext(const OwnedContext &) = delete;
     OwnedContext & operator=(const OwnedContext &) = delete;
 
-    // Makes the context and starts its threads. Throws ContextError with `what` could not be done and why.
-    void make(llama_model * model, const llama_context_params & params, const char * what);
+    // Makes the context and starts its threads; with `adapt_threads`, see before_step(). Throws ContextError with `what`
+    // could not be done and why.
+    void make(llama_model * model, const llama_context_params & params, bool adapt_threads, const char * what);
+
+    // Before each step, by the thread that computes it: as many compute threads as there are cores for them now.
+    void before_step();
 
     // Have the compute threads sleep until the next step; between steps they spin for it.
-    void rest() noexcept;
+    void rest() noexcept { threads_->rest(); }
+
+    // The next step's compute threads, or the running one's. May be called from any thread.
+    int32_t n_threads() const noexcept { return threads_->n_threads(); }
 
     llama_context * get() const noexcept { return context_.get(); }
 
@@ -31,12 +39,9 @@ class OwnedContext {
     struct FreeContext {
         void operator()(llama_context * context) const noexcept { llama_free(context); }
     };
-    struct FreePool {
-        void operator()(ggml_threadpool * pool) const noexcept;
-    };
 
     long owner_pid_;
-    std::unique_ptr<ggml_threadpool, FreePool> threads_; // outlives context_, which computes on it
+    std::optional<ComputeThreads> threads_; // outlives context_, which computes on it
     std::unique_ptr<llama_context, FreeContext> context_;
 };
 

@@ -158,6 +158,36 @@ def worth_aborting(
         What a step of n tokens costs is ``fixed_cost + cost_per_token * n``, in any unit of time.
     """
 
+def idle_ticks(text: bytes, cpus: Sequence[int]) -> int | None:
+    """Ticks that `cpus` have idled, or waited for a disk, as the beginning of ``/proc/stat`` tells it, if it does."""
+
+def n_runnable(text: bytes) -> int:
+    """Threads that run or would, as ``/proc/loadavg`` tells it; 0 if it does not."""
+
+class ThreadPolicy:
+    """How many threads each step should have, at most `most`: as many as there are cores for them."""
+
+    def __init__(self, most: int) -> None: ...
+    @property
+    def n_threads(self) -> int: ...
+    def rest(self) -> None:
+        """No step follows for now."""
+
+    def take(self, at: int, idle: int, own: int, n_crowded_out: int = 0) -> int:
+        """Take a reading; returns the next step's threads.
+
+        Parameters
+        ----------
+        at
+            On a steady clock, in microseconds, as are the others.
+        idle
+            That all the cores together have been so far.
+        own
+            CPU time of this process so far.
+        n_crowded_out
+            Threads that run or would at this moment, less the cores.
+        """
+
 class SwappedPrefix:
     """Cells of an idle prefix, in plain memory, or a ghost that has only their tokens: made by :class:`Context`."""
 
@@ -191,6 +221,7 @@ class Context:
         n_batch: int,
         n_threads: int,
         n_threads_batch: int | None = None,
+        adapt_threads: bool = False,
         kv_unified: bool = True,
         offload_kqv: bool = True,
         flash_attention: int = -1,
@@ -203,6 +234,10 @@ class Context:
         abortable: bool = True,
         trust_any_memory: bool = False,
     ) -> None: ...
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
+
     @property
     def n_ctx(self) -> int:
         """Most tokens of one sequence."""
@@ -359,6 +394,7 @@ class Embedder:
         n_batch: int,
         n_threads: int,
         n_threads_batch: int | None = None,
+        adapt_threads: bool = False,
         pooling: Pooling | None = None,
         offload_kqv: bool = True,
         flash_attention: int = -1,
@@ -366,6 +402,10 @@ class Embedder:
         type_v: int = 1,
         abortable: bool = True,
     ) -> None: ...
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
+
     @property
     def n_ctx(self) -> int:
         """Cells; 0 for a model without memory."""

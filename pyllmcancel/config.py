@@ -41,6 +41,11 @@ class EngineConfig:
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
         redone, is always one physical batch: the smaller of the two is the most tokens of a step.
+    threads, threads_batch
+        Compute threads, and those for prompts. 0: one for each core, or as many for prompts as for the rest. With both
+        0 there are fewer while other programs keep cores busy, from step to step: a thread that shares its core stops
+        all others at every node of the graph. Where flash attention computes one token over 512 cells or more of
+        ``f16``, its last bits depend on the number of threads: choose one for answers that do not depend on the load.
     cached_sequences
         Idle prefixes kept in cells beside the running sequences (attention models with unified cells only; divided ones
         keep what `cache_ram` can).
@@ -131,6 +136,10 @@ class EngineConfig:
 
     def n_threads(self) -> int:
         return self.threads if self.threads > 0 else default_threads()
+
+    def adapts_threads(self) -> bool:
+        """Whether the engine may compute with fewer threads: not where their number was chosen."""
+        return self.threads <= 0 and self.threads_batch <= 0
 
     def n_threads_batch(self) -> int:
         return self.threads_batch if self.threads_batch > 0 else self.n_threads()

@@ -132,6 +132,7 @@ class Engine:
             n_batch=max(config.step_tokens(), config.parallel + n_cached),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
+            adapt_threads=config.adapts_threads(),
             kv_unified=config.kv_unified,
             flash_attention=FLASH_ATTENTION[config.flash_attn],
             type_k=CACHE_TYPES[config.cache_type_k],
@@ -161,6 +162,11 @@ class Engine:
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps."""
         return self._loop.stalled_for()
+
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one."""
+        return self._context.n_threads
 
     def counts(self) -> Counts:
         return self.registry.counts()

@@ -30,6 +30,8 @@ class StepRecord:
         A member was cancelled, and the step finished for the others.
     survivors
         Sequences whose request was not cancelled.
+    threads
+        That computed it.
     """
 
     number: int
@@ -39,6 +41,7 @@ class StepRecord:
     status: str
     spared: bool = False
     survivors: int = 0
+    threads: int = 1
 
     @property
     def n_tokens(self) -> int:

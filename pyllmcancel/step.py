@@ -61,7 +61,7 @@ class StepResult(NamedTuple):
     """The outcome of a step; `rows` is empty unless `status` is OK.
 
     `spared` says that a member was cancelled and the step finished for the others all the same; `polls` counts the
-    graph nodes computed; times are in microseconds.
+    graph nodes computed; times are in microseconds; `n_threads` computed it.
     """
 
     status: StepStatus
@@ -70,3 +70,4 @@ class StepResult(NamedTuple):
     polls: int
     decode_us: int
     sample_us: int
+    n_threads: int = 1

@@ -43,6 +43,8 @@ class Outcome(Protocol):
     def rows(self) -> Sequence[Any]: ...
     @property
     def spared(self) -> bool: ...
+    @property
+    def n_threads(self) -> int: ...
 
 
 class Planner(Protocol):
@@ -245,6 +247,8 @@ class StepLoop(Generic[R]):
             if cancelled or result.status is StepStatus.ABORTED:
                 n_wasted += item.n_tokens
         status = result.status.name.lower()
-        record = StepRecord(self._n_steps, began, seconds, tuple(sequences), status, result.spared, n_survivors)
+        record = StepRecord(
+            self._n_steps, began, seconds, tuple(sequences), status, result.spared, n_survivors, result.n_threads
+        )
         self._trace.append(record)
         self._observer.step_done(record, n_wasted)

@@ -101,7 +101,8 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "ubatch-size", positive_int, ENGINE.ubatch_size, text, also=("-ub",))
     text = "llama.cpp's logical batch: here it only bounds --ubatch-size, for a step is never more than one ubatch"
     add_option(group, "batch-size", positive_int, ENGINE.batch_size, text, also=("-b",))
-    add_option(group, "threads", natural, ENGINE.threads, "compute threads; 0: one per core", also=("-t",))
+    text = "compute threads; 0: one per core, fewer in steps beside other busy programs"
+    add_option(group, "threads", natural, ENGINE.threads, text, also=("-t",))
     text = "the same for prompts; 0: as --threads"
     add_option(group, "threads-batch", natural, ENGINE.threads_batch, text, also=("-tb",))
     types = tuple(CACHE_TYPES)

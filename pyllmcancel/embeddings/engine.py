@@ -60,6 +60,7 @@ class EmbeddingEngine(Engine):
             n_batch=config.step_tokens() if pooling is Pooling.LAST else max(config.step_tokens(), longest),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
+            adapt_threads=config.adapts_threads(),
             pooling=pooling,
             flash_attention=FLASH_ATTENTION[config.flash_attn],
             type_k=CACHE_TYPES[config.cache_type_k],

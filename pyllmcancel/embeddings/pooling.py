@@ -73,6 +73,7 @@ class EmbedResult(NamedTuple):
     spared: bool
     polls: int
     decode_us: int
+    n_threads: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -143,6 +143,7 @@ class StepEntry(Answer):
     status: Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
     spared: bool = Field(description="A member was cancelled, and the step finished for the others.")
     survivors: int
+    threads: int = Field(description="That computed it.")
 
 
 class StepList(Answer):

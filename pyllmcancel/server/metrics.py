@@ -127,6 +127,7 @@ class EngineGauges(Collector):
             ("slots_used", occupancy.slots, "Slots of running choices."),
             ("cells_used", occupancy.cells, "Cells of running choices."),
             ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
+            ("compute_threads", self._engine.n_threads, "Compute threads of the running step, or of the last one."),
             ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
             ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
             ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),

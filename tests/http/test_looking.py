@@ -138,6 +138,7 @@ async def test_steps_tell_what_each_held_newest_first() -> None:
             [{"request": "mine", "choice": 0, "phase": phase, "n_tokens": n}]
             for phase, n in (("decode", 1), ("decode", 1), ("prefill", 5))
         ]
+        assert [step["threads"] for step in listed["data"]] == [1, 1, 1]
         last = (await world.get("/v1/steps?last=1")).json()
         assert [step["number"] for step in last["data"]] == [3]
 

@@ -73,7 +73,7 @@ async def test_every_name_is_there_with_its_type_and_labels() -> None:
         for names, kind in (
             (COUNTERS, "counter"),
             (HISTOGRAMS, "histogram"),
-            ({name: set() for name in GAUGES}, "gauge"),
+            ({name: set() for name in GAUGES | {"compute_threads"}}, "gauge"),
         ):
             for name, labels in names.items():
                 assert families[name].type == kind
@@ -135,6 +135,13 @@ async def test_a_prefix_that_is_found_is_counted_once() -> None:
         for _ in range(2):
             await world.complete("the same prompt", max_tokens=1, temperature=0).end()
         assert (await metrics(world))["prefix_tokens_reused_total"] == len("the same prompt") - 1
+
+
+async def test_a_gauge_shows_how_many_threads_compute() -> None:
+    async with open_world() as world:
+        for count in (2, 1):
+            world.context.n_threads = count
+            assert (await metrics(world))["compute_threads"] == count
 
 
 async def test_the_gauges_follow_what_lives() -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 
 import numpy as np
+import pytest
 
 from pyllmcancel.errors import ContextBusy
 from pyllmcancel.step import StepStatus
@@ -118,7 +119,7 @@ from pyllmcancel._native import CancelFlag, Context, Model, Sampler
 from pyllmcancel.sampling import SamplingParams
 
 model = Model.load(sys.argv[1])
-context = Context(model, n_ctx=256, n_seq_max=1, n_batch=64, n_threads=2)
+context = Context(model, n_ctx=256, n_seq_max=1, n_batch=64, n_threads=3, adapt_threads=bool(sys.argv[2]))
 context.open(0, [1, 2, 3], Sampler(model, SamplingParams()), CancelFlag())
 context.step([(0, 3)])
 child = os.fork()
@@ -130,7 +131,8 @@ context.step([(0, 1)])
 """
 
 
-def test_a_forked_child_that_drops_a_context_does_not_hang(slow_world: World) -> None:
-    script = [sys.executable, "-c", FORKING, str(slow_world.path)]
+@pytest.mark.parametrize("adapts", ["", "adapts"])
+def test_a_forked_child_that_drops_a_context_does_not_hang(slow_world: World, adapts: str) -> None:
+    script = [sys.executable, "-c", FORKING, str(slow_world.path), adapts]
     run = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stdout.strip()) == (0, "7"), run.stderr

@@ -57,6 +57,7 @@ class Embedder:
         n_batch: int,
         n_threads: int,
         n_threads_batch: int | None = None,
+        adapt_threads: bool = False,
         pooling: Pooling | None = None,
         abortable: bool = True,
     ) -> None:
@@ -82,6 +83,7 @@ class Embedder:
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
         self.n_rests = 0
+        self.n_threads = n_threads
 
     @property
     def n_cells_used(self) -> int:

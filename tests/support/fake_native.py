@@ -72,6 +72,7 @@ class Context:
         n_batch: int,
         n_threads: int,
         n_threads_batch: int | None = None,
+        adapt_threads: bool = False,
         kv_unified: bool = True,
         offload_kqv: bool = True,
         flash_attention: int = -1,
@@ -109,6 +110,7 @@ class Context:
         self.step_cost: tuple[float, float] | None = None
         self.n_rests = 0
         self._trap: tuple[int, CancelFlag] | None = None
+        self.n_threads = n_threads
 
     @property
     def n_ctx(self) -> int:
@@ -290,7 +292,8 @@ class Context:
             status = self._status(parts) if finished else StepStatus.ABORTED
             rows = self._settle(parts, status)
             polls = max(1, round(held.progress * N_POLLS))
-            return StepResult(status, rows, status is StepStatus.OK and bool(held.cancelled), polls, 1000, 1)
+            spared = status is StepStatus.OK and bool(held.cancelled)
+            return StepResult(status, rows, spared, polls, 1000, 1, self.n_threads)
 
     def _spring_trap(self, held: HeldStep) -> None:
         trap, self._trap = self._trap, None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import RequestFailed
 from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import FinishReason, RequestStatus, Usage
@@ -397,6 +398,21 @@ def fail(_event: object) -> None:
 def forget(driver: Driver) -> None:
     """A dead engine keeps none of its promises but one, which these tests have checked."""
     driver.dead = True
+
+
+def test_the_record_of_a_step_tells_how_many_threads_computed_it(driver: Driver) -> None:
+    driver.context.n_threads = 3
+    driver.submit(max_tokens=1)
+    driver.run_to_the_end()
+    assert [record.threads for record in driver.engine.trace.snapshot()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("options", "adapts"),
+    [({}, True), ({"threads": 2}, False), ({"threads_batch": 2}, False), ({"threads": 1, "threads_batch": 2}, False)],
+)
+def test_a_number_of_threads_that_was_chosen_is_fixed(options: dict[str, int], adapts: bool) -> None:
+    assert EngineConfig(**options).adapts_threads() is adapts
 
 
 def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:

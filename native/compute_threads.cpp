@@ -1,0 +1,72 @@
+#include "compute_threads.hpp"
+
+#include "errors.hpp"
+#include "step_status.hpp"
+
+#include "ggml-cpu.h"
+
+namespace pyllmcancel {
+
+void ComputeThreads::FreePool::operator()(ggml_threadpool * pool) const noexcept { ggml_threadpool_free(pool); }
+
+ComputeThreads::Pool ComputeThreads::make_pool(int32_t n_threads, bool spins) {
+    ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
+    params.paused = true;
+    if (!spins) {
+        params.poll = 0;
+    }
+    Pool pool(ggml_threadpool_new(&params));
+    if (!pool) {
+        throw ContextError("the compute threads could not be started");
+    }
+    return pool;
+}
+
+// By default the workers spin between steps, for some hundredths of a second or more. They must: in a virtual machine a
+// core whose thread sleeps is given back to the host, and on a busy host it takes tens of milliseconds to get it again,
+// for every token. rest() ends the spinning where no step follows. Where only some of a pool compute they sleep, for the
+// others would spin all the time.
+ComputeThreads::ComputeThreads(int32_t most, bool adapts) : most_(most), all_(make_pool(most, true)), n_threads_(most) {
+    if (adapts && most > 1) {
+        some_ = most > 2 ? make_pool(most - 1, false) : nullptr;
+        one_ = make_pool(1, false);
+        policy_.emplace(most);
+        clock_.emplace();
+    }
+}
+
+bool ComputeThreads::adapt() {
+    const int64_t now = now_us();
+    if (!policy_ || !policy_->is_due(now)) {
+        return false;
+    }
+    if (const auto times = clock_->read()) {
+        policy_->take(*times, policy_->is_stale(now) ? clock_->n_crowded_out() : 0);
+    }
+    if (policy_->n_threads() == n_threads()) {
+        return false;
+    }
+    ggml_threadpool_pause(pool()); // those whose turn is over
+    n_threads_.store(policy_->n_threads(), std::memory_order_relaxed);
+    return true;
+}
+
+ggml_threadpool * ComputeThreads::pool() const noexcept {
+    const int32_t count = n_threads();
+    return (count == most_ ? all_ : count == 1 ? one_ : some_).get();
+}
+
+void ComputeThreads::rest() noexcept {
+    ggml_threadpool_pause(pool());
+    if (policy_) {
+        policy_->rest();
+    }
+}
+
+void ComputeThreads::leak() noexcept {
+    for (Pool * pool : {&all_, &some_, &one_}) {
+        (void) pool->release();
+    }
+}
+
+} // namespace pyllmcancel
