@@ -65,6 +65,10 @@ class Cancellation:
         """When the first cancel came, on the monotonic clock, in seconds."""
         return self._requested_at
 
+    @property
+    def sealed(self) -> bool:
+        return self._sealed
+
     def request(self, reason: CancelReason) -> bool:
         """Ask for cancellation.
 

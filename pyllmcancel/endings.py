@@ -41,7 +41,7 @@ class Endings:
         A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.
         """
-        reason = request.cancellation.seal()
+        reason = self._registry.seal(request)
         if reason is not None:
             finish_reason, last, error = FinishReason.CANCELLED, None, None
         phase = request.status

@@ -123,10 +123,19 @@ class Registry:
             self._changed.wait_for(lambda: self._closed or len(self._waiting) > 0, timeout)
             return True if len(self._waiting) > 0 else False if self._closed else None
 
-    def forget(self, request: Request, ending: Ending) -> None:
-        """The request has ended: out of every table, into the history."""
+    def seal(self, request: Request) -> CancelReason | None:
+        """Its owner ends it: closed to cancels, and its session open to others, in one critical section.
+
+        From here on nobody sees it. Were it sealed outside, a newer one of its session could not cancel it, and for a
+        moment both would live.
+        """
         with self._lock:
             self._sessions.remove(request)
+            return request.cancellation.seal()
+
+    def forget(self, request: Request, ending: Ending) -> None:
+        """The sealed request has ended: out of every table, into the history."""
+        with self._lock:
             self._requests.pop(request.id, None)
             self._history.append(request.summary(ending))
             self._changed.notify_all()
@@ -180,7 +189,10 @@ class Registry:
     def requests(self) -> list[Request]:
         """All that have not ended, oldest first."""
         with self._lock:
-            return list(self._requests.values())
+            return self._not_sealed()
+
+    def _not_sealed(self) -> list[Request]:
+        return [request for request in self._requests.values() if not request.cancellation.sealed]
 
     def history(self) -> list[RequestSummary]:
         """The last ended ones, newest first."""
@@ -189,9 +201,10 @@ class Registry:
 
     def counts(self) -> Counts:
         with self._lock:
-            cancelling = sum(request.cancellation.requested for request in self._requests.values())
+            requests = self._not_sealed()
+            cancelling = sum(request.cancellation.requested for request in requests)
             waiting = sum(not request.cancellation.requested for request in self._waiting)
-            running = len(self._requests) - cancelling - waiting
+            running = len(requests) - cancelling - waiting
             return Counts(waiting, running, cancelling, len(self._sessions))
 
 

@@ -6,16 +6,21 @@ import threading
 
 import pytest
 
-from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.cancellation import Cancellation, CancelReason
+from pyllmcancel.endings import Endings
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.observer import NullObserver
 from pyllmcancel.registry import MAX_HOLDS, Accepted, Registry
 from pyllmcancel.request import Ending, FinishReason, Request, RequestStatus, RequestSummary
+from pyllmcancel.token_stream import Outbox
 from tests.support.bare import bare_request
+from tests.support.fake_model import CancelFlag
 from tests.support.step_gate import TEST_LIMIT
 
 
 def end(registry: Registry, request: Request) -> None:
     request.status = RequestStatus.FINISHED
+    registry.seal(request)
     registry.forget(request, Ending(FinishReason.STOP, request.usage(), RequestStatus.DECODE))
 
 
@@ -306,3 +311,40 @@ def test_of_a_session_the_one_that_arrived_last_is_the_newest_whoever_was_accept
     assert not quick.cancellation.requested
     end(registry, slow)
     assert registry.newest("s") is quick
+
+
+def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor() -> None:
+    """Spin found this one: the successor arrives when the request is sealed, and not forgotten yet."""
+    registry = Registry(max_queue=4)
+    ends, successor = bare_request("ends", session="s"), bare_request("successor", session="s")
+    registry.accept(ends)
+    take(registry)
+    seen: list[list[Request]] = []
+
+    class Sealed(Cancellation):
+        """Lets the successor arrive as soon as it is sealed and the registry can be asked."""
+
+        def seal(self) -> CancelReason | None:
+            reason = super().seal()
+            if not registry._lock.locked():
+                registry.accept(successor)
+                seen.append([request for request in registry.requests() if request.live])
+            return reason
+
+    ends.cancellation = Sealed(CancelFlag())
+    Endings(registry, NullObserver()).conclude(ends, FinishReason.STOP, Outbox())
+    assert seen in ([], [[successor]])
+    assert registry.requests() == [successor] * len(seen)
+
+
+def test_a_sealed_request_is_neither_its_sessions_newest_nor_shown() -> None:
+    registry = Registry(max_queue=4)
+    ends, successor = bare_request("ends", session="s"), bare_request("successor", session="s")
+    registry.accept(ends)
+    take(registry)
+    registry.seal(ends)
+    assert registry.counts() == (0, 0, 0, 0)
+    assert registry.accept(successor) == Accepted((), ())
+    assert registry.requests() == [successor]
+    assert registry.newest("s") is successor
+    assert not registry.wait_until_empty(0.0)
