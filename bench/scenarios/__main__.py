@@ -19,6 +19,8 @@ from bench.scenarios import (
     resume,
     retry,
     sigterm,
+    soak,
+    storming,
     survivors,
     tabby,
     thousand,
@@ -40,6 +42,8 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": retry.run,
     "resume": resume.run,
     "fresh-after-cancel": fresh_after_cancel.run,
+    "storm": storming.run,
+    "soak": soak.run,
 }
 
 
@@ -55,6 +59,8 @@ def main() -> int:
             runs=arguments.runs,
             seed=arguments.seed,
             log=arguments.log,
+            seconds=arguments.seconds,
+            plots=arguments.plots,
         )
         try:
             reports = [asyncio.run(tried(name, bench)) for name in arguments.names]
@@ -101,6 +107,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ctx-size", type=int, default=0, help="the server's context; 0: its own choice")
     parser.add_argument("--runs", type=int, help="repetitions, where a scenario has any")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="how long a soak lasts; default: %(default)g")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures here, where a scenario has any")
     parser.add_argument("--json", type=Path, help="write figures and checks to this file")
     parser.add_argument("--log", type=Path, help="append the servers' logs to this file")
     return parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -73,6 +74,12 @@ class Server:
                 found[name] = found.get(name, 0.0) + float(value)
         return found
 
+    async def labelled(self, name: str, label: str) -> dict[str | None, float]:
+        """Samples of one metric, by one of its labels."""
+        pattern = re.compile(rf'pyllmcancel_{name}{{(?:.*,)?{label}="(\w+)".*}} (\S+)')
+        found = (pattern.fullmatch(line) for line in (await self.get("/metrics")).splitlines())
+        return {match[1]: float(match[2]) for match in found if match is not None}
+
     async def complete(self, body: Body, *, request_id: str | None = None, session: str | None = None) -> Call:
         """Send a completion; the call is in flight when this returns."""
         return await Call.send(self.url, "/v1/completions", body, request_id=request_id, session=session)
@@ -130,6 +137,10 @@ class Bench:
         Repetitions; None for the scenario's own number.
     log
         File to which the servers' logs are appended.
+    seconds
+        How long a soak lasts.
+    plots
+        Folder for pictures; None for none.
     """
 
     model: Path
@@ -138,6 +149,8 @@ class Bench:
     runs: int | None = None
     seed: int = 1
     log: Path | None = None
+    seconds: float = 3600.0
+    plots: Path | None = None
 
     @asynccontextmanager
     async def server(self, *options: str) -> AsyncIterator[Server]:

@@ -312,7 +312,7 @@ turn:
 	od;
 	/* EngineLoop._admit: Registry.take_oldest, then _never_launched */
 	do
-	:: atomic { !registry_lock && nempty(waiting) && n_run < SLOTS -> waiting ? i; owner[i] = _pid };
+	:: atomic { !registry_lock && len(waiting) > 0 && n_run < SLOTS -> waiting ? i; owner[i] = _pid };
 		if
 		:: requested(i) -> conclude(i, stopped)
 		:: else -> d_step { runs[i] = true; n_run++ }
@@ -388,7 +388,7 @@ turn:
 idle:
 	/* Registry.wait_for_work */
 	if
-	:: !registry_lock && nempty(waiting) -> goto turn
+	:: !registry_lock && len(waiting) > 0 -> goto turn
 	:: !registry_lock && empty(waiting) && closed
 	fi
 }

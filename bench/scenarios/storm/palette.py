@@ -1,0 +1,163 @@
+"""What the storm's clients ask: every endpoint, with prompts whose answers can be compared word for word."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import inspect
+import json
+import random
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Body = dict[str, Any]
+N_PROMPTS = 6
+ANSWER = 12  # tokens of an answer that is waited for
+LONG_ANSWER = 1500  # of one that nobody waits for to the end
+MANY = 40  # texts of a request for vectors that nobody waits for
+SOURCE = "\n".join(inspect.getsource(module) for module in (textwrap, heapq, bisect, json.decoder))
+GREEDY: Body = {"temperature": 0.0, "ignore_eos": True}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "done": {"type": "boolean"}},
+    "required": ["name", "done"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to ask: its endpoint, its body for a prompt, and what its tokens' limit is called."""
+
+    name: str
+    path: str
+    body: Callable[[str], Body]
+    limit: str | None = "max_tokens"
+    stream: bool = False
+
+    def ask(self, prompt: str, n_tokens: int = ANSWER) -> Body:
+        limit = {} if self.limit is None else {self.limit: n_tokens}
+        return self.body(prompt) | limit | {"stream": self.stream}
+
+
+def both(name: str, path: str, body: Callable[[str], Body], limit: str = "max_tokens") -> list[Kind]:
+    return [Kind(name, path, body, limit), Kind(f"{name}, streamed", path, body, limit, stream=True)]
+
+
+def completion(prompt: str) -> Body:
+    return GREEDY | {"prompt": prompt}
+
+
+def chat(prompt: str) -> Body:
+    return GREEDY | {"messages": [{"role": "user", "content": prompt}]}
+
+
+def infill(prompt: str) -> Body:
+    middle = len(prompt) // 2
+    return GREEDY | {"input_prefix": prompt[:middle], "input_suffix": prompt[middle:]}
+
+
+GENERATING: tuple[Kind, ...] = (
+    *both("completions", "/v1/completions", completion),
+    Kind("completions, n = 2", "/v1/completions", lambda prompt: completion(prompt) | {"n": 2}),
+    Kind("completions, logprobs", "/v1/completions", lambda prompt: completion(prompt) | {"logprobs": 2}, stream=True),
+    *both("chat", "/v1/chat/completions", chat),
+    *both("completion", "/completion", completion, "n_predict"),
+    *both("infill", "/infill", infill, "n_predict"),
+)
+# Of its prompt, too, it tells how far that is.
+TELLING = Kind(
+    "completion, progress",
+    "/completion",
+    lambda text: completion(text) | {"return_progress": True},
+    "n_predict",
+    stream=True,
+)
+# These end by themselves, so nobody leaves them late.
+CONSTRAINED: tuple[Kind, ...] = (
+    Kind(
+        "chat, JSON schema",
+        "/v1/chat/completions",
+        lambda prompt: {
+            **chat(prompt),
+            "ignore_eos": False,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}},
+        },
+    ),
+    Kind(
+        "completion, grammar",
+        "/completion",
+        lambda prompt: {**completion(prompt), "ignore_eos": False, "grammar": 'root ::= ("yes" | "no")+ "."'},
+        "n_predict",
+    ),
+)
+# Of what computes nothing: path, and body where there is one.
+LOOKING: tuple[tuple[str, Body | None], ...] = (
+    ("/tokenize", {"content": SOURCE[:600], "with_pieces": True}),
+    ("/detokenize", {"tokens": [*range(300, 360)]}),
+    ("/apply-template", {"messages": [{"role": "user", "content": "Hello"}]}),
+    ("/props", None),
+    ("/slots", None),
+    ("/health", None),
+    ("/metrics", None),
+    ("/v1/models", None),
+    ("/v1/requests", None),
+    ("/v1/steps?last=20", None),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """What may be asked of one server.
+
+    Attributes
+    ----------
+    kinds
+        Whose answers are waited for.
+    endless
+        Who is left: asked for with a long prompt, or a long answer, they take longer than anybody waits.
+    telling
+        Those of them that stream, from their prompt on.
+    """
+
+    kinds: tuple[Kind, ...]
+    endless: tuple[Kind, ...]
+    telling: tuple[Kind, ...]
+    prompts: tuple[str, ...]
+    long_prompts: tuple[str, ...]
+
+    def questions(self) -> list[tuple[Kind, str]]:
+        return [(kind, prompt) for kind in self.kinds for prompt in self.prompts]
+
+
+def excerpt(chance: random.Random, shortest: int, longest: int) -> str:
+    """Some lines of Python: what the packaged model knows."""
+    begin = chance.randrange(len(SOURCE) - longest)
+    return SOURCE[begin : begin + chance.randrange(shortest, longest)]
+
+
+def generating(chance: random.Random, n_ctx: int) -> Palette:
+    """For a model that generates; long prompts take several steps, and fit in its context."""
+    prompts = tuple(excerpt(chance, 40, 400) for _ in range(N_PROMPTS))
+    return Palette(GENERATING + CONSTRAINED, GENERATING, (TELLING,), prompts, long_prompts(chance, n_ctx))
+
+
+def pooling(chance: random.Random, n_ctx: int) -> Palette:
+    """For a model that makes vectors."""
+    short = Kind("embeddings", "/v1/embeddings", lambda text: {"input": [text, text[: len(text) // 2]]}, limit=None)
+    many = Kind("embeddings, many", "/v1/embeddings", lambda text: {"input": rotations(text, MANY)}, limit=None)
+    prompts = tuple(excerpt(chance, 40, 400) for _ in range(N_PROMPTS))
+    return Palette((short,), (many,), (), prompts, long_prompts(chance, n_ctx))
+
+
+def long_prompts(chance: random.Random, n_ctx: int) -> tuple[str, ...]:
+    longest = min(3 * n_ctx // 2, 6000)
+    return tuple(excerpt(chance, longest // 2, longest) for _ in range(N_PROMPTS))
+
+
+def rotations(text: str, count: int) -> list[str]:
+    """Texts as long as `text`, of which none begins like another."""
+    size = len(text) // count
+    return [text[i * size :] + text[: i * size] for i in range(count)]

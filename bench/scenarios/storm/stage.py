@@ -1,0 +1,68 @@
+"""What the clients of a storm share, and what is noted of each of their visits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bench.scenarios.storm.palette import Palette
+from bench.scenarios.storm.wire import Answer, Reply
+
+Question = tuple[str, str]  # name of a kind, and prompt
+
+
+@dataclass(slots=True)
+class Visit:
+    """What one client did, and saw.
+
+    Attributes
+    ----------
+    expected
+        Reasons as which the request may have ended, by the server's log; empty for a proper end, None if it may never
+        have been accepted.
+    stays
+        Its client waited for the whole answer, and nobody cancelled it.
+    """
+
+    id: str
+    way: str
+    what: str
+    expected: tuple[str | None, ...] = ()
+    stays: bool = False
+    refused: bool = False
+    faults: list[str] = field(default_factory=list)
+
+    def fault(self, text: str) -> None:
+        self.faults.append(f"{self.id}, {self.way}, {self.what}: {text}")
+
+
+@dataclass(slots=True)
+class Stage:
+    """What all clients of a server share; `known` answers are those given alone."""
+
+    port: int
+    palette: Palette
+    known: Mapping[Question, Answer]
+    name: str
+    numbers: Callable[[], int]
+
+    def fresh_id(self) -> str:
+        return f"{self.name}-{self.numbers()}"
+
+
+class Numbers:
+    """Counts for all clients."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def __call__(self) -> int:
+        with self._lock:
+            self._next += 1
+            return self._next
+
+
+def told(reply: Reply) -> str:
+    return f"status {reply.status}, ends {reply.ends}, framed {reply.framed}, error {reply.error}"

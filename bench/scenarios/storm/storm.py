@@ -1,0 +1,100 @@
+"""Sixty-four clients of one server, who leave, cancel and supersede in every way, beside those who stay."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from bench.scenarios.harness import Server
+from bench.scenarios.storm.palette import Kind, Palette, generating, pooling
+from bench.scenarios.storm.stage import Numbers, Stage, Visit
+from bench.scenarios.storm.visits import SHARES, TOLD, Client
+from bench.scenarios.storm.wire import Answer, ask
+
+CLIENTS = 64
+WORKERS = 8  # of thread pools that grow when there is work for them: asyncio's, anyio's
+SEVERAL = ("--parallel", "8", "--max-queue", "60", "--cache-ram", "32")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A server to storm, and which part of all requests it gets; `exact` if with an exact copy of the model."""
+
+    name: str
+    options: tuple[str, ...]
+    palette: Callable[[random.Random, int], Palette]
+    share: float
+    exact: bool = False
+
+
+# Answers can be compared where company alone does not change them. Divided cells always lie in order, and without flash
+# attention one kernel computes them. Unified ones lie where others left room, and a text's vector is computed beside
+# others: there the model is an exact copy, in which the last bit of a sum decides nothing. There are fewer unified
+# cells than all could use, so that some requests are preempted.
+ONE_KERNEL = (*SEVERAL, "-ctk", "f32", "-ctv", "f32", "--flash-attn", "off")
+SETTINGS = (
+    Setting("divided cells", (*ONE_KERNEL, "--no-kv-unified"), generating, 0.45),
+    Setting("unified cells", (*ONE_KERNEL, "--kv-unified", "--ctx-size", "6144"), generating, 0.45, exact=True),
+    Setting("embeddings", (*ONE_KERNEL, "--pooling", "mean"), pooling, 0.1, exact=True),
+)
+
+
+class Storm:
+    """Visits to one server. The event loop that made it stays free, to read the server's log."""
+
+    def __init__(self, server: Server, setting: Setting, seed: int) -> None:
+        self._seed = f"{setting.name} {seed}"
+        palette = setting.palette(random.Random(self._seed), server.n_ctx)
+        port = int(server.url.rpartition(":")[2])
+        self._known: dict[tuple[str, str], Answer] = {}
+        self._stage = Stage(port, palette, self._known, setting.name.split()[0], Numbers())
+        self._waves = itertools.count()
+
+    async def learn(self) -> int:
+        """Have every question answered alone; how many there are."""
+        questions = self._stage.palette.questions()
+        await asyncio.to_thread(self._learn, questions)
+        return len(questions)
+
+    def _learn(self, questions: Sequence[tuple[Kind, str]]) -> None:
+        for kind, prompt in questions:
+            reply = ask(self._stage.port, kind.path, kind.ask(prompt))
+            if not reply.complete:
+                raise RuntimeError(f"{kind.name}, alone: status {reply.status}, {reply.payloads or reply.text}")
+            self._known[kind.name, prompt] = Answer.of(reply)
+
+    async def calm(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:
+        """Everybody stays: whether company alone changes a text."""
+        return await self._wave(n_requests, clients, {"stays": 1})
+
+    async def rage(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:
+        """Visits of every way, about `n_requests` of them."""
+        shares = SHARES if self._stage.palette.telling else {way: SHARES[way] for way in SHARES if way not in TOLD}
+        return await self._wave(n_requests, clients, shares)
+
+    async def _wave(self, n_requests: int, clients: int, shares: dict[str, int]) -> list[Visit]:
+        wave = next(self._waves)
+        chance = random.Random(f"{self._seed} {wave}")
+        ways = iter(chance.choices(list(shares), list(shares.values()), k=n_requests))
+        lock = threading.Lock()
+        visits: list[Visit] = []
+
+        def work(number: int) -> None:
+            client = Client(self._stage, f"{self._seed} {wave} {number}")
+            while True:
+                with lock:
+                    way = next(ways, None) if len(visits) < n_requests else None
+                if way is None:
+                    return
+                made = client.visit(way)
+                with lock:
+                    visits.extend(made)
+
+        with ThreadPoolExecutor(clients) as pool:
+            await asyncio.gather(*(asyncio.get_running_loop().run_in_executor(pool, work, i) for i in range(clients)))
+        return visits

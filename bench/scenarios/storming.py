@@ -1,0 +1,69 @@
+"""Twenty thousand requests from 64 clients, half of whom leave in every way, on every endpoint: nobody else notices.
+
+Three servers are stormed: divided cells, unified cells, embeddings. On each, every question is first answered alone,
+then in company in which everybody stays, then in the storm. Who stays gets the same answer each time. The second part
+tells what company does from what a cancel does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench.scenarios.footprint import footprint, judge_footprints
+from bench.scenarios.harness import Bench
+from bench.scenarios.report import Report
+from bench.scenarios.storm.exact import write_exact_copy
+from bench.scenarios.storm.storm import CLIENTS, SETTINGS, WORKERS, Setting, Storm
+from bench.scenarios.storm.verdict import judge, judge_metrics, shown, tabulate
+
+RUNS = 20_000
+CALM = 0.05  # of a server's requests: those among which everybody stays
+WARM_UP = 0.2  # of the others: until every table is full and every cell was touched
+ALLOWED_MIB = 32.0  # what idle prefixes may take
+
+
+async def run(bench: Bench) -> Report:
+    """20,000 requests, 64 clients, every way to leave, every endpoint: one ending each, the right answers."""
+    report = Report("storm")
+    with tempfile.TemporaryDirectory() as folder:
+        exact = replace(bench, model=write_exact_copy(bench.model, Path(folder) / bench.model.name))
+        for setting in SETTINGS:
+            n_requests = int((bench.runs or RUNS) * setting.share)
+            await storm(exact if setting.exact else bench, report, setting, n_requests)
+    return report
+
+
+async def storm(
+    bench: Bench,
+    report: Report,
+    setting: Setting,
+    n_requests: int,
+    *,
+    clients: int = CLIENTS,
+    allowed_mib: float | None = ALLOWED_MIB,
+) -> None:
+    """Storm one server with `n_requests`, those among which everybody stays not counted."""
+    name = setting.name
+    async with bench.server(*setting.options) as server:
+        storm = Storm(server, setting, bench.seed)
+        n_questions = await storm.learn()
+        calm = await storm.calm(max(2 * clients, int(n_requests * CALM)), clients)
+        differing = [fault for visit in calm for fault in visit.faults]
+        report.check(f"{name}: company alone changes no answer", not differing, shown(differing))
+        visits = await storm.rage(int(n_requests * WARM_UP), clients)
+        before = await footprint(server)
+        began = time.monotonic()
+        visits += await storm.rage(n_requests - len(visits), clients)
+        seconds = time.monotonic() - began
+        after = await footprint(server)
+        report.figure(f"{name}: requests", f"{len(visits):,}, and {n_questions} alone, {len(calm):,} in calm company")
+        rate = (n_requests * (1 - WARM_UP)) / seconds
+        report.figure(f"{name}: seconds", f"{seconds:.0f} for the last four fifths, {rate:.0f} requests a second")
+        tabulate(report, visits, server.log, name)
+        judge(report, [*calm, *visits], server, name)
+        await judge_metrics(report, server, name)
+        judge_footprints(report, before, after, allowed_mib, workers=WORKERS)
+    report.check(f"{name}: SIGTERM ended the server in time", server.process.returncode is not None)
