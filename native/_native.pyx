@@ -450,7 +450,7 @@ cdef class Context:
                   n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True, cbool offload_kqv=True,
                   int flash_attention=-1,
                   int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
-                  row_padding=None, cbool abortable=True, cbool trust_any_memory=False):
+                  row_padding=None, cut_seconds=None, cbool abortable=True, cbool trust_any_memory=False):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.ContextParams params
@@ -469,6 +469,7 @@ cdef class Context:
         params.n_checkpoints = n_checkpoints
         params.checkpoint_bytes = checkpoint_bytes
         params.row_padding = -1 if row_padding is None else <int> bool(row_padding)
+        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
         params.abortable = abortable
         params.trust_any_memory = trust_any_memory
         self.model = model
@@ -660,7 +661,7 @@ cdef class Embedder:
 
     def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
                   n_threads_batch=None, cbool adapt_threads=False, pooling=None, cbool offload_kqv=True,
-                  int flash_attention=-1, int type_k=1, int type_v=1, cbool abortable=True):
+                  int flash_attention=-1, int type_k=1, int type_v=1, cut_seconds=None, cbool abortable=True):
         if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
             raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.EmbedderParams params
@@ -675,6 +676,8 @@ cdef class Embedder:
         params.flash_attention = flash_attention
         params.type_k = type_k
         params.type_v = type_v
+        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
+        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
         params.abortable = abortable
         self.model = model
         with nogil:

@@ -23,7 +23,7 @@ uint32_t max_outputs(const ContextParams & params) {
     return std::min(params.n_batch, params.n_seq_max + MOST_DESCRIBED);
 }
 
-llama_context_params native_params(const ContextParams & params) {
+llama_context_params native_params(const ContextParams & params, AbortGate & gate) {
     llama_context_params native = llama_context_default_params();
     native.n_ctx = params.n_ctx;
     native.n_batch = params.n_batch;
@@ -42,6 +42,7 @@ llama_context_params native_params(const ContextParams & params) {
     // Unified, any sequence may use any cell, and sharing a prefix costs nothing. Divided, no attention walks over the
     // cells of others.
     native.kv_unified = params.kv_unified;
+    gate.install(native, params.cut_seconds);
     return native;
 }
 
@@ -61,7 +62,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     }
     params_.kv_unified = params.kv_unified || !model_->can_divide_cells();
     const std::string what = "a context of " + std::to_string(params.n_ctx) + " cells";
-    context_.make(model_->handle(), native_params(params_), params_.adapt_threads, what.c_str());
+    context_.make(model_->handle(), native_params(params_, gate_), params_.adapt_threads, what.c_str());
     if (!llama_get_memory(context_.get())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }
@@ -76,7 +77,6 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     pads_logits_ = model_->makes_logits_in_fours();
     sequences_.resize(params.n_seq_max);
     model_->apply_adapters(context_.get());
-    llama_set_abort_callback(context_.get(), AbortGate::poll, &gate_);
 }
 
 const Context::Sequence & Context::at(int32_t seq) const {
@@ -343,15 +343,13 @@ void Context::remove(const std::vector<PaddingToken> & padding) {
     }
 }
 
-void Context::arm(const std::vector<StepItem> & items, StepCost cost) {
-    if (!params_.abortable) {
-        return;
+AbortGate::Ticket Context::arm(const std::vector<StepItem> & items, StepCost cost) {
+    std::vector<AbortGate::Member> members;
+    for (const StepItem & item : params_.abortable ? items : std::vector<StepItem>{}) {
+        members.push_back({at(item.seq).flag.get(), item.n_tokens});
     }
     // Divided cells may take several graphs a step, and how far it has come is not to be told from the nodes of one.
-    gate_.arm(cost, !keeps_truth() || !params_.kv_unified, polls_per_graph_);
-    for (const StepItem & item : items) {
-        gate_.add(at(item.seq).flag.get(), item.n_tokens);
-    }
+    return gate_.arm(cost, std::move(members), !keeps_truth() || !params_.kv_unified, polls_per_graph_);
 }
 
 // After a step that did not return ok: nothing of it counts. llama.cpp has tried the same, and has ignored whether it
@@ -439,9 +437,8 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     context_.before_step();
     result.n_threads = context_.n_threads();
     const int64_t begin = now_us();
-    arm(items, cost);
-    const int32_t rc = llama_decode(context_.get(), batch_.view());
-    gate_.disarm();
+    const AbortGate::Ticket ticket = arm(items, cost);
+    const int32_t rc = gate_.run(llama_decode, context_.get(), batch_.view());
     llama_synchronize(context_.get());
     result.decode_us = now_us() - begin;
     result.status = status_of(rc);

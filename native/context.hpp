@@ -38,7 +38,8 @@ struct ContextParams {
     uint32_t n_checkpoints = 4;                  // most copies of one sequence
     uint64_t checkpoint_bytes = 1ULL << 30U;     // most bytes of all copies together
     int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels gain by it
-    bool abortable = true;         // false: never arm the callback (for tests that show what it guards against)
+    double cut_seconds = -1.0;     // see AbortGate::install
+    bool abortable = true;         // false: never abort a step (for tests that show what that guards against)
     bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for the same tests)
 };
 
@@ -186,7 +187,7 @@ class Context {
     std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
     std::vector<int32_t> fill_batch(const std::vector<StepItem> & items, const std::vector<PaddingToken> & padding);
     void remove(const std::vector<PaddingToken> & padding);
-    void arm(const std::vector<StepItem> & items, StepCost cost);
+    AbortGate::Ticket arm(const std::vector<StepItem> & items, StepCost cost);
     void roll_back(const std::vector<StepItem> & items);
     void describe(const Sequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row);
     void commit(const std::vector<StepItem> & items, const std::vector<int32_t> & first_rows, StepResult & result);

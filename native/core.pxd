@@ -236,6 +236,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         uint32_t n_checkpoints
         uint64_t checkpoint_bytes
         int32_t row_padding
+        double cut_seconds
         cbool abortable
         cbool trust_any_memory
 
@@ -332,6 +333,7 @@ cdef extern from "embedder.hpp" namespace "pyllmcancel" nogil:
         int32_t flash_attention
         int32_t type_k
         int32_t type_v
+        double cut_seconds
         cbool abortable
 
     cdef cppclass CppEmbedRow "pyllmcancel::EmbedRow":

@@ -8,7 +8,7 @@
 namespace pyllmcancel {
 namespace {
 
-llama_context_params native_params(const EmbedderParams & params) {
+llama_context_params native_params(const EmbedderParams & params, AbortGate & gate) {
     llama_context_params native = llama_context_default_params();
     native.n_ctx = params.n_ctx;
     native.n_batch = params.n_batch;
@@ -26,6 +26,7 @@ llama_context_params native_params(const EmbedderParams & params) {
     native.no_perf = true;
     // Any text may use any cell.
     native.kv_unified = true;
+    gate.install(native, params.cut_seconds);
     return native;
 }
 
@@ -39,7 +40,7 @@ Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedderParams & pa
     if (params.n_seq_max < 1 || params.n_seq_max > llama_max_parallel_sequences()) {
         throw ContextError("n_seq_max must lie between 1 and " + std::to_string(llama_max_parallel_sequences()));
     }
-    context_.make(model_->handle(), native_params(params), params.adapt_threads, "a context for embeddings");
+    context_.make(model_->handle(), native_params(params, gate_), params.adapt_threads, "a context for embeddings");
     pooling_ = llama_pooling_type(context_.get());
     if (pooling_ == LLAMA_POOLING_TYPE_NONE) {
         throw ContextError("this model does not pool, so it makes no embeddings");
@@ -54,7 +55,6 @@ Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedderParams & pa
     params_.n_batch = std::min(params_.n_batch, llama_n_ubatch(context_.get()));
     texts_.resize(params.n_seq_max);
     model_->apply_adapters(context_.get());
-    llama_set_abort_callback(context_.get(), AbortGate::poll, &gate_);
 }
 
 const Embedder::Text & Embedder::at(int32_t seq) const {
@@ -135,14 +135,12 @@ void Embedder::fill_batch(const std::vector<StepItem> & items) {
     }
 }
 
-void Embedder::arm(const std::vector<StepItem> & items, StepCost cost) {
-    if (!params_.abortable) {
-        return;
+AbortGate::Ticket Embedder::arm(const std::vector<StepItem> & items, StepCost cost) {
+    std::vector<AbortGate::Member> members;
+    for (const StepItem & item : params_.abortable ? items : std::vector<StepItem>{}) {
+        members.push_back({at(item.seq).flag.get(), item.n_tokens});
     }
-    gate_.arm(cost, !keeps_truth(), polls_per_graph_);
-    for (const StepItem & item : items) {
-        gate_.add(at(item.seq).flag.get(), item.n_tokens);
-    }
+    return gate_.arm(cost, std::move(members), !keeps_truth(), polls_per_graph_);
 }
 
 // After a step that did not return ok: nothing of it counts. Without memory nothing was left behind; a recurrent state
@@ -190,11 +188,9 @@ EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
     context_.before_step();
     result.n_threads = context_.n_threads();
     const int64_t begin = now_us();
-    arm(items, cost);
-    const bool encodes = !memory_ || !llama_model_has_decoder(model_->handle());
-    const int32_t rc =
-        encodes ? llama_encode(context_.get(), batch_.view()) : llama_decode(context_.get(), batch_.view());
-    gate_.disarm();
+    const AbortGate::Ticket ticket = arm(items, cost);
+    const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? llama_encode : llama_decode;
+    const int32_t rc = gate_.run(compute, context_.get(), batch_.view());
     llama_synchronize(context_.get());
     result.decode_us = now_us() - begin;
     result.status = status_of(rc);

@@ -27,7 +27,8 @@ struct EmbedderParams {
     int32_t flash_attention = -1; // llama.cpp's: -1 automatic, 0 off, 1 on
     int32_t type_k = 1;           // ggml_type of the cells' keys; 1 is F16
     int32_t type_v = 1;           // and of their values
-    bool abortable = true;        // false: never arm the callback (for tests that show what it guards against)
+    double cut_seconds = -1.0;    // see AbortGate::install
+    bool abortable = true;        // false: never abort a step (for tests that show what that guards against)
 };
 
 struct EmbedRow {
@@ -104,7 +105,7 @@ class Embedder {
     void forget(int32_t seq, int32_t n_kept);
     void validate(const std::vector<StepItem> & items) const;
     void fill_batch(const std::vector<StepItem> & items);
-    void arm(const std::vector<StepItem> & items, StepCost cost);
+    AbortGate::Ticket arm(const std::vector<StepItem> & items, StepCost cost);
     void roll_back(const std::vector<StepItem> & items);
     void commit(const std::vector<StepItem> & items, EmbedResult & result);
     void read_embedding(EmbedRow & row) const;

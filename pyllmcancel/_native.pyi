@@ -231,6 +231,7 @@ class Context:
         n_checkpoints: int = 4,
         checkpoint_bytes: int = 1 << 30,
         row_padding: bool | None = None,
+        cut_seconds: float | None = None,
         abortable: bool = True,
         trust_any_memory: bool = False,
     ) -> None: ...
@@ -400,6 +401,7 @@ class Embedder:
         flash_attention: int = -1,
         type_k: int = 1,
         type_v: int = 1,
+        cut_seconds: float | None = None,
         abortable: bool = True,
     ) -> None: ...
     @property

@@ -49,9 +49,9 @@ class Scheduler:
     def __init__(self, context: Context, config: EngineConfig) -> None:
         self._context = context
         self._config = config
-        on_cpu = config.n_gpu_layers == 0 or not context.can_offload
+        self._on_cpu = config.n_gpu_layers == 0 or not context.can_offload
         self.cost = StepCostModel()
-        self._cache = PrefixCache(context, self.cost, swap_bytes=config.swap_bytes() if on_cpu else 0)
+        self._cache = PrefixCache(context, self.cost, swap_bytes=config.swap_bytes() if self._on_cpu else 0)
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
         self._pending: deque[Choice] = deque()
@@ -64,7 +64,7 @@ class Scheduler:
         # pay for the cells of all of them. Recurrent and hybrid memories: an abort would harm everyone in the batch.
         # Divided cells, too: prompts of different lengths, and decodes, would be several ubatches.
         self._alone = context.memory_kind != "attention" or not context.kv_unified
-        self._mixes = not self._alone and not on_cpu
+        self._mixes = not self._alone and not self._on_cpu
         # As it will be after the step that is planned, and as it was before, should that step not count.
         self._gap = self._gap_before = Gap()
         # So many choices found no room, although they should have: until one ends, fewer may run.
@@ -263,6 +263,7 @@ class Scheduler:
             self.cost,
             n_decodes=n_decodes,
             mixed=self._mixes,
+            tiled=self._on_cpu,
             n_batch=self._context.n_batch,
             itl_target=self._config.itl_target,
             max_step=self._config.max_step_seconds,

@@ -74,7 +74,14 @@ class StepCostModel:
 
 
 def chunk_size(
-    cost: StepCostModel, *, n_decodes: int, n_batch: int, itl_target: float, max_step: float, mixed: bool = False
+    cost: StepCostModel,
+    *,
+    n_decodes: int,
+    n_batch: int,
+    itl_target: float,
+    max_step: float,
+    mixed: bool = False,
+    tiled: bool = True,
 ) -> int:
     """Most tokens of the next step that computes prompts; decodes in the same step, if `mixed`, are to be taken off.
 
@@ -82,9 +89,12 @@ def chunk_size(
     sequences decode: as many as keep the time from one of their tokens to the next, which is this step and theirs,
     within `itl_target`, but never so few that prefill loses half its speed. A quarter of a tile or more is made a whole
     one, at the price of the target: a slow machine would get slower.
+
+    Not `tiled` (any device but a CPU), alone: as many as `max_step` allows. Small steps would say nothing of what large
+    ones cost, and so stay small; a cancel does not wait for the end of a large one.
     """
     if not cost.known:
-        return min(n_batch, TILE)
+        return min(n_batch, TILE) if tiled else n_batch
     fixed, per_token = cost.fit()
     if n_decodes:
         theirs = 0.0 if mixed else fixed + per_token * n_decodes
@@ -93,7 +103,8 @@ def chunk_size(
         n_tokens = max((itl_target - theirs - fixed) / per_token, at_least)
     else:
         efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)
-        n_tokens = max(TILE, min(efficient, (max_step - fixed) / per_token))
+        most = (max_step - fixed) / per_token
+        n_tokens = max(TILE, min(efficient, most) if tiled else most)
     if n_tokens >= TILE / 4:
         n_tokens = max(TILE, n_tokens - n_tokens % TILE)
     return max(1, min(n_batch, int(n_tokens)))

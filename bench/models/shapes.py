@@ -38,7 +38,7 @@ class Mamba:
 
 @dataclass(slots=True, frozen=True)
 class Shape:
-    """A published model's sizes; embeddings are tied in all of them, as in the originals.
+    """A published model's sizes; embeddings are tied in all of them, as in most of the originals.
 
     `vocabulary` is one of llama.cpp's, padded with unused tokens to `n_vocab` as the original is; `added` are tokens
     that the original defines and the vocabulary has as padding.
@@ -70,6 +70,8 @@ class Shape:
 SHAPES = {
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
     "qwen3-1.7b": Shape("qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+    "qwen3-8b": Shape("qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+    "qwen3-32b": Shape("qwen3", 64, 5120, 64, 8, 128, 25600, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
     "llama-1b": Shape("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, 1e-5, "llama-bpe", 128009),
     "135m": Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, 1e-5, "starcoder", 0),
     "15m": Shape("llama", 6, 288, 6, 6, 48, 768, 32000, 256, 1e4, 1e-5, "llama-spm", 2),

@@ -29,6 +29,16 @@ def test_nothing_is_known_before_the_first_step() -> None:
     assert chunk(cost) == TILE
 
 
+def test_a_device_that_is_no_cpu_begins_with_the_largest_chunk_and_keeps_it_within_the_longest_step() -> None:
+    cost = StepCostModel()
+    limits = {"n_decodes": 0, "n_batch": 2048, "itl_target": 0.1, "tiled": False}
+    assert chunk_size(cost, max_step=0.5, **limits) == 2048
+    for _ in range(5):
+        cost.observe(2048, 0.2)
+    assert chunk_size(cost, max_step=0.5, **limits) == 2048
+    assert chunk_size(cost, max_step=0.1, **limits) == 1024
+
+
 def test_steps_of_one_size_say_nothing_about_the_fixed_part() -> None:
     cost = StepCostModel()
     for _ in range(5):

@@ -1,0 +1,1 @@
+"""What stopping a step between nodes costs and gains on a device without ggml's abort callback."""
