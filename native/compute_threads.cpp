@@ -32,23 +32,29 @@ ComputeThreads::ComputeThreads(int32_t most, bool adapts) : most_(most), all_(ma
         one_ = make_pool(1, false);
         policy_.emplace(most);
         clock_.emplace();
+        // So that what others do before the first step is known in it.
+        take_reading();
+        policy_->rest();
     }
 }
 
 bool ComputeThreads::adapt() {
-    const int64_t now = now_us();
-    if (!policy_ || !policy_->is_due(now)) {
+    if (!policy_ || !policy_->is_due(now_us())) {
         return false;
     }
-    if (const auto times = clock_->read()) {
-        policy_->take(*times, policy_->is_stale(now) ? clock_->n_crowded_out() : 0);
-    }
+    take_reading();
     if (policy_->n_threads() == n_threads()) {
         return false;
     }
     ggml_threadpool_pause(pool()); // those whose turn is over
     n_threads_.store(policy_->n_threads(), std::memory_order_relaxed);
     return true;
+}
+
+void ComputeThreads::take_reading() {
+    if (const auto times = clock_->read()) {
+        policy_->take(*times, policy_->is_stale(times->at) ? clock_->n_crowded_out() : 0);
+    }
 }
 
 ggml_threadpool * ComputeThreads::pool() const noexcept {

@@ -44,6 +44,7 @@ class ComputeThreads {
     using Pool = std::unique_ptr<ggml_threadpool, FreePool>;
 
     static Pool make_pool(int32_t n_threads, bool spins);
+    void take_reading();
 
     int32_t most_;
     Pool all_;

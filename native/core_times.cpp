@@ -76,7 +76,8 @@ std::optional<int64_t> idle_ticks(std::string_view text, const std::vector<int> 
         ticks += idle + waiting;
         ++n_found;
     }
-    return n_found > 0 && n_found == cpus.size() ? std::optional(ticks) : std::nullopt;
+    // Sandboxes that do not tell say that no core was ever idle.
+    return n_found == cpus.size() && ticks > 0 ? std::optional(ticks) : std::nullopt;
 }
 
 int32_t n_runnable(std::string_view text) {

@@ -160,6 +160,10 @@ def test_a_system_that_does_not_tell_of_all_cores_tells_nothing(text: bytes) -> 
     assert idle_ticks(text, [0, 1]) is None
 
 
+def test_a_system_in_which_no_core_was_ever_idle_tells_nothing() -> None:
+    assert idle_ticks(b"cpu  0 0 0 0 0\ncpu0 0 0 0 0 0\ncpu1 0 0 0 0 0\n", [0, 1]) is None
+
+
 @pytest.mark.parametrize(
     ("text", "count"), [(b"0.31 0.73 0.37 2/123 456\n", 2), (b"9.00 8.00 7.00 17/345 1\n", 17), (b"", 0), (b"1 2", 0)]
 )
@@ -169,25 +173,26 @@ def test_threads_that_run_now_are_told_beside_the_load(text: bytes, count: int) 
 
 def test_answers_are_the_same_however_many_threads_each_step_has(real_world: World) -> None:
     prompt = [(13 * n + 7) % 900 for n in range(60)]
-    context = real_world.context(n_threads=4, adapt_threads=True)
+    most = default_threads()
+    context = real_world.context(n_threads=most, adapt_threads=True)
     real_world.open(context, 0, prompt)
-    assert real_world.run(context, 0, 60) == real_world.alone(prompt, 60)
-    assert 1 <= context.n_threads <= 4
+    assert real_world.run(context, 0, 20) == real_world.alone(prompt, 20)
+    assert 1 <= context.n_threads <= most
 
 
 def test_without_adapting_the_number_of_threads_is_fixed(real_world: World) -> None:
-    context = real_world.context(n_threads=3)
+    context = real_world.context(n_threads=2)
     real_world.open(context, 0, [1, 2, 3])
-    assert context.step([(0, 3)]).n_threads == context.n_threads == 3
+    assert context.step([(0, 3)]).n_threads == context.n_threads == 2
 
 
-@pytest.mark.parametrize(("threads", "count"), [(1, 1), (3, 3)])
-def test_an_engine_computes_with_the_threads_that_were_chosen(slow_world: World, threads: int, count: int) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_engine_computes_with_the_threads_that_were_chosen(slow_world: World, threads: int) -> None:
     config = EngineConfig(model=slow_world.path, threads=threads, ctx_size=256, parallel=1)
     with Engine.load(config) as engine:
         list(engine.generate([1, 2, 3], max_tokens=2))
-        assert engine.n_threads == count
-        assert {record.threads for record in engine.trace.snapshot()} == {count}
+        assert engine.n_threads == threads
+        assert {record.threads for record in engine.trace.snapshot()} == {threads}
 
 
 def test_an_engine_that_was_told_none_adapts_them_to_its_cores(slow_world: World) -> None:
