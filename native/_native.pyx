@@ -280,10 +280,13 @@ cdef class Sampler:
 
     cdef shared_ptr[core.CppSampler] c_obj
 
-    def __cinit__(self, Model model not None, sampling):
+    def __cinit__(self, Model model not None, sampling, Sampler sibling=None):
         cdef core.SamplingParams params = sampling_params(sampling)
+        cdef shared_ptr[core.CppSampler] c_sibling
+        if sibling is not None:
+            c_sibling = sibling.c_obj
         with nogil:
-            self.c_obj = core.make_sampler(model.c_obj, params)
+            self.c_obj = core.make_sampler(model.c_obj, params, c_sibling)
 
     def accept_prompt(self, tokens):
         cdef vector[core.llama_token] c_tokens = tokens

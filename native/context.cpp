@@ -8,9 +8,9 @@ namespace pyllmcancel {
 namespace {
 
 // What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
-Sampled sample(Sampler & sampler, const float * logits) {
+Sampled sample(Sampler & sampler, const float * logits, const CancelFlag & flag) {
     try {
-        return sampler.sample(logits);
+        return sampler.sample(logits, flag);
     } catch (const std::exception &) {
         Sampled failed;
         failed.fault = LogitFault::grammar;
@@ -414,7 +414,7 @@ void Context::commit(const std::vector<StepItem> & items, const std::vector<int3
             row.sampled = true;
             // A request that is cancelled by now gets nothing computed for it any more.
             if (!sequence.flag->raised()) {
-                row.next = sample(*sequence.sampler, sequence.logits);
+                row.next = sample(*sequence.sampler, sequence.logits, *sequence.flag);
             }
             if (row.next.token >= 0) {
                 sequence.tokens.push_back(row.next.token);

@@ -316,7 +316,7 @@ cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
         shared_ptr[CppModel] model, const ContextParams & params
     ) except +translate_exception
     shared_ptr[CppSampler] make_sampler(
-        shared_ptr[CppModel] model, const SamplingParams & params
+        shared_ptr[CppModel] model, const SamplingParams & params, const shared_ptr[CppSampler] & sibling
     ) except +translate_exception
 
 

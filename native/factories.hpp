@@ -17,8 +17,9 @@ inline std::unique_ptr<Context> make_context(std::shared_ptr<Model> model, const
     return std::make_unique<Context>(std::move(model), params);
 }
 
-inline std::shared_ptr<Sampler> make_sampler(std::shared_ptr<Model> model, const SamplingParams & params) {
-    return std::make_shared<Sampler>(std::move(model), params);
+inline std::shared_ptr<Sampler> make_sampler(std::shared_ptr<Model> model, const SamplingParams & params,
+                                             const std::shared_ptr<Sampler> & sibling) {
+    return std::make_shared<Sampler>(std::move(model), params, sibling.get());
 }
 
 inline std::unique_ptr<Embedder> make_embedder(std::shared_ptr<Model> model, const EmbedderParams & params) {

@@ -9,12 +9,13 @@
 namespace pyllmcancel {
 namespace {
 
-constexpr std::size_t LONGEST = 1U << 18U; // bytes
-constexpr int DEEPEST = 200;               // parentheses
-constexpr long MOST_REPETITIONS = 2000;    // llama.cpp's own limit
-constexpr std::size_t MOST_RULES = 2000;   // its search for left recursion descends from rule to rule
+constexpr std::size_t LONGEST = 1U << 18U;       // bytes
+constexpr std::size_t LONGEST_NAME = 128;        // bytes; each rule that a repetition becomes has it too
+constexpr int DEEPEST = 200;                     // parentheses
+constexpr long MOST_REPETITIONS = 2000;          // llama.cpp's own limit
+constexpr std::size_t MOST_REPEATED = 1U << 22U; // bytes: llama.cpp writes out what is repeated
 
-// The position after what begins at `at` with `open` and ends with `close`, where a backslash takes a character along.
+// The position of the end of what begins at `at`, where a backslash takes a character along.
 std::size_t skip_quoted(const std::string & text, std::size_t at, char close) {
     for (++at; at < text.size() && text[at] != close; ++at) {
         at += text[at] == '\\' ? 1 : 0;
@@ -22,11 +23,23 @@ std::size_t skip_quoted(const std::string & text, std::size_t at, char close) {
     return at;
 }
 
-// A repetition {m}, {m,} or {m,n} that begins at `at`.
-void check_repetition(const std::string & text, std::size_t at) {
+bool in_name(char byte) { return std::isalnum(static_cast<unsigned char>(byte)) != 0 || byte == '-'; }
+
+// The position of the last character of a name, if one begins at `at`.
+std::size_t skip_name(const std::string & text, std::size_t at) {
+    const auto begin = text.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto length = static_cast<std::size_t>(std::find_if_not(begin, text.end(), in_name) - begin);
+    if (length > LONGEST_NAME) {
+        throw UsageError("the grammar has a name of more than " + std::to_string(LONGEST_NAME) + " bytes");
+    }
+    return at + std::max(length, std::size_t{1}) - 1;
+}
+
+// How often at most a repetition {m}, {m,} or {m,n} repeats, which begins at `at`.
+std::size_t repetitions(const std::string & text, std::size_t at) {
     const std::size_t end = text.find('}', at);
     if (end == std::string::npos) {
-        return; // the parser says so itself
+        return 0; // the parser says so itself
     }
     const std::string inside = text.substr(at + 1, end - at - 1);
     const std::size_t comma = inside.find(',');
@@ -41,6 +54,7 @@ void check_repetition(const std::string & text, std::size_t at) {
     if (least < 0 || most > MOST_REPETITIONS) {
         throw UsageError("the grammar repeats more often than " + std::to_string(MOST_REPETITIONS) + " times");
     }
+    return static_cast<std::size_t>(most);
 }
 
 } // namespace
@@ -50,24 +64,31 @@ void check_grammar(const std::string & grammar) {
         throw UsageError("the grammar is longer than " + std::to_string(LONGEST) + " bytes");
     }
     int depth = 0;
-    std::size_t n_rules = 0;
+    std::size_t n_repeated = 0;
+    std::size_t item = 0; // bytes of what a repetition would repeat, at most
     for (std::size_t at = 0; at < grammar.size(); ++at) {
+        const std::size_t begin = at;
         switch (grammar[at]) {
             case '"': at = skip_quoted(grammar, at, '"'); break;
             case '[': at = skip_quoted(grammar, at, ']'); break;
-            case '#': at = std::min(grammar.find('\n', at), grammar.size()); break;
+            case '<': at = std::min(grammar.find('>', at), grammar.size()); break;
+            case '#': at = std::min(grammar.find_first_of("\r\n", at), grammar.size()); break;
             case '(': ++depth; break;
             case ')': --depth; break;
-            case '{': check_repetition(grammar, at); break;
-            case '=': ++n_rules; break;
-            default: break;
+            case '{': n_repeated += repetitions(grammar, at) * (item + LONGEST_NAME); break;
+            default: at = skip_name(grammar, at); break; // which may be none
+        }
+        if (grammar[begin] == '"' || grammar[begin] == '[') {
+            item = at - begin;
+        } else if (in_name(grammar[begin]) || grammar[begin] == ')') {
+            item = 1;
         }
         if (depth > DEEPEST) {
             throw UsageError("the grammar is nested deeper than " + std::to_string(DEEPEST) + " parentheses");
         }
-    }
-    if (n_rules > MOST_RULES) {
-        throw UsageError("the grammar has more than " + std::to_string(MOST_RULES) + " rules");
+        if (n_repeated > MOST_REPEATED) {
+            throw UsageError("the grammar repeats more than " + std::to_string(MOST_REPEATED) + " bytes");
+        }
     }
 }
 

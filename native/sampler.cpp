@@ -1,8 +1,6 @@
 #include "sampler.hpp"
 
 #include "errors.hpp"
-#include "grammar_check.hpp"
-#include "log.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +8,15 @@
 #include <string>
 
 namespace pyllmcancel {
-Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & params)
+namespace {
+
+// Of what a grammar allows, so many of the likeliest are looked for, where the chain does not say how many it can use:
+// to ask about a whole vocabulary takes a tenth of a second.
+constexpr std::size_t MOST_BY_GRAMMAR = 1024;
+
+} // namespace
+
+Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & params, const Sampler * sibling)
     : model_(std::move(model)), params_(params), n_vocab_(llama_vocab_n_tokens(model_->vocab())),
       chain_(*model_, params_) {
     for (const llama_logit_bias & bias : params_.logit_bias) {
@@ -19,13 +25,10 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
                              ", which is not in the vocabulary");
         }
     }
-    if (!params_.grammar.empty()) {
-        check_grammar(params_.grammar);
-        clear_log_errors();
-        grammar_.reset(llama_sampler_init_grammar(model_->vocab(), params_.grammar.c_str(), "root"));
-        if (!grammar_) {
-            throw UsageError("the grammar could not be parsed: " + log_errors());
-        }
+    if (sibling != nullptr && sibling->grammar_) {
+        grammar_ = std::make_unique<GrammarMatcher>(sibling->grammar_->grammar());
+    } else if (!params_.grammar.empty()) {
+        grammar_ = std::make_unique<GrammarMatcher>(std::make_shared<const Grammar>(*model_, params_.grammar));
     }
 }
 
@@ -43,11 +46,8 @@ bool Sampler::allowed(llama_token token) const {
     return word < mask_.size() && ((mask_[word] >> (static_cast<uint32_t>(token) % 32)) & 1U) != 0;
 }
 
-bool Sampler::grammar_allows(llama_token token) const {
-    llama_token_data candidate{token, 0.0F, 0.0F};
-    llama_token_data_array array{&candidate, 1, -1, false};
-    llama_sampler_apply(grammar_.get(), &array);
-    return candidate.logit != -INFINITY;
+bool Sampler::grammar_allows(llama_token token) {
+    return llama_vocab_is_eog(model_->vocab(), token) ? grammar_->may_end() : grammar_->allows(token);
 }
 
 // What the chain is to choose from: all that is allowed, or no more than a chain that begins with top-k can use. Biases
@@ -81,6 +81,52 @@ void Sampler::fill_all(const Logits & logits) {
     }
 }
 
+// The likeliest of what the grammar allows, and what has a bias. Looked for from the likeliest on: a grammar is slow to
+// ask, and about what the chain cannot use it need not be asked. If that takes too long, what was found by then will do.
+void Sampler::fill_by_grammar(const Logits & logits, const CancelFlag & flag) {
+    std::set<llama_token> found;
+    try {
+        find_by_grammar(logits, found);
+    } catch (const GrammarTooComplex &) {
+        if (found.empty()) {
+            throw;
+        }
+    }
+    grammar_->begin(&flag);
+    candidates_.clear();
+    // In the order of the vocabulary: of equals, the first one is taken.
+    for (const llama_token token : found) {
+        candidates_.push_back({token, logits[token], 0.0F});
+    }
+}
+
+void Sampler::find_by_grammar(const Logits & logits, std::set<llama_token> & found) {
+    const auto kept = static_cast<std::size_t>(chain_.keeps_likeliest());
+    const std::size_t wanted = (kept > 0 ? kept : MOST_BY_GRAMMAR) + chain_.biased().size();
+    const auto less_likely = [&](llama_token a, llama_token b) {
+        return logits[a] < logits[b] || (logits[a] == logits[b] && a > b);
+    };
+    std::vector<llama_token> heap;
+    for (llama_token token = 0; token < n_vocab_; ++token) {
+        if (grammar_->may_begin(token) || llama_vocab_is_eog(model_->vocab(), token)) {
+            heap.push_back(token);
+        }
+    }
+    std::make_heap(heap.begin(), heap.end(), less_likely);
+    while (!heap.empty() && found.size() < wanted && logits[heap.front()] != -INFINITY) {
+        std::pop_heap(heap.begin(), heap.end(), less_likely);
+        if (grammar_allows(heap.back())) {
+            found.insert(heap.back());
+        }
+        heap.pop_back();
+    }
+    for (const llama_token token : chain_.biased()) {
+        if (grammar_allows(token)) {
+            found.insert(token);
+        }
+    }
+}
+
 // Returns -1 if nothing is left to choose: greedy and dist choose something even if biases have banned all that was
 // left.
 llama_token Sampler::run_chain(Sampled & sampled) {
@@ -96,7 +142,7 @@ llama_token Sampler::run_chain(Sampled & sampled) {
     return sampled.token;
 }
 
-llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
+llama_token Sampler::choose(const Logits & logits, Sampled & sampled, const CancelFlag & flag) {
     if (chain_.is_plain_greedy() && !grammar_ && mask_.empty() && !params_.logprobs_after_sampling) {
         return logits.likeliest();
     }
@@ -106,23 +152,18 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
     }
     llama_token token = run_chain(sampled);
     if (grammar_ && (token < 0 || !grammar_allows(token))) {
-        // A grammar is slow to ask about a whole vocabulary, and mostly agrees with what was chosen without it.
-        fill_all(logits);
-        llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
-        llama_sampler_apply(grammar_.get(), &array);
-        const auto barred = [](const llama_token_data & candidate) { return candidate.logit == -INFINITY; };
-        candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(), barred), candidates_.end());
+        // Mostly it agrees with what was chosen without it.
+        fill_by_grammar(logits, flag);
         token = candidates_.empty() ? -1 : run_chain(sampled);
-        // One of llama.cpp's samplers, "infill", makes up an end of the answer: a grammar given what it does not allow
-        // would end the process.
+        // One of llama.cpp's samplers, "infill", makes up an end of the answer.
         token = token >= 0 && grammar_allows(token) ? token : -1;
     }
     if (token >= 0 && !mask_.empty() && !allowed(token)) {
         token = -1;
     }
     if (token >= 0) {
-        if (grammar_) {
-            llama_sampler_accept(grammar_.get(), token);
+        if (grammar_ && !llama_vocab_is_eog(model_->vocab(), token)) {
+            grammar_->accept(token);
         }
         chain_.accept(token);
     }
@@ -162,14 +203,25 @@ void Sampler::report_what_was_left(Sampled & sampled, const llama_token_data_arr
     sampled.top.resize(std::min(sampled.top.size(), static_cast<std::size_t>(params_.n_logprobs)));
 }
 
-Sampled Sampler::sample(const float * row) {
+Sampled Sampler::sample(const float * row, const CancelFlag & flag) {
     const Logits logits(row, n_vocab_);
     Sampled sampled;
     sampled.fault = logits.fault();
     if (sampled.fault != LogitFault::none) {
         return sampled;
     }
-    sampled.token = choose(logits, sampled);
+    if (grammar_) {
+        grammar_->begin(&flag);
+    }
+    try {
+        sampled.token = choose(logits, sampled, flag);
+    } catch (const GrammarInterrupted &) {
+        return {};
+    } catch (const GrammarTooComplex &) {
+        sampled = {};
+        sampled.fault = LogitFault::too_complex;
+        return sampled;
+    }
     mask_.clear();
     if (sampled.token < 0) {
         sampled.fault = LogitFault::grammar;

@@ -133,7 +133,8 @@ class Sampler:
         The grammar cannot be parsed, or a biased token is not in the vocabulary.
     """
 
-    def __init__(self, model: Model, sampling: SamplingParams) -> None: ...
+    def __init__(self, model: Model, sampling: SamplingParams, sibling: Sampler | None = None) -> None:
+        """A `sibling` is another choice's of the same request: its compiled grammar is shared."""
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         """Let penalties see a prompt; UsageError for a token that is not in the vocabulary."""
 

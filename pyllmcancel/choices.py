@@ -50,7 +50,8 @@ class ChoiceMaker:
             room = room_after(prompt, n_ctx)
             for number in range(params.n):
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
-                sampler = self._sampler(params.sampling, prompt, number)
+                sibling = choices[0].sampler if choices else None
+                sampler = self._sampler(params.sampling, prompt, number, sibling)
                 detokenizer = Detokenizer(self._pieces(params.visible_tokens), params.stop, params.min_indent)
                 choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
                 choice.constraint = params.constraint.new() if params.constraint is not None else None
@@ -62,10 +63,12 @@ class ChoiceMaker:
         piece = self._model.piece
         return (lambda token: piece(token, special=token in visible)) if visible else piece
 
-    def _sampler(self, sampling: SamplingParams, prompt: Sequence[int], number: int) -> Sampler:
+    def _sampler(
+        self, sampling: SamplingParams, prompt: Sequence[int], number: int, sibling: Sampler | None
+    ) -> Sampler:
         """Choices of one prompt differ by their seeds, each derived from the request's."""
         try:
-            sampler: Sampler = self._native.Sampler(self._model, sampling.with_seed(sampling.seed + number))
+            sampler: Sampler = self._native.Sampler(self._model, sampling.with_seed(sampling.seed + number), sibling)
         except UsageError as error:
             raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
         try:

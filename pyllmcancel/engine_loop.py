@@ -27,6 +27,7 @@ FAULTS = {
     LogitFault.NOT_FINITE: "the model produced logits that are not finite",
     LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
     LogitFault.GRAMMAR: "the grammar allows no continuation",
+    LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to read this answer than can be followed",
 }
 
 

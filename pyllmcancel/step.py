@@ -24,12 +24,13 @@ class StepStatus(IntEnum):
 
 
 class LogitFault(IntEnum):
-    """Why a row of logits could not be sampled; the numbers are those of ``native/sampler.hpp``."""
+    """Why a row of logits could not be sampled; the numbers are those of ``native/logits.hpp``."""
 
     NONE = 0
     NOT_FINITE = 1
     ALL_EQUAL = 2
     GRAMMAR = 3
+    TOO_COMPLEX = 4
 
 
 class StepItem(NamedTuple):

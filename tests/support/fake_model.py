@@ -138,7 +138,7 @@ def check_token(token: int) -> None:
 class Sampler:
     """Greedy, or Gumbel noise of its own on scaled logits; biases, EOS banning and logprobs as in the real one."""
 
-    def __init__(self, model: Model, sampling: Any) -> None:
+    def __init__(self, model: Model, sampling: Any, sibling: Sampler | None = None) -> None:
         for token, _ in sampling.logit_bias:
             check_token(token)
         if sampling.grammar and not sampling.grammar.startswith("root ::="):
