@@ -61,8 +61,10 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(self.source)
             self.variables = frozenset(meta.find_undeclared_variables(environment.parse(self.source)))
-        except TemplateError as error:
-            raise InvalidRequestError(f"the chat template cannot be compiled: {error}", "chat_template") from error
+        except Exception as error:
+            # Jinja2 descends as deep as the template is nested, and computes what it finds constant.
+            words = error if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+            raise InvalidRequestError(f"the chat template cannot be compiled: {words}", "chat_template") from error
         self.object_arguments = self.knows_tools and self._wants_objects()
 
     @property
@@ -112,7 +114,8 @@ class ChatTemplate:
             return self._template.render(messages=messages, **merged)
         except Exception as error:
             # Whatever it is: the template, which came with the model, did it to these messages.
-            raise InvalidRequestError(f"the chat template refuses these messages: {error}", "messages") from error
+            words = "out of memory" if isinstance(error, MemoryError) else error
+            raise InvalidRequestError(f"the chat template refuses these messages: {words}", "messages") from error
 
 
 def _to_json(

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 
 class RequestStatus(StrEnum):
-    """Where a request is. "Cancelling" is derived: cancelled and not yet FINISHED."""
+    """Where a request is. "Cancelling" is derived: cancelled and not yet FINISHED.
 
+    PREPARING comes before there is a `Request`: its schema is being compiled, say.
+    """
+
+    PREPARING = "preparing"
     WAITING = "waiting"
     PREFILL = "prefill"
     DECODE = "decode"

@@ -28,6 +28,13 @@ WHITESPACE = r"( |\n{1,2}[ \t]{0,32})?"
 # Its own words only: neither the parser's state nor the grammar belong into an answer.
 LIMITS = LLParserLimits(verbose_errors=False)
 BEGINNING = b"\x02"
+LONGEST_MESSAGE = 500  # characters; some quote a pattern
+IN_WORDS = {
+    "NoExtensionBias": "there is no answer that it allows",
+    "NoExtension": "there is no answer that it allows",
+    "LexerTooComplex": "its patterns are too complex",
+    "ParserTooComplex": "it has too many alternatives",
+}
 SILENT = 0  # llguidance writes to the standard error otherwise
 
 
@@ -99,7 +106,15 @@ class Guidance:
         matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequestError(_own_words(matcher.get_error()), param)
-        return Guide(matcher, self._model.n_vocab)
+        guide = Guide(matcher, self._model.n_vocab)
+        # What is too much, or allows nothing at all, is found when the first token is asked for.
+        try:
+            nothing = not guide.new().mask().any()
+        except ConstraintError as error:
+            raise InvalidRequestError(str(error), param) from error
+        if nothing:
+            raise InvalidRequestError("there is no answer that it allows", param)
+        return guide
 
     def check_schema(self, schema: Mapping[str, Any], param: str, *, lenient: bool = False) -> None:
         """Compile a schema by itself, so that the error blames `param` and nothing else.
@@ -110,7 +125,10 @@ class Guidance:
             As `compile`.
         """
         # By way of the JSON compiler's own grammar, whose errors do not quote all of the schema.
-        grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
+        except ValueError as error:  # its parser's: 128 objects inside each other are too many
+            raise InvalidRequestError(_own_words(str(error)), param) from error
         is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=LIMITS)
         if is_error:
             raise InvalidRequestError(_own_words(messages[0]), param)
@@ -160,4 +178,8 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str
 
 
 def _own_words(error: str) -> str:
-    return error.partition("\n<")[0].strip()
+    """Without the grammar, which it quotes; and in words, where it has codes, or a defect of its own."""
+    if "panic" in error:
+        return "it is too large, or too deeply nested"
+    words = error.partition("\n<")[0].strip()
+    return IN_WORDS.get(words, words[:LONGEST_MESSAGE])

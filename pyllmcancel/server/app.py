@@ -81,6 +81,7 @@ def create_app(
         finally:
             lag.stop()
             await state.workers.wait_closed()
+            await state.end_helpers()
 
     app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state

@@ -78,7 +78,7 @@ async def read_body(request: Request, body_type: type[BaseModel]) -> BaseModel:
     return await prepared(request, work)
 
 
-async def prepared(request: Request, work: Callable[[Pause], T], *, always_off_loop: bool = False) -> T:
+async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
     """Do some work for a request whose body has been read: what it costs is bounded by the length of that.
 
     Raises
@@ -86,7 +86,7 @@ async def prepared(request: Request, work: Callable[[Pause], T], *, always_off_l
     ClientLeft, EngineClosedError
         The work was given up.
     """
-    if request.scope["state"][LENGTH] <= INLINE_BODY and not always_off_loop:
+    if request.scope["state"][LENGTH] <= INLINE_BODY:
         return work(no_pause)
     return await state_of(request).workers.run(request.receive, work)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 
-from pyllmcancel.request import FinishReason, Request, RequestStatus, RequestSummary
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.request import FinishReason, Request, RequestStatus, RequestSummary, Usage
 from pyllmcancel.server.answers import (
     CancelAnswer,
     HeldAnswer,
@@ -27,6 +29,7 @@ from pyllmcancel.server.state import state_of
 if TYPE_CHECKING:
     from pyllmcancel.registry import Registry
     from pyllmcancel.request import Ending
+    from pyllmcancel.server.preparing import Preparation
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 503))
 
@@ -38,11 +41,13 @@ Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to
 
 @router.get("/requests", summary="Live requests, then the last that have ended", responses=answers(RequestList))
 async def list_requests(http: HttpRequest, status: OutsideStatus | None = None) -> dict[str, Any]:
-    registry = state_of(http).engine.registry
+    state = state_of(http)
+    registry = state.engine.registry
     live, ended = registry.requests(), registry.history()
     # One that ended in between is in both.
     known = {(summary.id, summary.created_at) for summary in ended}
-    summaries = [request.summary() for request in live if (request.id, request.created_at) not in known] + ended
+    accepted = [request.summary() for request in live if (request.id, request.created_at) not in known]
+    summaries = accepted + state.preparations.summaries() + ended
     shown = [summary_json(summary) for summary in summaries]
     return {"object": "list", "data": [entry for entry in shown if status is None or entry["status"] == status]}
 
@@ -50,7 +55,11 @@ async def list_requests(http: HttpRequest, status: OutsideStatus | None = None) 
 # Ids and sessions are paths to the router: the clients choose them, and both may contain slashes.
 @router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
 async def get_request(http: HttpRequest, request_id: str) -> dict[str, Any]:
-    found = find_request(state_of(http).engine.registry, request_id)
+    state = state_of(http)
+    found = find_request(state.engine.registry, request_id)
+    preparation = state.preparations.find(request_id)
+    if preparation is not None and not isinstance(found, Request):
+        return summary_json(preparation.summary())
     if found is None:
         raise unknown_id()
     return summary_json(found.summary() if isinstance(found, Request) else found)
@@ -62,8 +71,11 @@ async def get_request(http: HttpRequest, request_id: str) -> dict[str, Any]:
     responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
 )
 async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    engine = state_of(http).engine
-    found = find_request(engine.registry, request_id, hold)
+    state = state_of(http)
+    preparation = state.preparations.find(request_id)
+    if preparation is not None:
+        return await cancel_preparation(preparation, wait=wait)
+    found = find_request(state.engine.registry, request_id, hold)
     if isinstance(found, Request):
         return await cancel_and_report(http, found, wait=wait)
     if found is not None:
@@ -109,6 +121,21 @@ async def cancel_and_report(http: HttpRequest, request: Request, *, wait: bool) 
         "phase": request.status,
         "cancel_latency_ms": None,
         "usage": usage_json(request.usage()),
+    }
+
+
+async def cancel_preparation(preparation: Preparation, *, wait: bool) -> dict[str, Any]:
+    began = time.monotonic()
+    preparation.cancel(CancelReason.EXPLICIT)
+    if wait:
+        await preparation.ended.wait()
+    return {
+        "id": preparation.id,
+        "outcome": "cancelled",
+        "reason": preparation.reason,
+        "phase": RequestStatus.PREPARING,
+        "cancel_latency_ms": milliseconds(time.monotonic() - began) if wait else None,
+        "usage": usage_json(Usage()),
     }
 
 
@@ -159,7 +186,8 @@ def outside_status(summary: RequestSummary) -> OutsideStatus:
         case None if summary.cancel_reason is not None:
             return "cancelling"
         case None:
-            return "waiting" if summary.status is RequestStatus.WAITING else "running"
+            waits = summary.status in (RequestStatus.PREPARING, RequestStatus.WAITING)
+            return "waiting" if waits else "running"
         case ending if ending.finish_reason is FinishReason.CANCELLED:
             return "cancelled"
         case ending if ending.finish_reason is FinishReason.ERROR:

@@ -6,15 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.bounded_template import BoundedTemplate
+from pyllmcancel.chat_template import CHATML, ChatTemplate
+from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import Error, InvalidRequestError
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.tokens import TextReader
 from pyllmcancel.server.workers import Workers
 
@@ -39,8 +43,9 @@ class ServerState:
         self.config = config
         self.metrics = metrics or EngineMetrics()
         self.created = int(time.time())
-        self._chat_template = ChatTemplate(None)
-        self._chat_template_error: str | None = None
+        self.chat_template = ChatTemplate(None)  # the model's, once there is one; each use may refuse
+        self.preparations = Preparations()
+        self._guidance: BoundedGuidance | None = None
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
         self.workers = Workers(WORKERS)
@@ -76,23 +81,18 @@ class ServerState:
     def _progress(self) -> float:
         return 0.0 if self._loading is None else self._loading.progress
 
-    @cached_property
-    def guidance(self) -> Guidance:
+    @property
+    def guidance(self) -> BoundedGuidance:
         """Compiles schemas and grammars for the model."""
-        return Guidance(self.engine.model)
+        if self._guidance is None:
+            self._guidance = BoundedGuidance(Guidance(self.engine.model))
+        return self._guidance
 
     @cached_property
     def eog_tokens(self) -> tuple[int, ...]:
         """The model's tokens that end an answer."""
         model = self.engine.model
         return tuple(token for token in range(model.n_vocab) if model.is_eog(token))
-
-    @property
-    def chat_template(self) -> ChatTemplate:
-        """The model's; InvalidRequestError if it cannot be compiled: that is no reason not to complete texts."""
-        if self._chat_template_error is not None:
-            raise InvalidRequestError(self._chat_template_error, "chat_template")
-        return self._chat_template
 
     def check_model(self, name: str | None) -> None:
         """ApiError 404 for a name that is not served, where only the model's own names are."""
@@ -103,12 +103,9 @@ class ServerState:
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""
         model = engine.model
-        template = self.config.chat_template or model.chat_template
-        try:
-            self._chat_template = ChatTemplate(template, _special(model, "bos"), _special(model, "eos"))
-        except InvalidRequestError as error:
-            logger.error("%s; chats will be refused", error)
-            self._chat_template_error = str(error)
+        template = self.config.chat_template or model.chat_template or CHATML
+        if template != CHATML:
+            self.chat_template = BoundedTemplate(template, _special(model, "bos"), _special(model, "eos"))
         path = engine.config.model
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
@@ -126,6 +123,7 @@ class ServerState:
             if self._closing:
                 return  # it had come too far to be given up
             self.adopt(engine)
+            await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Anything: a server that says for ever that it is loading is worse than one that ends.
             self._load_error = str(error)
@@ -145,14 +143,31 @@ class ServerState:
             engine.config.parallel,
         )
 
+    def _prepare_template(self) -> None:
+        """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""
+        if isinstance(self.chat_template, BoundedTemplate):
+            with suppress(InvalidRequestError):
+                self.chat_template.prepare()
+
+    async def end_helpers(self) -> None:
+        """End what is in preparation, and the processes where templates and schemas are tried. Idempotent."""
+        self.preparations.close()
+        if isinstance(self.chat_template, BoundedTemplate):
+            await asyncio.to_thread(self.chat_template.close)
+        if self._guidance is not None:
+            await asyncio.to_thread(self._guidance.close)
+        await self.preparations.wait_closed()
+
     async def close(self, drain: float) -> None:
         """Stop accepting, drain, cancel what is left, stop computing. Idempotent; cancels a load in progress."""
         self._closing = True
         self.workers.close()
+        self.preparations.close()
         if self._loading is not None:
             self._loading.give_up()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close, drain)
+        await self.end_helpers()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether the server can serve, and the body that says so."""

@@ -177,6 +177,7 @@ class World:
                 pass
         await asyncio.to_thread(self.engine.close)
         await self.app.state.server.workers.wait_closed()
+        await self.app.state.server.end_helpers()
 
 
 @asynccontextmanager

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from pyllmcancel.choices import check_count
+from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.infill import Gap, Snippet, infill_prompt
@@ -46,10 +48,9 @@ from pyllmcancel.server.tokens import check_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.constraints.guidance import Guidance
+    from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.server.llama.wire import AnsweringBody
-    from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.tokens import TextReader
     from pyllmcancel.server.workers import Pause
 
@@ -113,7 +114,7 @@ async def respond(
     state = state_of(request)
     engine = state.engine
     check_lora(body.lora, engine.config)
-    constraint = await constraint_of(state, body)
+    constraint = await constraint_of(request, body)
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
     # The first time all of the vocabulary is asked.
@@ -127,19 +128,21 @@ async def respond(
     return response
 
 
-async def constraint_of(state: ServerState, body: AnsweringBody) -> ConstraintFactory | None:
-    """What the JSON schema allows. A grammar is llama.cpp's own, and part of the sampling."""
+async def constraint_of(request: Request, body: AnsweringBody) -> ConstraintFactory | None:
+    """What the JSON schema allows. A grammar is part of the sampling."""
     schema = body.json_schema
     if schema is None:
         return None
     # llama-server: no schema in particular asks for an object.
-    return await asyncio.to_thread(compiled, state.guidance, schema if schema != {} else {"type": "object"})
+    state = state_of(request)
+    work = partial(compiled, state.guidance, schema if schema != {} else {"type": "object"})
+    return await state.preparations.run(request, work)
 
 
-def compiled(guidance: Guidance, schema: dict[str, Any]) -> ConstraintFactory:
+def compiled(guidance: BoundedGuidance, schema: dict[str, Any], pause: Pause) -> ConstraintFactory:
     """Takes its time: in a thread."""
-    guidance.check_schema(schema, "json_schema")
-    return guidance.compile(f"start: {json_rule(schema)}", "json_schema")
+    named = NamedSchema(schema, "json_schema")
+    return guidance.compile([named], lambda _: f"start: {json_rule(schema)}", named.param, pause=pause)
 
 
 @router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer) | errors(400, 413, 415, 503))
@@ -178,7 +181,7 @@ async def apply_template(request: Request, body: ChatBody) -> Response:
     def work(_pause: Pause) -> Response:
         return JSONResponse({"prompt": prompt_text(body, template, tool_plan(body, template))})
 
-    return await prepared(request, work, always_off_loop=True)
+    return await state_of(request).preparations.run(request, work)
 
 
 @router.post(
@@ -195,7 +198,7 @@ async def count_tokens(request: Request, body: ChatBody) -> dict[str, Any]:
         texts.check_length(len(text), "messages")
         return len(texts.chat(text, "messages", pause, must_fit=False))
 
-    n_tokens = await prepared(request, work, always_off_loop=True)
+    n_tokens = await state_of(request).preparations.run(request, work)
     return {"object": "response.input_tokens", "input_tokens": n_tokens}
 
 

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.constraints.triggered import TriggeredGuide
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.openai.wire_chat import JsonObjectFormat, JsonSchemaFormat
+from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
+    from fastapi import Request
+
     from pyllmcancel._native import Model
-    from pyllmcancel.constraints.guidance import Guidance
+    from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.server.openai.tool_plan import ToolPlan
     from pyllmcancel.server.openai.wire import GenerationBody
-    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.workers import Pause
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
-class AnswerSchema(NamedTuple):
-    """A schema that an answer obeys, and which field it came by."""
-
-    schema: Mapping[str, Any]
-    lenient: bool
-    param: str
-
-
 async def answer_constraint(
-    state: ServerState, body: GenerationBody, plan: ToolPlan | None = None
+    request: Request, body: GenerationBody, plan: ToolPlan | None = None
 ) -> ConstraintFactory | None:
-    """What decides over the answer's tokens, besides `grammar`, which is llama.cpp's own; None if nothing does.
+    """What decides over the answer's tokens, besides `grammar`, which is part of the sampling; None if nothing does.
 
     Raises
     ------
@@ -47,42 +42,47 @@ async def answer_constraint(
         raise InvalidRequestError("grammar cannot be combined with tools or another form of the answer", "grammar")
     if schema is None and plan is None:
         return None
-    return await asyncio.to_thread(compiled, state.guidance, state.engine.model, schema, plan)
+    state = state_of(request)
+    work = partial(compiled, state.guidance, state.engine.model, schema, plan)
+    return await state.preparations.run(request, work)
 
 
-def answer_schema(body: GenerationBody) -> AnswerSchema | None:
+def answer_schema(body: GenerationBody) -> NamedSchema | None:
     """The one schema that the text has to obey."""
     asked = getattr(body, "response_format", None)
-    found: AnswerSchema | None = None
+    found: NamedSchema | None = None
     match asked:
         case JsonObjectFormat():
-            found = AnswerSchema(asked.schema_ or ANY_OBJECT, False, "response_format")
+            found = NamedSchema(asked.schema_ or ANY_OBJECT, "response_format")
         case JsonSchemaFormat(json_schema=named):
             wanted = ANY_OBJECT if named.schema_ is None else named.schema_
-            found = AnswerSchema(wanted, named.strict is False, "response_format")
+            found = NamedSchema(wanted, "response_format", named.strict is False)
     if body.json_schema is None:
         return found
     if found is not None:
         raise InvalidRequestError("json_schema and response_format are two names of the same", "json_schema")
-    return AnswerSchema(body.json_schema, False, "json_schema")
+    return NamedSchema(body.json_schema, "json_schema")
 
 
-def compiled(guidance: Guidance, model: Model, schema: AnswerSchema | None, plan: ToolPlan | None) -> ConstraintFactory:
+def compiled(
+    guidance: BoundedGuidance, model: Model, schema: NamedSchema | None, plan: ToolPlan | None, pause: Pause
+) -> ConstraintFactory:
     """Takes milliseconds, and a second the first time: for a thread of its own."""
-    if schema is not None:
-        guidance.check_schema(schema.schema, schema.param, lenient=schema.lenient)
     answer = "" if schema is None else json_rule(schema.schema, lenient=schema.lenient)
+    schemas = [] if schema is None else [schema]
     if plan is None:
         assert schema is not None
-        return guidance.compile(f"start: {answer}", schema.param)
+        return guidance.compile(schemas, lambda _: f"start: {answer}", schema.param, pause=pause)
     for index, function in plan.callable:
         param = f"tools[{index}].function.parameters"
-        guidance.check_schema(function.parameters, param, lenient=not function.strict)
+        schemas.append(NamedSchema(function.parameters, param, not function.strict))
     functions = [function for _, function in plan.callable]
-    grammar = plan.format.grammar(
-        functions, partial(literal, model), parallel=plan.parallel, answer="" if plan.required else answer
-    )
-    guide = guidance.compile(grammar, "tools")
+    other = "" if plan.required else answer
+
+    def grammar(spelled: Callable[[str], str]) -> str:
+        return plan.format.grammar(functions, spelled, parallel=plan.parallel, answer=other)
+
+    guide = guidance.compile(schemas, grammar, "tools", literal=partial(literal, model), pause=pause)
     if plan.required or answer:
         return guide
     return TriggeredGuide(guide, plan.format.trigger, partial(model.piece, special=True), guidance.tokenizer)

@@ -44,7 +44,7 @@ async def completions(request: Request, body: CompletionBody) -> Any:
     model = state.engine.model
     check_completion(body)
     prompts, echoes = await prepared(request, partial(read_prompts, state.texts, body))
-    constraint = await answer_constraint(state, body)
+    constraint = await answer_constraint(request, body)
     params = completion_params(body, state.config.request_defaults(), constraint)
     sender = Sender(request_id_of(request.scope), state.model_name, model)
     dialect = CompletionDialect(sender, body, len(prompts), echoes)
@@ -70,10 +70,10 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     state = state_of(request)
     model = state.engine.model
     check_chat(body)
-    # Off the event loop however short it is: what a template does is the model's.
+    # Off the event loop however short it is, and seen: what a template does is the model's.
     work = partial(read_chat, state.texts, state.chat_template, body)
-    plan, tokens, visible = await prepared(request, work, always_off_loop=True)
-    constraint = await answer_constraint(state, body, plan)
+    plan, tokens, visible = await state.preparations.run(request, work)
+    constraint = await answer_constraint(request, body, plan)
     params = chat_params(body, state.config.request_defaults(), constraint, visible)
     tool_format = plan.format if plan is not None else None
     sender = Sender(request_id_of(request.scope), state.model_name, model)

@@ -1,0 +1,81 @@
+"""A chat template that has so much time and memory: it comes with a model's file, from anywhere."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError
+from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+
+logger = logging.getLogger("pyllmcancel.server")
+
+CPU_SECONDS = 1.0  # for all messages of a conversation; usual ones take a millisecond
+
+
+class BoundedTemplate(ChatTemplate):
+    """A chat template that is compiled and rendered in another process. Any thread may call any method.
+
+    The first method that needs the process starts it, which takes a moment. The parameters are ChatTemplate's.
+
+    Raises
+    ------
+    InvalidRequestError
+        By every method, if the template cannot be compiled.
+    """
+
+    def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
+        self.source = source
+        self._helper = Helper("open_template", source, bos, eos, cpu_seconds=CPU_SECONDS)
+        self._lock = threading.Lock()
+        self._opened: dict[str, Any] | None = None
+        self._refused: str | None = None  # why it will never be rendered
+
+    def prepare(self) -> None:
+        """Start the process, and have the template compiled."""
+        with self._lock:
+            if self._opened is None and self._refused is None:
+                try:
+                    self._opened = self._helper.open()
+                except HelperClosed as error:
+                    raise EngineClosedError(str(error)) from None
+                except HelperEnded as error:
+                    self._refused = f"the chat template cannot be compiled: {error}"
+                except HelperError as error:
+                    self._refused = str(error)
+                if self._refused is not None:
+                    logger.error("%s; chats will be refused", self._refused)
+        if self._refused is not None:
+            raise InvalidRequestError(self._refused, "chat_template")
+
+    @property
+    def variables(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(self._known("variables"))
+
+    @property
+    def object_arguments(self) -> bool:  # type: ignore[override]
+        return bool(self._known("object_arguments"))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        self.prepare()
+        try:
+            text: str = self._helper.call("render", list(messages), variables)
+        except HelperClosed as error:
+            raise EngineClosedError(str(error)) from None
+        except HelperEnded as error:
+            raise InvalidRequestError(f"the chat template cannot be rendered: {error}", "messages") from error
+        except HelperError as error:
+            raise InvalidRequestError(str(error), "messages") from error
+        return text
+
+    def close(self) -> None:
+        """End the process. Idempotent."""
+        self._helper.close()
+
+    def _known(self, name: str) -> Any:
+        self.prepare()
+        assert self._opened is not None
+        return self._opened[name]

@@ -1,0 +1,22 @@
+"""A vocabulary of all bytes, for compiling a grammar where there is no model: it costs the same, and means the same."""
+
+from __future__ import annotations
+
+END = 256
+
+
+class PlainBytes:
+    """As much of a model as `guidance.Vocabulary` asks for."""
+
+    n_vocab = END + 1
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        if token != END:
+            return bytes([token])
+        return b"<end>" if special else b""
+
+    def is_eog(self, token: int) -> bool:
+        return token == END
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)

@@ -1,0 +1,207 @@
+"""Another process for what may never end: it has so much time and memory, and can be ended at any moment.
+
+A template computes whatever it likes within one bytecode, a schema compiles within one call into a library: no thread
+of ours can be stopped there. What runs over there is in `helper_process`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+CPU_SECONDS = 2.0  # of one call
+WALL_SECONDS = 10.0  # of one call, however busy the machine is
+START_SECONDS = 30.0
+MEMORY_MIB = 512  # more than it has when it begins
+MAX_ANSWER = 64 << 20  # bytes
+LOOK_EVERY = 0.05  # seconds between two looks at whether anybody waits
+HEAD = 8  # bytes that tell a message's length
+
+
+class HelperError(Exception):
+    """It said why it cannot."""
+
+
+class HelperEnded(HelperError):  # noqa: N818 - it did not fail, it was ended
+    """It had no time or memory left; the message says which."""
+
+
+class HelperClosed(HelperError):  # noqa: N818
+    """Nobody is to use it any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
+def no_pause() -> None:
+    """For callers that nobody calls off."""
+
+
+class Helper:
+    """One process, started by the first call, and anew after it was ended. Any thread may call any method.
+
+    Parameters
+    ----------
+    opening
+        Name and arguments of the call that each new process gets first.
+    cpu_seconds
+        Time that each call may take.
+    """
+
+    def __init__(self, *opening: Any, cpu_seconds: float = CPU_SECONDS) -> None:
+        self._opening = opening
+        self._cpu_seconds = cpu_seconds
+        self._lock = threading.Lock()  # held for a whole call: the process does one thing at a time
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._opened: Any = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process; None while there is none."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def open(self) -> Any:
+        """Start the process if there is none; what the opening call returned.
+
+        Raises
+        ------
+        HelperError
+            The opening call failed.
+        """
+        with self._lock:
+            self._ensure(no_pause)
+            return self._opened
+
+    def call(self, name: str, *arguments: Any, pause: Callable[[], None] = no_pause) -> Any:
+        """What the function of that name returns there.
+
+        Parameters
+        ----------
+        pause
+            Called now and then; what it raises ends the process, and is raised here.
+
+        Raises
+        ------
+        HelperError
+            See there, and its kinds. After each but HelperClosed the next call finds a process all the same.
+        """
+        while not self._lock.acquire(timeout=LOOK_EVERY):
+            pause()
+        try:
+            self._ensure(pause)
+            return self._exchange([name, *arguments], WALL_SECONDS, pause)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End it, whatever it is doing, and start none again. Idempotent."""
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.kill()  # a call in progress sees its end
+        with self._lock:
+            self._end()
+
+    def _ensure(self, pause: Callable[[], None]) -> None:
+        if self._closed:
+            raise HelperClosed
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._end()  # somebody else has ended it
+        try:
+            self._start()
+            self._opened = self._exchange(list(self._opening), START_SECONDS, pause)
+        except (HelperError, OSError):
+            self._end()
+            raise
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            # A session of its own: Ctrl-C is for us.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "pyllmcancel.helper_process", str(self._cpu_seconds), str(MEMORY_MIB)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        if self._closed:
+            self._process.kill()  # close() may have come before there was one to end
+
+    def _exchange(self, message: list[Any], seconds: float, pause: Callable[[], None]) -> Any:
+        """Ends the process unless it answered in time."""
+        answered = False
+        try:
+            deadline = time.monotonic() + seconds
+            text = json.dumps(message).encode()
+            self._send(len(text).to_bytes(HEAD, "little") + text, deadline)
+            length = int.from_bytes(self._receive(HEAD, deadline, pause), "little")
+            if length > MAX_ANSWER:
+                raise HelperEnded(f"the result is longer than {MAX_ANSWER >> 20} MiB")
+            answer = json.loads(self._receive(length, deadline, pause))
+            answered = not answer["last"]
+        except (OSError, EOFError):
+            if self._closed:
+                raise HelperClosed from None
+            raise HelperEnded(self._cause()) from None
+        finally:
+            if not answered:
+                self._end()
+        if "error" in answer:
+            raise HelperError(answer["error"])
+        return answer["result"]
+
+    def _send(self, message: bytes, deadline: float) -> None:
+        assert self._socket is not None
+        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        self._socket.sendall(message)
+
+    def _receive(self, length: int, deadline: float, pause: Callable[[], None]) -> bytes:
+        assert self._socket is not None
+        received = bytearray()
+        while len(received) < length:
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                raise TimeoutError
+            self._socket.settimeout(min(left, LOOK_EVERY))
+            try:
+                piece = self._socket.recv(min(length - len(received), 1 << 20))
+            except TimeoutError:
+                pause()
+                continue
+            if not piece:
+                raise EOFError
+            received += piece
+        return bytes(received)
+
+    def _cause(self) -> str:
+        """Why there was no answer."""
+        assert self._process is not None
+        try:
+            status = self._process.wait(timeout=LOOK_EVERY)
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGALRM  # it is still at it
+        if status in (-signal.SIGALRM, -signal.SIGPROF):
+            return f"it takes longer than {self._cpu_seconds:g} s"
+        return f"it needs more than {MEMORY_MIB} MiB of memory"
+
+    def _end(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                self._process.kill()
+            self._process.wait()
+            self._process = None

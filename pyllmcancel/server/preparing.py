@@ -1,0 +1,147 @@
+"""Requests that are not submitted yet, because something takes its time first: seen, and cancelled, like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import EngineClosedError, RequestCancelled
+from pyllmcancel.request import RequestStatus, RequestSummary, Usage
+from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
+from pyllmcancel.server.workers import Abandoned, Pause
+
+if TYPE_CHECKING:
+    from fastapi import Request
+    from starlette.types import Receive
+
+T = TypeVar("T")
+
+# Not `workers`' own: what a template or a schema takes, within its limits, is nothing for bodies to wait for.
+N_THREADS = 2
+
+
+class Preparation:
+    """A request in preparation. Touched by the event loop only, but where it says otherwise."""
+
+    def __init__(self, request_id: str, arrived_at: float) -> None:
+        self.id = request_id
+        self.created_at = time.time()
+        self.arrived_at = arrived_at
+        self.reason: CancelReason | None = None
+        self._loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[None] = self._loop.create_future()  # nobody wants it any more
+        self.ended = asyncio.Event()  # nothing is done for it any more
+        self._abandoned = threading.Event()
+
+    def cancel(self, reason: CancelReason) -> bool:
+        """Give it up; returns whether this call decided it."""
+        if self.stopped.done() or self.ended.is_set():
+            return False
+        self.reason = reason
+        self.abandon()
+        self.stopped.set_result(None)
+        return True
+
+    def abandon(self) -> None:
+        """Let the work end where it looks next."""
+        self._abandoned.set()
+
+    def check(self) -> None:
+        """Called by the work, in its thread."""
+        if self._abandoned.is_set():
+            raise Abandoned
+
+    def work_has_ended(self, _work: Future[Any]) -> None:
+        """Called in the work's thread, or where it was dropped before it began."""
+        with suppress(RuntimeError):  # the server has ended before
+            self._loop.call_soon_threadsafe(self.ended.set)
+
+    def summary(self) -> RequestSummary:
+        return RequestSummary(
+            id=self.id,
+            status=RequestStatus.PREPARING,
+            session=None,
+            n=1,
+            prompt_tokens=0,
+            prompt_tokens_done=0,
+            cached_tokens=0,
+            completion_tokens=0,
+            cancel_reason=self.reason,
+            superseded_by=None,
+            created_at=self.created_at,
+            seconds=time.monotonic() - self.arrived_at,
+            slots=(),
+            ending=None,
+        )
+
+
+class Preparations:
+    """All of them. Touched by the event loop only."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Preparation] = {}
+        self._threads = ThreadPoolExecutor(N_THREADS, "pyllmcancel-prepare")
+        self._closed = False
+
+    def summaries(self) -> list[RequestSummary]:
+        return [preparation.summary() for preparation in self._live.values()]
+
+    def find(self, request_id: str) -> Preparation | None:
+        return self._live.get(request_id)
+
+    async def run(self, request: Request, work: Callable[[Pause], T]) -> T:
+        """What `work` returns, in another thread. It calls its argument now and then, which ends it by raising.
+
+        Raises
+        ------
+        RequestCancelled
+            Its client has left, or somebody has cancelled it.
+        EngineClosedError
+            The server is shutting down.
+        """
+        if self._closed:
+            raise EngineClosedError("the server is shutting down")
+        preparation = Preparation(request_id_of(request.scope), arrival_of(request.scope))
+        # Two of the same id: the second is found, and the engine will refuse one of them.
+        self._live[preparation.id] = preparation
+        submitted = self._threads.submit(work, preparation.check)
+        submitted.add_done_callback(preparation.work_has_ended)
+        done = asyncio.wrap_future(submitted)
+        watcher = asyncio.create_task(_until_left(request.receive, preparation))
+        try:
+            await asyncio.wait((done, preparation.stopped), return_when=asyncio.FIRST_COMPLETED)
+            if preparation.reason is None:
+                return done.result()
+            if preparation.reason is CancelReason.DISCONNECT:
+                mark_client_gone(request.scope)
+            raise RequestCancelled(preparation.reason, Usage())
+        finally:
+            watcher.cancel()
+            preparation.abandon()
+            done.cancel()  # what has not begun; of what has, the outcome is nobody's
+            if self._live.get(preparation.id) is preparation:
+                del self._live[preparation.id]
+
+    def close(self) -> None:
+        """Give everything up, and take no more. Idempotent; waits for nothing."""
+        self._closed = True
+        for preparation in list(self._live.values()):
+            preparation.cancel(CancelReason.SHUTDOWN)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def wait_closed(self) -> None:
+        """Close, and wait for the work in progress."""
+        self.close()
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+async def _until_left(receive: Receive, preparation: Preparation) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    preparation.cancel(CancelReason.DISCONNECT)

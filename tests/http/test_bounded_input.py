@@ -1,0 +1,136 @@
+"""Schemas and templates that would never end: seen and cancelled like any request, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.preparing import Preparation
+from tests.support import fake_native
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+# Of these llguidance makes nothing within a minute.
+ENDLESS: dict[str, Any] = {"type": "integer", "multipleOf": 123456789}
+PATTERNS = {"allOf": [{"type": "string", "pattern": f".*{chr(97 + n % 26)}.{{20}}"} for n in range(40)]}
+LOOPS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
+
+
+def tool(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+class Templated(fake_native.Model):
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self.chat_template = template
+
+
+class Arrivals(dict[str, Preparation]):
+    """Tells when there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.some = asyncio.Event()
+
+    def __setitem__(self, request_id: str, preparation: Preparation) -> None:
+        super().__setitem__(request_id, preparation)
+        self.some.set()
+
+
+async def prepares(world: World) -> tuple[Exchange, Preparation]:
+    """A completion, called "hostile", whose schema is being compiled."""
+    arrivals = Arrivals()
+    world.app.state.server.preparations._live = arrivals
+    hostile = world.complete(json_schema=ENDLESS, headers={"x-request-id": "hostile"})
+    async with asyncio.timeout(LIMIT):
+        await arrivals.some.wait()
+    return hostile, arrivals["hostile"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"json_schema": ENDLESS}, "json_schema"),
+        ({"json_schema": {"$ref": "#"}}, "json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": PATTERNS}}},
+            "response_format",
+        ),
+        ({"tools": [tool("f", {}), tool("g", {"properties": {"a": ENDLESS}})]}, "tools[1].function.parameters"),
+    ],
+)
+async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(fields: dict[str, Any], param: str) -> None:
+    async with open_world() as world:
+        exchange = await world.chat(max_tokens=1, **fields).end()
+        assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
+
+
+async def test_a_request_whose_schema_compiles_is_seen_and_nobody_waits_for_it() -> None:
+    async with open_world() as world:
+        hostile, _ = await prepares(world)
+        seen = await world.request("hostile")
+        assert (seen["status"], seen["phase"]) == ("waiting", "preparing")
+        assert [entry["id"] for entry in await world.requests("?status=waiting")] == ["hostile"]
+        assert (await world.complete(max_tokens=1).end()).status == 200
+        assert (await world.get("/health")).status == 200
+        assert not hostile.task.done()
+
+
+@pytest.mark.parametrize("query", ["", "?wait=false"])
+async def test_a_request_whose_schema_compiles_can_be_cancelled(query: str) -> None:
+    async with open_world() as world:
+        hostile, _ = await prepares(world)
+        answer = (await world.post(f"/v1/requests/hostile/cancel{query}")).json()
+        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "preparing")
+        await hostile.end()
+        assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
+        assert await world.requests() == []
+
+
+async def test_what_compiles_for_a_client_that_leaves_is_ended() -> None:
+    async with open_world() as world:
+        hostile, preparation = await prepares(world)
+        hostile.leave()
+        await hostile.end()
+        async with asyncio.timeout(LIMIT):
+            await preparation.ended.wait()
+        assert await world.requests() == []
+
+
+async def test_a_shutdown_ends_what_compiles() -> None:
+    async with open_world() as world:
+        hostile, _ = await prepares(world)
+        await world.shut_down()
+        await hostile.end()
+        assert (hostile.status, hostile.json()["error"]["code"]) == (503, "shutdown")
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 10**(10**8) }}", LOOPS, "{{ 'a' * 10**9 }}", "{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}"],
+    ids=["a power", "loops", "a long text", "parentheses"],
+)
+async def test_a_template_beyond_all_bounds_refuses_chats_only(template: str) -> None:
+    async with open_world(model=Templated(template)) as world:
+        chat = world.chat()
+        assert (await world.complete(max_tokens=1).end()).status == 200
+        assert (await world.get("/health")).status == 200
+        await chat.end()
+        assert chat.status == 400
+        assert chat.json()["error"]["param"] in ("chat_template", "messages")
+        assert (await world.complete(max_tokens=1).end()).status == 200
+
+
+async def test_messages_over_which_a_template_goes_on_for_ever_are_refused_and_others_are_not() -> None:
+    template = "{% if messages|length > 1 %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
+    message = {"role": "user", "content": "hello"}
+    async with open_world(model=Templated(template)) as world:
+        refused = await world.chat(messages=[message, message]).end()
+        assert (refused.status, refused.json()["error"]["param"]) == (400, "messages")
+        assert "longer than" in refused.json()["error"]["message"]
+        assert (await world.chat(messages=[message], max_tokens=1).end()).status == 200

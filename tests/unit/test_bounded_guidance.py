@@ -1,0 +1,127 @@
+"""Schemas that take more time or memory than anybody has, or make no sense: an error that says which field, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import pytest
+
+from pyllmcancel.constraints.bounded import BoundedGuidance, NamedSchema, are_plain
+from pyllmcancel.constraints.guidance import Guidance, json_rule
+from pyllmcancel.constraints.tool_formats import HERMES, Function
+from pyllmcancel.errors import InvalidRequestError
+from tests.support.fake_model import Model
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def patterns(count: int) -> list[dict[str, str]]:
+    return [{"type": "string", "pattern": f".*{chr(97 + n % 26)}.{{20}}"} for n in range(count)]
+
+
+# The first two never returned from llguidance, with 2 GB after a minute.
+TOO_MUCH: dict[str, Mapping[str, Any]] = {
+    "40 patterns at once": {"allOf": patterns(40)},
+    "a large divisor": {"type": "integer", "multipleOf": 123456789},
+    "a tiny divisor": {"type": "number", "multipleOf": 1e-300},
+    "itself": {"$ref": "#"},
+    "each other": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    "70 objects inside each other": nested(70),
+    "100,000 constants": {"enum": [f"v{n}" for n in range(100_000)]},
+    "20,000 properties": {"type": "object", "properties": {f"p{n}": {} for n in range(20_000)}},
+    "5,000 parentheses": {"type": "string", "pattern": "(" * 5_000 + "a" + ")" * 5_000},
+    "an infinite range": {"type": "number", "minimum": -1e300, "maximum": 1e300},
+    "nothing": {"type": "string", "pattern": "^a$", "minLength": 2},
+    "no schema": {"type": "whatever"},
+}
+ORDINARY: dict[str, Mapping[str, Any]] = {
+    "a pattern": {"type": "string", "pattern": "^[a-z]{1,40}$", "maxLength": 20},
+    "a divisor": {"type": "number", "multipleOf": 0.25},
+    "a tree": {"$defs": {"t": {"properties": {"l": {"$ref": "#/$defs/t"}}}}, "$ref": "#/$defs/t"},
+    "1,000 constants": {"enum": [f"v{n}" for n in range(1_000)]},
+    "a long length": {"type": "string", "maxLength": 100_000},
+    "alternatives": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+}
+
+
+@pytest.fixture(scope="module")
+def guidance() -> Iterator[BoundedGuidance]:
+    made = BoundedGuidance(Guidance(cast("Any", Model())))
+    yield made
+    made.close()
+
+
+def compiled(guidance: BoundedGuidance, schema: Mapping[str, Any], **options: Any) -> Any:
+    return guidance.compile([NamedSchema(schema, "where")], lambda _: f"start: {json_rule(schema)}", "where", **options)
+
+
+@pytest.mark.parametrize("schema", TOO_MUCH.values(), ids=TOO_MUCH)
+def test_what_is_too_much_or_makes_no_sense_is_the_requests_error(
+    guidance: BoundedGuidance, schema: Mapping[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        compiled(guidance, schema)
+    assert caught.value.param == "where"
+    assert 0 < len(str(caught.value)) < 600
+    assert "panic" not in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ORDINARY.values(), ids=ORDINARY)
+def test_what_is_ordinary_compiles(guidance: BoundedGuidance, schema: Mapping[str, Any]) -> None:
+    assert compiled(guidance, schema).new().mask().any()
+
+
+def test_128_tools_of_200_properties_are_too_many(guidance: BoundedGuidance) -> None:
+    parameters = {"type": "object", "properties": {f"property_{n}": {"type": "string"} for n in range(200)}}
+    functions = [Function(f"f{n}", parameters) for n in range(128)]
+    schemas = [NamedSchema(function.parameters, function.name) for function in functions]
+
+    def grammar(literal: Callable[[str], str]) -> str:
+        return HERMES.grammar(functions, literal)
+
+    with pytest.raises(InvalidRequestError, match=r"too large|longer than") as caught:
+        guidance.compile(schemas, grammar, "tools")
+    assert caught.value.param == "tools"
+
+
+def test_the_error_blames_the_schema_that_is_bad(guidance: BoundedGuidance) -> None:
+    schemas = [NamedSchema(ORDINARY["a pattern"], "good"), NamedSchema(TOO_MUCH["itself"], "bad")]
+    with pytest.raises(InvalidRequestError) as caught:
+        guidance.compile(schemas, lambda _: 'start: "a"', "all")
+    assert caught.value.param == "bad"
+
+
+def test_whoever_gives_up_ends_the_attempt(guidance: BoundedGuidance) -> None:
+    class GivenUp(Exception):  # noqa: N818
+        pass
+
+    def pause() -> None:
+        raise GivenUp
+
+    with pytest.raises(GivenUp):
+        compiled(guidance, TOO_MUCH["a large divisor"], pause=pause)
+
+
+@pytest.mark.parametrize(
+    ("schema", "plain"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, True),
+        ({"type": "array", "items": {"enum": [1, 2]}, "description": "pattern"}, True),
+        ({"type": "object", "properties": {"pattern": {"type": "string"}}}, True),
+        ({"type": "object", "additionalProperties": False}, True),
+        ({"type": "string", "pattern": "a"}, False),
+        ({"type": "array", "items": {"multipleOf": 3}}, False),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, False),
+        ({"type": "object", "properties": []}, False),
+        ({"const": "x" * 5_000}, False),
+        (nested(30), False),
+    ],
+)
+def test_what_is_sure_to_cost_little_needs_no_other_process(schema: Mapping[str, Any], plain: bool) -> None:
+    assert are_plain([schema]) is plain

@@ -1,0 +1,121 @@
+"""The other process: what it says, and what becomes of it when it says nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+
+ENDLESS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
+GREEDY = "{{ messages[0] * 10**10 }}"
+
+
+def template(source: str) -> Helper:
+    return Helper("open_template", source, "", "", cpu_seconds=0.2)
+
+
+@pytest.fixture
+def helper() -> Iterator[Helper]:
+    """It renders; "endless" and "greedy" are messages over which it does not come to an end."""
+    branches = f"{{% if messages[0] == 'endless' %}}{ENDLESS}{{% elif messages[0] == 'greedy' %}}{GREEDY}{{% endif %}}"
+    made = template(branches + "{{ messages[0] }}")
+    yield made
+    made.close()
+
+
+def test_the_opening_calls_result_is_kept(helper: Helper) -> None:
+    assert helper.open() == {"variables": ["messages"], "object_arguments": False}
+    assert helper.open() is helper.open()
+
+
+def test_an_error_of_the_function_is_told_and_the_process_stays(helper: Helper) -> None:
+    helper.open()
+    before = helper.pid
+    with pytest.raises(HelperError, match="missing 2 required"):
+        helper.call("render")
+    assert helper.call("render", ["x"], {}) == "x"
+    assert helper.pid == before
+
+
+def test_what_takes_too_long_is_ended_and_the_next_call_works(helper: Helper) -> None:
+    helper.open()
+    before = helper.pid
+    with pytest.raises(HelperEnded, match=r"takes longer than 0\.2 s"):
+        helper.call("render", ["endless"], {})
+    assert helper.call("render", ["x"], {}) == "x"
+    assert helper.pid != before
+
+
+def test_what_needs_too_much_memory_is_told_and_the_next_call_works(helper: Helper) -> None:
+    with pytest.raises(HelperError, match="memory"):
+        helper.call("render", ["greedy"], {})
+    assert helper.call("render", ["x"], {}) == "x"
+
+
+def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None:
+    # The peak of who starts a process is told as the process's own.
+    ballast = b"x" * (300 << 20)
+    helper.open()
+    before = helper.pid
+    del ballast
+    assert helper.call("render", ["x"], {}) == "x"
+    assert helper.pid == before
+
+
+def test_a_process_that_somebody_ended_is_replaced(helper: Helper) -> None:
+    helper.open()
+    assert helper.pid is not None
+    os.kill(helper.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, helper.pid, os.WEXITED | os.WNOWAIT)
+    assert helper.call("render", ["x"], {}) == "x"
+
+
+def test_a_caller_that_gives_up_ends_what_it_asked_for(helper: Helper) -> None:
+    class GivenUp(Exception):  # noqa: N818
+        pass
+
+    def pause() -> None:
+        raise GivenUp
+
+    helper.open()
+    before = helper.pid
+    with pytest.raises(GivenUp):
+        helper.call("render", ["endless"], {}, pause=pause)
+    assert helper.pid is None
+    assert helper.call("render", ["x"], {}) == "x"
+    assert helper.pid != before
+
+
+def test_closing_ends_a_call_in_progress_and_all_later_ones(helper: Helper) -> None:
+    helper.open()
+    begun = threading.Event()
+    outcome: list[Exception] = []
+
+    def call() -> None:
+        try:
+            helper.call("render", ["endless"], {}, pause=begun.set)
+        except HelperClosed as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert begun.wait(30)
+    helper.close()
+    thread.join(30)
+    with pytest.raises(HelperClosed, match="shutting down"):
+        helper.call("render", ["x"], {})
+    assert len(outcome) == 1
+    assert helper.pid is None
+
+
+def test_an_opening_that_fails_is_told_by_every_call() -> None:
+    helper = template("{% for %}")
+    for _ in range(2):
+        with pytest.raises(HelperError, match="cannot be compiled"):
+            helper.call("render", ["x"], {})
+    assert helper.pid is None
