@@ -2,6 +2,7 @@
 
 #include "errors.hpp"
 #include "log.hpp"
+#include "roomy_stack.hpp"
 #include "step_status.hpp"
 
 #include "ggml-backend.h"
@@ -19,6 +20,10 @@ const std::vector<std::pair<std::string, ggml_tensor *>> & llama_internal_get_te
 
 namespace pyllmcancel {
 namespace {
+
+constexpr std::size_t SHORT_TEXT = 4096; // bytes that any stack has room for
+constexpr std::size_t STACK_BYTES = 8 << 20;
+constexpr std::size_t STACK_BYTES_PER_BYTE = 1024; // some 400 were seen
 
 void init_backend() {
     static std::once_flag once;
@@ -225,14 +230,24 @@ std::vector<llama_token> Model::tokenize(const std::string & text, bool add_spec
     }
     const auto length = static_cast<int32_t>(text.size());
     std::vector<llama_token> tokens(text.size() / 3 + 8);
+    int32_t count = 0;
     const auto run = [&] {
-        return llama_tokenize(vocab(), text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()),
-                              add_special, parse_special);
+        const auto tokenize = [&] {
+            return llama_tokenize(vocab(), text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()),
+                                  add_special, parse_special);
+        };
+        count = tokenize();
+        if (count < 0) {
+            tokens.resize(static_cast<std::size_t>(-count));
+            count = tokenize();
+        }
     };
-    int32_t count = run();
-    if (count < 0) {
-        tokens.resize(static_cast<std::size_t>(-count));
-        count = run();
+    // Most vocabularies' words are found with std::regex, which calls itself for every character of a word: 30,000 letters
+    // without a blank would end the process.
+    if (text.size() <= SHORT_TEXT) {
+        run();
+    } else {
+        on_stack_of(STACK_BYTES + text.size() * STACK_BYTES_PER_BYTE, run);
     }
     tokens.resize(static_cast<std::size_t>(count));
     return tokens;

@@ -1,0 +1,47 @@
+#include "roomy_stack.hpp"
+
+#include "errors.hpp"
+
+#include <exception>
+#include <pthread.h>
+
+namespace pyllmcancel {
+
+namespace {
+
+struct Errand {
+    const std::function<void()> & work;
+    std::exception_ptr error;
+};
+
+void * run(void * given) {
+    Errand & errand = *static_cast<Errand *>(given);
+    try {
+        errand.work();
+    } catch (...) {
+        errand.error = std::current_exception();
+    }
+    return nullptr;
+}
+
+} // namespace
+
+void on_stack_of(std::size_t bytes, const std::function<void()> & work) {
+    constexpr std::size_t page = 1 << 16; // of any system
+    Errand errand{work, nullptr};
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_t thread;
+    const bool begun = pthread_attr_setstacksize(&attributes, (bytes / page + 1) * page) == 0 &&
+                       pthread_create(&thread, &attributes, run, &errand) == 0;
+    pthread_attr_destroy(&attributes);
+    if (!begun) {
+        throw UsageError("there is no memory to tokenize a text so long");
+    }
+    pthread_join(thread, nullptr);
+    if (errand.error) {
+        std::rethrow_exception(errand.error);
+    }
+}
+
+} // namespace pyllmcancel
