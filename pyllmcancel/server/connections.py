@@ -40,6 +40,7 @@ class Connections:
         self._open: set[Client] = set()
         self._of_address: Counter[str] = Counter()
         self._waiting: dict[Client, None] = {}  # in the order in which they began to
+        self._closed = False
         self._n_closed = 0
         self._told_at = float("-inf")
 
@@ -48,6 +49,8 @@ class Connections:
 
     def admit(self, client: Client) -> bool:
         """Count a new connection, for which another may have to go; False if it is one too many itself."""
+        if self._closed:
+            return False
         address = client.address
         crowded = self._of_address[address] >= self._most_per_address
         if crowded or len(self) >= self._most:
@@ -61,6 +64,10 @@ class Connections:
         self._of_address[address] += 1
         self._waiting[client] = None
         return True
+
+    def close(self) -> None:
+        """Admit no more: of what is accepted in the last moment nobody would see the end."""
+        self._closed = True
 
     def waits(self, client: Client) -> None:
         """From now on it waits for its client."""

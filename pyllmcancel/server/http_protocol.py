@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
 READ_AHEAD = 1 << 20
 # Most bytes that are looked at before others have a turn: of chunks of one byte each, that is hundreds.
-READ_AT_ONCE = 1 << 13
+READ_AT_ONCE = 1 << 12
 
 
 class Stage(Enum):

@@ -44,8 +44,9 @@ GRACE_SECONDS = 0.5
 class Server(uvicorn.Server):
     """uvicorn, with the engine's drain beside its own."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, drain: float) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, drain: float) -> None:
         super().__init__(config)
+        self._connections = connections
         self._state: ServerState = app.state.server
         self._state.on_load_failure = self._give_up
         self._drain = drain
@@ -74,6 +75,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._connections.close()
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
         await super().shutdown(sockets)
         if self.force_exit:
@@ -98,6 +100,7 @@ def serve(
     """
     sys.setswitchinterval(GIL_SECONDS)
     limits = config.limits
+    connections = Connections(*limits.connections())
     app = create_app(config, metrics=metrics, loading=loading)
     settings = uvicorn.Config(
         app,
@@ -106,12 +109,12 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=config.drain + GRACE_SECONDS,  # type: ignore[arg-type]
         timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
-        http=partial(WatchfulProtocol, limits, Connections(*limits.connections())),  # type: ignore[arg-type]
+        http=partial(WatchfulProtocol, limits, connections),  # type: ignore[arg-type]
         ws="none",
         ssl_keyfile=None if certificate is None else certificate.key,
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
-    server = Server(settings, app, config.drain)
+    server = Server(settings, app, connections, config.drain)
     try:
         server.run(sockets=list(listeners))
     finally:

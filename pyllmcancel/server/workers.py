@@ -74,8 +74,8 @@ class Workers:
         watcher = asyncio.create_task(_until_left(receive, stopped))
         try:
             await asyncio.wait((done, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                raise stopped.result()
+            if stopped.done():
+                raise stopped.result()  # even if `done` is too: closing cancels what has not begun
             return done.result()
         finally:
             abandoned.set()

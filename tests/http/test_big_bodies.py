@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.server import bodies
 from pyllmcancel.server.limits import INLINE_BODY, MAX_BIASES, MAX_EXTRAS, MAX_MESSAGES, MAX_PROMPTS
 from tests.support import fake_native
@@ -226,22 +227,28 @@ async def test_the_rest_of_a_request_is_not_tokenized_when_its_client_has_left()
         assert await world.requests() == []
 
 
+async def waiting_exchange(world: World, model: CountingModel) -> tuple[Exchange, list[asyncio.Task[None]]]:
+    """A request whose work waits until the test lets the model go on, and what occupies the workers until then."""
+    workers = world.app.state.server.workers
+    blocked = threading.Barrier(workers.n_threads + 1)
+    model.hold()
+
+    def occupy(_: Callable[[], None]) -> None:
+        blocked.wait(LIMIT)
+        assert model.go_on.wait(LIMIT)
+
+    tasks = [asyncio.create_task(workers.run(never, occupy)) for _ in range(workers.n_threads)]
+    await asyncio.to_thread(blocked.wait, LIMIT)
+    exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
+    while workers.n_live == len(tasks):  # noqa: ASYNC110 - it has only to be let run
+        await asyncio.sleep(0)
+    return exchange, tasks
+
+
 async def test_work_that_has_not_begun_is_dropped_when_its_client_has_left() -> None:
     model = CountingModel()
     async with open_world(model=model) as world:
-        workers = world.app.state.server.workers
-        blocked = threading.Barrier(workers.n_threads + 1)
-        model.hold()
-
-        def occupy(_: Callable[[], None]) -> None:
-            blocked.wait(LIMIT)
-            assert model.go_on.wait(LIMIT)
-
-        tasks = [asyncio.create_task(workers.run(never, occupy)) for _ in range(workers.n_threads)]
-        await asyncio.to_thread(blocked.wait, LIMIT)
-        exchange = world.begin("POST", COMPLETIONS, MANY_PROMPTS)
-        while workers.n_live == len(tasks):  # noqa: ASYNC110 - it has only to be let run
-            await asyncio.sleep(0)
+        exchange, tasks = await waiting_exchange(world, model)
         exchange.leave()
         await exchange.end()
         model.go_on.set()
@@ -267,6 +274,19 @@ async def test_at_a_shutdown_what_is_being_tokenized_gets_its_answer_at_once() -
         model.go_on.set()
         await closing
         assert (await world.complete("x", max_tokens=1).end()).status == 503
+
+
+async def test_at_a_shutdown_what_waits_for_a_worker_gets_its_answer_at_once() -> None:
+    model = CountingModel()
+    async with open_world(model=model) as world:
+        exchange, tasks = await waiting_exchange(world, model)
+        closing = asyncio.create_task(world.shut_down())
+        await exchange.end()
+        assert exchange.status == 503
+        model.go_on.set()
+        await closing
+        assert all(isinstance(told, EngineClosedError) for told in await asyncio.gather(*tasks, return_exceptions=True))
+        assert model.threads == []
 
 
 # -- all bodies together ----------------------------------------------------------------------------------------------

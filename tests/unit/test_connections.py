@@ -86,3 +86,10 @@ def test_a_flood_is_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> No
     for number in range(1_000):
         connections.admit(Client(str(number)))
     assert len(caplog.records) == 1
+
+
+def test_whoever_comes_when_all_is_closing_is_refused() -> None:
+    connections = Connections(2, 2)
+    connections.close()
+    assert not connections.admit(Client("a"))
+    assert len(connections) == 0
