@@ -194,10 +194,13 @@ def ratios(found: dict[str, float], better: Callable[..., float]) -> list[str]:
     ours = found.get("defaults")
     fixed = [value for name, value in found.items() if name.startswith("--threads")]
     others = [better(fixed) if fixed else None, found.get("llama-server")]
-    return [
-        "" if ours is None or other is None else f"{ours / other if better is max else other / max(ours, 1e-4):.2f}"
-        for other in others
-    ]
+    return ["" if ours is None or other is None else ratio(ours, other, better) for other in others]
+
+
+def ratio(ours: float, other: float, better: Callable[..., float]) -> str:
+    """Above 1 in our favour; a server may well send no second token in the time, or stop at once."""
+    above, below = (ours, other) if better is max else (other, ours)
+    return f"{above / below:.2f}" if below > 0.0 else "-"
 
 
 def tell(text: str) -> None:

@@ -73,6 +73,10 @@ def test_a_ratio_above_one_is_in_our_favour(better: Any, expected: list[str]) ->
     assert ratios({"defaults": 4.0, "--threads 1": 8.0, "--threads 2": 1.0, "llama-server": 2.0}, better) == expected
 
 
+def test_who_sends_no_second_token_has_no_ratio() -> None:
+    assert ratios({"defaults": 4.0, "--threads 1": 0.0, "llama-server": 0.0}, max) == ["-", "-"]
+
+
 def test_without_the_others_there_are_no_ratios() -> None:
     assert ratios({"defaults": 4.0}, max) == ["", ""]
 
