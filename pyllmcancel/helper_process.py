@@ -14,10 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from pyllmcancel.chat_template import ChatTemplate
-from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, WALL_SECONDS
 
+FIRST_BYTES = 32
 TIRED_MIB = 192  # of memory that it has not given back; then there is a new process
 
 
@@ -52,7 +55,15 @@ class Functions:
         self.compile_grammar(f"start: {json_rule(schema, lenient=lenient)}")
 
     def compile_grammar(self, grammar: str) -> None:
-        self._guidance.compile(grammar, "")
+        constraint = self._guidance.compile(grammar, "").new()
+        # Some of what is too much shows only when the answer has begun.
+        try:
+            for _ in range(FIRST_BYTES):
+                allowed = np.flatnonzero(np.unpackbits(constraint.mask().view(np.uint8), bitorder="little"))
+                if constraint.accept(int(allowed[0])):
+                    break
+        except ConstraintError as error:
+            raise InvalidRequestError(str(error), "") from error
 
 
 def main() -> None:

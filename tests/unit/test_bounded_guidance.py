@@ -29,6 +29,8 @@ def patterns(count: int) -> list[dict[str, str]]:
 TOO_MUCH: dict[str, Mapping[str, Any]] = {
     "40 patterns at once": {"allOf": patterns(40)},
     "a large divisor": {"type": "integer", "multipleOf": 123456789},
+    "a billion times": {"type": "string", "pattern": "^a{1000000000}$"},
+    "ten long constants": {"enum": [chr(97 + n) * 700_000 for n in range(10)]},
     "a tiny divisor": {"type": "number", "multipleOf": 1e-300},
     "itself": {"$ref": "#"},
     "each other": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
