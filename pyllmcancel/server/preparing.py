@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, RequestCancelled
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
 from pyllmcancel.request import RequestStatus, RequestSummary, Usage
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.workers import Abandoned, Pause
@@ -35,13 +35,17 @@ class Preparation:
         self.arrived_at = arrived_at
         self.reason: CancelReason | None = None
         self._loop = asyncio.get_running_loop()
-        self.stopped: asyncio.Future[None] = self._loop.create_future()  # nobody wants it any more
-        self.ended = asyncio.Event()  # nothing is done for it any more
+        self.stopped: asyncio.Future[None] = self._loop.create_future()  # done by the cancel
+        self.ended = asyncio.Event()  # the work has ended, or was dropped
         self._abandoned = threading.Event()
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Give it up; returns whether this call decided it."""
-        if self.stopped.done() or self.ended.is_set():
+        """Give it up; returns whether this call decided it.
+
+        Also when the work has ended: its outcome is not taken before the event loop's next turns, and would be taken
+        for that of a request that nobody has cancelled.
+        """
+        if self.stopped.done():
             return False
         self.reason = reason
         self.abandon()
@@ -104,12 +108,15 @@ class Preparations:
             Its client has left, or somebody has cancelled it.
         EngineClosedError
             The server is shutting down.
+        InvalidRequestError
+            The id belongs to another request in preparation; the engine refuses those of its own requests.
         """
         if self._closed:
             raise EngineClosedError("the server is shutting down")
-        preparation = Preparation(request_id_of(request.scope), arrival_of(request.scope))
-        # Two of the same id: the second is found, and the engine will refuse one of them.
-        self._live[preparation.id] = preparation
+        request_id = request_id_of(request.scope)
+        if request_id in self._live:
+            raise InvalidRequestError(f"request id {request_id!r} is in use by a request that has not ended", "id")
+        preparation = self._live[request_id] = Preparation(request_id, arrival_of(request.scope))
         submitted = self._threads.submit(work, preparation.check)
         submitted.add_done_callback(preparation.work_has_ended)
         done = asyncio.wrap_future(submitted)
@@ -125,8 +132,7 @@ class Preparations:
             watcher.cancel()
             preparation.abandon()
             done.cancel()  # what has not begun; of what has, the outcome is nobody's
-            if self._live.get(preparation.id) is preparation:
-                del self._live[preparation.id]
+            del self._live[request_id]
 
     def close(self) -> None:
         """Give everything up, and take no more. Idempotent; waits for nothing."""

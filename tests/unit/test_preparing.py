@@ -1,0 +1,70 @@
+"""Requests in preparation, and the cancels that come to them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+
+import pytest
+from fastapi import Request
+from starlette.types import Message
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled
+from pyllmcancel.server.preparing import Preparation, Preparations
+from pyllmcancel.server.workers import Pause
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def preparations() -> AsyncIterator[Preparations]:
+    made = Preparations()
+    yield made
+    await made.wait_closed()
+
+
+async def no_message() -> Message:
+    nothing: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    return await nothing
+
+
+def a_request(name: str = "mine") -> Request:
+    return Request({"type": "http", "state": {"request_id": name, "arrived_at": 0.0}}, no_message)
+
+
+async def test_a_cancel_between_the_end_of_the_work_and_its_outcome_is_not_lost() -> None:
+    preparation = Preparation("mine", 0.0)
+    work: Future[None] = Future()
+    preparation.work_has_ended(work)
+    await preparation.ended.wait()
+    assert preparation.cancel(CancelReason.EXPLICIT)
+    assert preparation.reason is CancelReason.EXPLICIT
+
+
+async def test_an_id_that_is_being_prepared_is_refused_to_a_second_request(preparations: Preparations) -> None:
+    may_end = threading.Event()
+
+    def work(_pause: Pause) -> str:
+        may_end.wait()
+        return "done"
+
+    first = asyncio.create_task(preparations.run(a_request(), work))
+    await asyncio.sleep(0)
+    try:
+        with pytest.raises(InvalidRequestError, match="in use"):
+            await preparations.run(a_request(), lambda _pause: "done")
+        found = preparations.find("mine")
+        assert found is not None
+        assert found.cancel(CancelReason.EXPLICIT)
+        with pytest.raises(RequestCancelled):
+            await first
+    finally:
+        may_end.set()
