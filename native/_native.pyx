@@ -680,7 +680,6 @@ cdef class Embedder:
         params.type_k = type_k
         params.type_v = type_v
         params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
-        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
         params.abortable = abortable
         self.model = model
         with nogil:

@@ -15,9 +15,11 @@ namespace {
 
 constexpr std::size_t LONGEST_LINE = 256; // of one core: eleven numbers
 
+// None where there is no such call: then no reading tells anything, and the number of threads is fixed.
 std::vector<int> usable_cpus() {
-    cpu_set_t set;
     std::vector<int> cpus;
+#ifdef __linux__
+    cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
         for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
             if (CPU_ISSET(cpu, &set)) {
@@ -25,6 +27,7 @@ std::vector<int> usable_cpus() {
             }
         }
     }
+#endif
     return cpus;
 }
 
