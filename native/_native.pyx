@@ -623,6 +623,9 @@ cdef class Context:
     def n_committed(self, int32_t seq):
         return self.c_obj.get().n_committed(seq)
 
+    def n_cells_of(self, seqs):
+        return self.c_obj.get().n_cells_of(seqs)
+
     def tokens(self, int32_t seq):
         return self.c_obj.get().tokens(seq)
 

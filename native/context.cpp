@@ -76,6 +76,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     }
     pads_logits_ = model_->makes_logits_in_fours();
     sequences_.resize(params.n_seq_max);
+    shared_cells_.resize(params.n_seq_max);
     model_->apply_adapters(context_.get());
 }
 
@@ -103,12 +104,25 @@ int32_t Context::n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ct
 
 int32_t Context::n_cells() const noexcept { return static_cast<int32_t>(llama_n_ctx(context_.get())); }
 
-int32_t Context::n_cells_used() const {
-    int32_t used = 0;
+int32_t Context::n_cells_of(const std::vector<int32_t> & seqs) const {
+    std::vector<int32_t> lengths;
     for (const Sequence & sequence : sequences_) {
-        used += sequence.n_committed;
+        lengths.push_back(sequence.n_committed);
     }
-    return used;
+    for (const int32_t seq : seqs) {
+        (void) at(seq);
+    }
+    return shared_cells_.count(seqs, lengths);
+}
+
+int32_t Context::n_cells_used() const {
+    std::vector<int32_t> all;
+    for (int32_t seq = 0; seq < n_seq_max(); ++seq) {
+        if (at(seq).n_committed > 0) {
+            all.push_back(seq);
+        }
+    }
+    return n_cells_of(all);
 }
 
 uint64_t Context::checkpoint_bytes() const noexcept {
@@ -157,6 +171,7 @@ void Context::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
         n_tokens = 0;
     }
     sequence.n_committed = n_tokens;
+    shared_cells_.truncate(seq, n_tokens);
     sequence.checkpoints.forget_after(n_tokens);
 }
 
@@ -226,6 +241,7 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
     rewind(to, 0, true);
     if (params_.kv_unified) {
         llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
+        shared_cells_.share(from, to, n_tokens);
     } else if (!copy_cells(from, to, max_bytes) ||
                !llama_memory_seq_rm(llama_get_memory(context_.get()), to, n_tokens, -1)) {
         return false;

@@ -8,6 +8,7 @@
 #include "owned_context.hpp"
 #include "row_padding.hpp"
 #include "sampler.hpp"
+#include "shared_cells.hpp"
 #include "step_items.hpp"
 #include "step_status.hpp"
 #include "swapped_prefix.hpp"
@@ -148,6 +149,8 @@ class Context {
     bool kv_unified() const noexcept { return params_.kv_unified; }
     int32_t n_seq_max() const noexcept { return static_cast<int32_t>(sequences_.size()); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
+    // Cells that `seqs` hold together, and all sequences; those that several hold count once.
+    int32_t n_cells_of(const std::vector<int32_t> & seqs) const;
     int32_t n_cells_used() const;
     uint64_t checkpoint_bytes() const noexcept;
 
@@ -198,6 +201,7 @@ class Context {
     int32_t n_swa_;
     OwnedContext context_;
     std::vector<Sequence> sequences_;
+    SharedCells shared_cells_;
     Batch batch_;
     AbortGate gate_;
     uint32_t polls_per_graph_ = 0; // of the last step that ran to its end

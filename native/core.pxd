@@ -303,6 +303,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         cbool kv_unified()
         int32_t n_seq_max()
         int32_t n_batch()
+        int32_t n_cells_of(const vector[int32_t] & seqs) except +translate_exception
         int32_t n_cells_used()
         uint64_t checkpoint_bytes()
         int64_t checkpoint_us()

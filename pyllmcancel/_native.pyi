@@ -258,7 +258,7 @@ class Context:
     def n_batch(self) -> int: ...
     @property
     def n_cells_used(self) -> int:
-        """Cells held by all sequences, idle ones too; shared cells count once for each that holds them."""
+        """Cells held by all sequences, idle ones too; those that several hold count once."""
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -361,6 +361,9 @@ class Context:
         """For tests: raise `flag` at the given graph node, counted from 1, of the next step."""
 
     def n_committed(self, seq: int) -> int: ...
+    def n_cells_of(self, seqs: Sequence[int]) -> int:
+        """Cells that `seqs` hold together; those that several hold count once."""
+
     def tokens(self, seq: int) -> list[int]: ...
     def logits(self, seq: int) -> NDArray[np.float32] | None:
         """Logits that `seq` got in the last step, shape (n_vocab,), read-only, uncopied; None if it got none."""

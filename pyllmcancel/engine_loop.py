@@ -62,7 +62,7 @@ class EngineLoop(StepLoop[Request]):
         self._open_pending()
 
     def _admissible(self, request: Request) -> bool:
-        return request.cancellation.requested or self._scheduler.has_room_for(len(request.choices[0].prompt))
+        return request.cancellation.requested or self._scheduler.has_room_for(request.choices[0])
 
     def _open_pending(self) -> None:
         for choice in self._scheduler.admit():

@@ -71,8 +71,9 @@ class PrefixCache:
 
     @property
     def n_cells(self) -> int:
-        """Cells that idle prefixes hold."""
-        return sum(self._context.n_committed(seq) for seq in self._idle)
+        """Cells that idle prefixes hold, and nobody who runs."""
+        running = [seq for seq in range(self._context.n_seq_max) if seq not in self._idle]
+        return self._context.n_cells_used - self._context.n_cells_of(running)
 
     @property
     def swapped_bytes(self) -> int:
@@ -159,16 +160,20 @@ class PrefixCache:
         The most recently used of those is remembered if that is worth it, the others not: nobody can be cancelled
         during a copy.
         """
-        victims = []
+        victims = list[int]()
         for seq in self._idle:
-            if n_cells <= 0:
+            if self._n_freed(victims) >= n_cells:
                 break
-            if held := self._context.n_committed(seq):
+            if self._context.n_committed(seq):
                 victims.append(seq)
-                n_cells -= held
         for seq in victims:
             if seq != victims[-1] or not self._swap.swap_out(seq):
                 self._context.drop_cells(seq)
+
+    def _n_freed(self, seqs: Collection[int]) -> int:
+        """Cells that are free without `seqs`: those that nobody else holds."""
+        others = [seq for seq in range(self._context.n_seq_max) if seq not in seqs and self._context.n_committed(seq)]
+        return self._context.n_cells_used - self._context.n_cells_of(others)
 
     def tend(self, running: Collection[int]) -> None:
         """Before each step: free cells that nobody has wanted for a while. One prefix's, or the step would wait long.
@@ -232,6 +237,5 @@ class PrefixCache:
         return (True, 0) if self._context.n_committed(seq) else (False, seq)
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
-        own = self._context.n_committed(seq)
-        self.evict(self._context.n_cells_used - own + prefix.n_tokens - self._context.n_cells)
+        self.evict(self._context.n_cells_used - self._n_freed([seq]) + prefix.n_tokens - self._context.n_cells)
         self._swap.swap_in(seq, prefix, n_tokens)

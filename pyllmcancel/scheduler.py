@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from pyllmcancel.prefix_cache import PrefixCache
+from pyllmcancel.prefix_cache import Place, PrefixCache
 from pyllmcancel.step import StepItem
 from pyllmcancel.step_cost import TILE, StepCostModel, chunk_size, with_tail
 
@@ -27,7 +27,10 @@ HEADROOM = 16  # cells a newcomer leaves free for each running choice, so that i
 
 
 class Occupancy(NamedTuple):
-    """What is in use: slots, cells of running choices and of idle prefixes, bytes of copies of either's memory."""
+    """What is in use: slots, cells of running choices and of idle prefixes, bytes of copies of either's memory.
+
+    Cells that several hold count once, and as a running choice's if one of them is.
+    """
 
     slots: int = 0
     cells: int = 0
@@ -106,14 +109,14 @@ class Scheduler:
             sibling.prompt_logprobs = list(leader.prompt_logprobs)
         self._pending.extendleft(reversed(leader.siblings))
 
-    def has_room_for(self, n_tokens: int) -> bool:
-        """Whether a prompt of `n_tokens` can start now, with nobody waiting before it."""
-        return not self._pending and self._fits(n_tokens)
+    def has_room_for(self, choice: Choice) -> bool:
+        """Whether a choice can start now, with nobody waiting before it."""
+        return not self._pending and self._fits(choice)
 
     def admit(self) -> list[Choice]:
         """Open pending choices as long as there are slots and cells; returns those admitted."""
         admitted = []
-        while self._pending and self._fits(self._pending[0].n_known):
+        while self._pending and self._fits(self._pending[0]):
             choice = self._pending.popleft()
             self._open(choice)
             admitted.append(choice)
@@ -173,7 +176,7 @@ class Scheduler:
         self._crowded_at = len(self._active) + 1
         return True
 
-    def _fits(self, n_tokens: int) -> bool:
+    def _fits(self, choice: Choice) -> bool:
         if not self.n_free_slots or not len(self._cache):
             return False
         if not self._active:
@@ -182,15 +185,30 @@ class Scheduler:
             return False
         if not self._context.kv_unified:
             return True
-        taken = sum(choice.n_known + HEADROOM for choice in self._active.values())
-        return taken + n_tokens < self._context.n_cells
+        held = self._context.n_cells_of(list(self._active))
+        wanted = sum(running.n_pending + HEADROOM for running in self._active.values())
+        room = self._context.n_cells - held - wanted
+        return choice.n_known < room or choice.n_known - self._n_shared(choice) < room
+
+    def _n_shared(self, choice: Choice) -> int:
+        """Cells that a choice would share with who runs, if it started now."""
+        place = self._find(choice)
+        return place.n_shared if place.source in self._active else 0
+
+    def _find(self, choice: Choice) -> Place:
+        """Where a choice had best start; one that is described, or starts afresh, has nothing to find."""
+        whole = choice.n_described or self._starts_afresh(choice)
+        return self._cache.find([] if whole else [*choice.prompt, *choice.generated], self._active)
+
+    @staticmethod
+    def _starts_afresh(choice: Choice) -> bool:
+        """A prompt that is to be computed whole is so once: by its leader, when it is first admitted."""
+        return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
 
     def _open(self, choice: Choice) -> None:
         tokens = [*choice.prompt, *choice.generated]
-        n_described = choice.n_described
-        # A prompt that is to be computed whole is so once: by its leader, when it is first admitted.
-        afresh = not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
-        place = self._cache.find([] if afresh or n_described else tokens, self._active)
+        n_described, afresh = choice.n_described, self._starts_afresh(choice)
+        place = self._find(choice)
         self._cache.take(place, self._active)
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:

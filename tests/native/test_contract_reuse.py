@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,49 @@ def test_a_shared_prefix_gives_both_the_same_beginning(world: World) -> None:
     world.open(context, 1, [*PROMPT[:30], *OTHER])
     assert world.run(context, 1, 4) == world.alone([*PROMPT[:30], *OTHER], 4)
     assert world.run(context, 0, 4) == world.alone(PROMPT, 4)
+
+
+def test_cells_that_several_sequences_hold_are_counted_once(world: World) -> None:
+    context = world.context()
+    world.open(context, 0, PROMPT)
+    context.step([(0, 30)])
+    context.share_prefix(0, 1, 30, max_bytes=ROOMY)
+    assert context.n_cells_used == context.n_cells_of([0, 1]) == context.n_cells_of([0, 0]) == 30
+    world.open(context, 1, [*PROMPT[:20], *OTHER])
+    shared = context.n_committed(1)
+    context.step([(1, 10)])
+    context.step([(0, 5)])
+    assert context.n_cells_used == 35 + shared + 10 - shared
+    assert [context.n_cells_of([seq]) for seq in range(4)] == [35, shared + 10, 0, 0]
+    context.drop_cells(0)
+    assert context.n_cells_used == shared + 10, "what it shared is the other's still"
+    with pytest.raises(UsageError, match="no sequence 4"):
+        context.n_cells_of([4])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shared_cells_are_counted_as_if_each_had_a_name(make_world: Callable[[str], World], seed: int) -> None:
+    """The fake gives every cell a name of its own; the compiled context only knows what pairs have in common."""
+    worlds = [make_world("real attention"), make_world("fake attention")]
+    pairs, dice = [(world, world.context()) for world in worlds], random.Random(seed)
+    for _ in range(60):
+        source, target = dice.sample(range(4), 2)
+        fresh, where = [dice.randrange(250) for _ in range(8)], dice.random()
+        for world, context in pairs:
+            n_held = context.n_committed(source)
+            if n_held and where < 0.6:
+                context.share_prefix(source, target, 1 + int(where * n_held), max_bytes=ROOMY)
+            elif where > 0.95:
+                context.drop_cells(source)
+            tokens = [*context.tokens(target)[: int(where * 40)], *fresh]
+            world.open(context, target, tokens)
+            ok(context.step([(target, len(tokens) - context.n_committed(target) - 1)]))
+            context.close(target, keep=True)
+        real, fake = (context for _, context in pairs)
+        assert [real.n_committed(seq) for seq in range(4)] == [fake.n_committed(seq) for seq in range(4)]
+        for seqs in ([0, 1, 2, 3], [0, 1], [3, 1, 2], [source, target]):
+            assert real.n_cells_of(seqs) == fake.n_cells_of(seqs)
+        assert real.n_cells_used == fake.n_cells_used
 
 
 def test_prefixes_are_shared_with_other_idle_sequences_as_far_as_they_are_computed(world: World) -> None:

@@ -122,7 +122,10 @@ class Context:
 
     @property
     def n_cells_used(self) -> int:
-        return sum(len(sequence.cells) for sequence in self._sequences)
+        return self.n_cells_of(range(self.n_seq_max))
+
+    def n_cells_of(self, seqs: Iterable[int]) -> int:
+        return len({cell for seq in seqs for cell in self._at(seq).cells})
 
     @property
     def open_seqs(self) -> list[int]:

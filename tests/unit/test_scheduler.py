@@ -64,6 +64,11 @@ class Bench:
         return items
 
 
+def prompt_of(n_tokens: int) -> Choice:
+    """A choice that no scheduler knows."""
+    return bare_request(prompt=[9] * n_tokens).choices[0]
+
+
 def test_choices_are_admitted_in_the_order_of_arrival_into_free_slots() -> None:
     bench = Bench(parallel=2)
     choices = [bench.add([1, 2, 3], str(number)) for number in range(3)]
@@ -78,18 +83,18 @@ def test_nobody_overtakes_a_prompt_that_does_not_fit_yet() -> None:
     large, small = bench.add(PROMPT, "large"), bench.add([1], "small")
     assert large.seq is None
     assert small.seq is None
-    assert not bench.scheduler.has_room_for(1)
+    assert not bench.scheduler.has_room_for(prompt_of(1))
 
 
 def test_a_newcomer_leaves_headroom_for_those_who_run() -> None:
     bench = Bench(n_ctx=100)
     bench.add(PROMPT)
-    assert bench.scheduler.has_room_for(100 - len(PROMPT) - HEADROOM - 1)
-    assert not bench.scheduler.has_room_for(100 - len(PROMPT) - HEADROOM)
+    assert bench.scheduler.has_room_for(prompt_of(100 - len(PROMPT) - HEADROOM - 1))
+    assert not bench.scheduler.has_room_for(prompt_of(100 - len(PROMPT) - HEADROOM))
 
 
 def test_whoever_is_alone_always_fits() -> None:
-    assert Bench(n_ctx=100).scheduler.has_room_for(99)
+    assert Bench(n_ctx=100).scheduler.has_room_for(prompt_of(99))
 
 
 def test_a_prompt_is_computed_in_chunks() -> None:
@@ -226,6 +231,47 @@ def test_a_shared_prompt_fits_where_two_of_them_would_not() -> None:
     bench.scheduler.admit()
     bench.step()
     assert len(bench.context.open_seqs) == 2
+
+
+def test_choices_of_one_prompt_go_on_until_their_cells_run_out_and_count_what_they_share_once() -> None:
+    bench = Bench(parallel=3, n_ctx=200)
+    leader = bench.add(list(range(100)), n=3, max_tokens=33)
+    choices = leader.request.choices
+    while not all(choice.generated for choice in choices):
+        bench.step()
+        bench.scheduler.admit()
+    while leader.n_known < 100 + 32:
+        bench.step()
+    assert bench.scheduler.n_preempted == 0
+    # Each has computed all but its newest token; they share the prompt but for its last token, which each computes.
+    n_shared, n_own = 99, sum(choice.n_committed - 99 for choice in choices)
+    assert bench.scheduler.occupancy().cells == n_shared + n_own
+
+
+def test_a_newcomer_need_not_find_room_for_what_somebody_who_runs_has_already() -> None:
+    bench = Bench(parallel=3, n_ctx=120)
+    bench.add(PROMPT)
+    while bench.step()[0].n_tokens > 1:
+        pass
+    like_it = bench.add([*PROMPT, 9, 9, 9], "like it")
+    other = bench.add([7] * (len(PROMPT) + 3), "another")
+    assert like_it.seq is not None
+    assert other.seq is None
+
+
+def test_idle_prefixes_are_evicted_until_there_is_room_though_they_share_their_cells() -> None:
+    bench = Bench(parallel=3, n_ctx=150)
+    leader = bench.add(list(range(90)), n=3, max_tokens=4)
+    while not all(choice.generated for choice in leader.request.choices):
+        bench.step()
+        bench.scheduler.admit()
+    for choice in leader.request.choices:
+        bench.scheduler.release(choice)
+    newcomer = bench.add([201] * 120, "newcomer")
+    while not newcomer.generated:
+        bench.step()
+    assert bench.scheduler.n_preempted == 0
+    assert bench.context.n_cells_used >= 120
 
 
 def test_when_cells_run_out_the_newest_gives_way_and_the_oldest_goes_on() -> None:

@@ -90,7 +90,7 @@ def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
     cache.take(Place(0, None, 1), running=SOMEBODY)
     for _ in range(3 * SWAP_AFTER):
         cache.tend([0])
-    assert (cache.n_cells, cache.swapped_bytes) == (60, 0)
+    assert (context.n_committed(1), cache.n_cells, cache.swapped_bytes) == (60, 0, 0), "they are not its own"
 
 
 def test_what_is_remembered_already_is_not_copied_again() -> None:
