@@ -3,13 +3,19 @@
 Reading order follows a request: `request`, `engine`, `registry`, `scheduler`, `engine_loop`, `token_stream`.
 """
 
-from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine
-from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
-from pyllmcancel.request import Delta, Ending, FinishReason, GenerationParams, RequestStatus, Usage
-from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.token_stream import AsyncStream, ThreadStream
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyllmcancel.cancellation import CancelReason
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
+    from pyllmcancel.request import Delta, Ending, FinishReason, GenerationParams, RequestStatus, Usage
+    from pyllmcancel.sampling import SamplingParams
+    from pyllmcancel.token_stream import AsyncStream, ThreadStream
 
 __all__ = [
     "AsyncStream",
@@ -30,3 +36,22 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "cancellation": ("CancelReason",),
+    "config": ("EngineConfig",),
+    "engine": ("Engine",),
+    "errors": ("Error", "RequestCancelled", "RequestFailed"),
+    "request": ("Delta", "Ending", "FinishReason", "GenerationParams", "RequestStatus", "Usage"),
+    "sampling": ("SamplingParams",),
+    "token_stream": ("AsyncStream", "ThreadStream"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and only then: the command can answer to Ctrl-C before NumPy is imported."""
+    for module, names in _MODULES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

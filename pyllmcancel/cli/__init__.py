@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
+import signal
 import sys
-
-from pyllmcancel import __version__
-from pyllmcancel.cli import bench, serve
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
+    try:
+        return run(argv)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def run(argv: list[str] | None) -> int:
+    # Imported here, where Ctrl-C is no traceback: it takes a second on a busy machine.
+    import argparse
+
+    from pyllmcancel import __version__
+    from pyllmcancel.cli import bench, serve
+
     parser = argparse.ArgumentParser(prog="pyllmcancel", description="An LLM server whose cancels are exact.")
     parser.add_argument("--version", action="version", version=f"pyllmcancel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -53,15 +53,31 @@ def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float =
 
 
 class ServerProcess(AbstractContextManager["ServerProcess"]):
-    """``pyllmcancel serve`` with the tests' threads, on a port that it chose itself and that its log tells."""
+    """``pyllmcancel serve`` with the tests' threads, on a port that it chose itself and that its log tells.
 
-    def __init__(self, *options: str, environment: dict[str, str] | None = None, files: int | None = None) -> None:
-        command = [sys.executable, "-m", "pyllmcancel", "serve", "--port", "0", "--threads", str(N_THREADS), *options]
+    Parameters
+    ----------
+    files
+        Most open files, as by ``ulimit -n``.
+    program
+        Python to run instead of ``-m pyllmcancel``, which calls the command in the end; it finds the same ``sys.argv``.
+    """
+
+    def __init__(
+        self,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        files: int | None = None,
+        program: str | None = None,
+        **popen: Any,
+    ) -> None:
+        run = ["-m", "pyllmcancel"] if program is None else ["-c", program]
+        command = [sys.executable, *run, "serve", "--port", "0", "--threads", str(N_THREADS), *options]
         if files is not None:
             command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
         launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
         self._process = subprocess.Popen(
-            [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {})
+            [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {}), **popen
         )
         self.pid = self._process.pid
         self._log: list[str] = []

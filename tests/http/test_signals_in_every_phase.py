@@ -1,0 +1,192 @@
+"""SIGTERM, SIGINT and SIGKILL in every phase of a server's life: it is gone, and nothing of it is left.
+
+A server that has come to the phase says so in a line, and stays there until the signal has come: in an import, in the
+load, between two steps. No test waits for a time.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_process import LIMIT, RawClient, ServerProcess, long_prompt, until
+
+STATUS = {
+    signal.SIGTERM: -signal.SIGTERM,
+    signal.SIGINT: 128 + signal.SIGINT,
+    signal.SIGKILL: -signal.SIGKILL,
+}
+BEGIN = """
+import os, sys, time
+
+def say(line):
+    os.write(2, (line + "\\n").encode())
+"""
+IMPORTING = """
+class Stay:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["IMPORTED"]:
+            sys.meta_path.remove(self)
+            say("phase import")
+            while True:
+                time.sleep(0.01)
+
+sys.meta_path.insert(0, Stay())
+"""
+# Halfway through the load, which goes on telling its progress, as llama.cpp does, until it is given up.
+LOADING = """
+from pyllmcancel.engine import Engine
+load = Engine.load
+
+def halted(*args, progress, **options):
+    def halt(fraction):
+        say("phase load")
+        while progress(fraction):
+            time.sleep(0.01)
+        return False
+    return load(*args, progress=halt, **options)
+
+Engine.load = halted
+"""
+# The end of the application: the engine is closed, and everything waits for the second signal.
+ENDING = """
+import threading
+from pyllmcancel.loading import Loading
+from pyllmcancel.server import process
+close, handle_exit, second = Loading.close, process.Server.handle_exit, threading.Event()
+
+def halted(self):
+    close(self)
+    say("phase end")
+    second.wait()
+
+def handle_and_count(self, number, frame):
+    if self.should_exit:
+        second.set()
+    handle_exit(self, number, frame)
+
+Loading.close, process.Server.handle_exit = halted, handle_and_count
+"""
+SERVE = """
+from pyllmcancel.cli import main
+sys.exit(main())
+"""
+CELLS = ("--ctx-size", "32768", "--parallel", "2", "--kv-unified")
+signals = pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
+
+
+def session_of(pid: int) -> list[int]:
+    """Processes of the session that `pid` leads or led, the dead ones that nobody has waited for excepted."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                state, *fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[2]) == pid and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def begun(model: Path, program: str, *options: str, **environment: str) -> Iterator[ServerProcess]:
+    process = ServerProcess(
+        "--model",
+        str(model),
+        *CELLS,
+        *options,
+        program=BEGIN + program + SERVE,
+        environment=environment,
+        start_new_session=True,
+    )
+    with process:
+        yield process
+        until(lambda: session_of(process.pid), lambda left: not left)
+        assert "Traceback" not in process.log
+
+
+def assert_gone(process: ServerProcess, number: signal.Signals) -> None:
+    assert process.wait() == STATUS[number], process.log
+
+
+def assert_gone_of_two(process: ServerProcess, second: signal.Signals) -> None:
+    """After a SIGTERM and another: uvicorn raises both once more in the end, and a SIGTERM ends what it meets."""
+    assert process.wait() == -(signal.SIGKILL if second is signal.SIGKILL else signal.SIGTERM), process.log
+
+
+# The command's own modules, the engine's, and the web framework's, which are imported while the model loads.
+@pytest.mark.parametrize("module", ["argparse", "pyllmcancel.engine", "uvicorn", "pyllmcancel.server.app"])
+@signals
+def test_while_it_imports(long_model: Path, module: str, number: signal.Signals) -> None:
+    with begun(long_model, IMPORTING, IMPORTED=module) as process:
+        process.wait_for_log("phase import")
+        process.signal(number)
+        assert_gone(process, number)
+
+
+@signals
+def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
+    with begun(long_model, LOADING) as process:
+        process.wait_for_log("phase load")
+        process.wait_for_log("running on http")
+        process.signal(number)
+        assert_gone(process, number)
+
+
+def idle(_server: ServerProcess, _stack: ExitStack) -> None:
+    """Nobody wants anything."""
+
+
+def prefill(server: ServerProcess, stack: ExitStack) -> None:
+    client = stack.enter_context(RawClient(server.port))
+    server.wait_for(client.post(prompt=long_prompt()), prompt_tokens_done=lambda n: n > 0)
+
+
+def decode(server: ServerProcess, stack: ExitStack) -> None:
+    client = stack.enter_context(RawClient(server.port))
+    server.wait_for(client.post(stream=True), completion_tokens=lambda n: n > 0)
+
+
+def drain(server: ServerProcess, stack: ExitStack) -> None:
+    decode(server, stack)
+    server.signal(signal.SIGTERM)
+    server.wait_for_log("Waiting for connections to close")
+
+
+@pytest.mark.parametrize("phase", [idle, prefill, decode])
+@signals
+def test_while_it_serves(
+    long_model: Path, phase: Callable[[ServerProcess, ExitStack], None], number: signal.Signals
+) -> None:
+    with begun(long_model, "", "--drain", "0") as process, ExitStack() as stack:
+        server = process.started()
+        phase(server, stack)
+        server.signal(number)
+        assert_gone(server, number)
+        with socket.create_server(("127.0.0.1", server.port)):
+            pass  # the port is free
+
+
+@signals
+def test_while_it_drains(long_model: Path, number: signal.Signals) -> None:
+    with begun(long_model, "", "--drain", str(10 * LIMIT)) as process, ExitStack() as stack:
+        server = process.started()
+        drain(server, stack)
+        server.signal(number)
+        assert_gone_of_two(server, number)
+
+
+@signals
+def test_while_it_ends(long_model: Path, number: signal.Signals) -> None:
+    with begun(long_model, ENDING, "--drain", "0") as process:
+        server = process.started()
+        server.signal(signal.SIGTERM)
+        server.wait_for_log("phase end")
+        server.signal(number)
+        assert_gone_of_two(server, number)
