@@ -1,6 +1,7 @@
 """How a request ends, once: sealed, forgotten, logged, counted, told.
 
-Called by whoever owns the request at that moment, after its computation has stopped and its slots are free.
+Called by whoever owns the request at that moment, after its computation has stopped and its slots are free. A thread
+that cancels a request which still waits takes it out of the queue, and so comes to own it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.request import Ending, FinishReason, RequestStatus
+from pyllmcancel.token_stream import Outbox
 
 if TYPE_CHECKING:
     from pyllmcancel.observer import Observer
     from pyllmcancel.registry import Registry
     from pyllmcancel.request import Delta, Request
-    from pyllmcancel.token_stream import Outbox
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -26,6 +28,33 @@ class Endings:
     def __init__(self, registry: Registry, observer: Observer) -> None:
         self._registry = registry
         self._observer = observer
+
+    def cancel(self, request: Request, reason: CancelReason) -> bool:
+        """Cancel `request`, from any thread; returns whether this call decided its fate."""
+        if not request.cancellation.request(reason):
+            return False
+        if self._registry.withdraw(request):
+            self.conclude_waiting(request)
+        return True
+
+    def shut_down(self) -> None:
+        """Accept no more, and cancel all there is; the engine thread ends when all of it has ended."""
+        self._registry.close()
+        for request in self._registry.requests():
+            self.cancel(request, CancelReason.SHUTDOWN)
+
+    def conclude_waiting(self, request: Request) -> None:
+        """End a cancelled request that never left the queue; the caller has withdrawn it, so the caller owns it."""
+        outbox = Outbox()
+        self.conclude(request, FinishReason.CANCELLED, outbox)
+        outbox.flush()
+
+    def bury(self, request: Request, outbox: Outbox, error: str) -> None:
+        """End a request of the engine thread, which dies, maybe in the middle of ending it."""
+        if not request.cancellation.sealed:
+            self._registry.seal(request)
+        if not request.ended.done():
+            self._write(request, FinishReason.ERROR, outbox, error=error)
 
     def conclude(
         self,
@@ -41,29 +70,42 @@ class Endings:
         A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.
         """
-        reason = self._registry.seal(request)
+        self._registry.seal(request)
+        self._write(request, finish_reason, outbox, last=last, error=error)
+
+    def _write(
+        self,
+        request: Request,
+        finish_reason: FinishReason,
+        outbox: Outbox,
+        *,
+        last: Delta | None = None,
+        error: str | None = None,
+    ) -> None:
+        """The ending of a sealed request."""
+        reason = request.cancellation.reason
         if reason is not None:
             finish_reason, last, error = FinishReason.CANCELLED, None, None
-        phase = request.status
-        request.ended_at = time.monotonic()
-        request.status = RequestStatus.FINISHED
+        ended_at = time.monotonic()
         requested_at = request.cancellation.requested_at
         ending = Ending(
             finish_reason=finish_reason,
             usage=request.usage(),
-            phase=phase,
+            phase=request.status,
             cancel_reason=reason,
             error=error,
-            cancel_latency=None if requested_at is None else request.ended_at - requested_at,
+            cancel_latency=None if requested_at is None else ended_at - requested_at,
         )
-        self._registry.forget(request, ending)
-        self._log(request, ending)
-        self._tell_observer(request, ending)
-        # After all that: whoever waits for this finds every table, log and counter up to date.
-        request.ended.set_result(ending)
-        if last is not None:
-            outbox.add(request.sink, last)
-        outbox.add(request.sink, ending)
+        outbox.owe(request, ending, last)
+        request.ended_at = ended_at
+        request.status = RequestStatus.FINISHED
+        try:
+            self._registry.forget(request, ending)
+            self._log(request, ending)
+            self._tell_observer(request, ending)
+        finally:
+            # After all that: whoever waits for this finds every table, log and counter up to date.
+            outbox.pay()
 
     def _tell_observer(self, request: Request, ending: Ending) -> None:
         try:

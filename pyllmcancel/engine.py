@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +24,16 @@ from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.embeddings.pooling import Pooling, pooling_of
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_loop import EngineLoop
-from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.engine_thread import end_unclosed, work
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
-from pyllmcancel.request import FinishReason, GenerationParams, Request
+from pyllmcancel.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduler import Occupancy, Scheduler
-from pyllmcancel.token_stream import AsyncStream, LoopSink, Outbox, Sink, ThreadSink, ThreadStream
+from pyllmcancel.token_stream import FORKED, AsyncStream, LoopSink, Sink, ThreadSink, ThreadStream
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,6 +51,9 @@ TRACED_STEPS = 1024
 class Engine:
     """Owns a context, and the one thread that computes on it. Every method may be called from any thread.
 
+    One that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. In a forked child,
+    where there is no such thread, whatever would wait for it raises EngineClosedError.
+
     Parameters
     ----------
     context
@@ -57,6 +64,12 @@ class Engine:
         Told of everything that happens; see `pyllmcancel.observer`.
     native
         The module that made `context`, for its `CancelFlag` and `Sampler`; by default the compiled one.
+
+    Attributes
+    ----------
+    stopped : concurrent.futures.Future of None
+        Done when the engine thread computes no more: with None after `close`, with the exception that it died of else.
+        Every request has got its ending by then.
 
     Examples
     --------
@@ -83,10 +96,15 @@ class Engine:
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
         self._loop = self._make_loop(context)
-        self._reaper = Reaper(self.cancel)
-        self._failure: str | None = None
-        self._thread = threading.Thread(target=self._run, name="pyllmcancel-engine", daemon=True)
+        self._reaper = Reaper(self._endings.cancel, self._endings.shut_down)
+        self.stopped: Future[None] = Future()
+        self._pid = os.getpid()
+        # None of its threads knows the engine itself, or nobody could ever drop it.
+        self._thread = threading.Thread(
+            target=work, args=(self._loop, self.stopped), name="pyllmcancel-engine", daemon=True
+        )
         self._thread.start()
+        self._unclosed = weakref.finalize(self, end_unclosed, weakref.ref(self), self._reaper, self._pid)
 
     @classmethod
     def load(
@@ -157,7 +175,13 @@ class Engine:
     @property
     def failure(self) -> str | None:
         """Why the engine died, if it did."""
-        return self._failure
+        died_of = self.registry.died_of
+        return None if died_of is None else said(died_of)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the engine's: nobody computes here."""
+        return os.getpid() != self._pid
 
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps."""
@@ -225,6 +249,8 @@ class Engine:
         raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
 
     def _accept(self, request: Request) -> Request:
+        if self.forked:
+            raise EngineClosedError(FORKED)
         accepted = self.registry.accept(request)
         self._log_added(request)
         self._observer.request_added(request)
@@ -232,7 +258,7 @@ class Engine:
             if cancelled.superseded_by is not None:
                 logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by)
         for cancelled in accepted.withdrawn:
-            self._conclude_waiting(cancelled)
+            self._endings.conclude_waiting(cancelled)
         timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
         if timeout is not None:
             self._reaper.at_deadline(request, request.arrived_at + timeout)
@@ -275,11 +301,7 @@ class Engine:
 
         Returns at once; ``request.ended`` resolves when the computation has stopped and its slots are free.
         """
-        if not request.cancellation.request(reason):
-            return False
-        if self.registry.withdraw(request):
-            self._conclude_waiting(request)
-        return True
+        return not self.forked and self._endings.cancel(request, reason)
 
     def abandoned(self, request: Request) -> None:
         """A reader dropped its stream; may be called from a destructor."""
@@ -292,22 +314,21 @@ class Engine:
             self.cancel(request, reason)
         return request
 
-    def _conclude_waiting(self, request: Request) -> None:
-        """End a request that never left the queue; the caller has withdrawn it, so the caller owns it."""
-        outbox = Outbox()
-        self._endings.conclude(request, FinishReason.CANCELLED, outbox)
-        outbox.flush()
-
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def close(self, drain: float = 0.0) -> None:
-        """Accept no more, let the live requests finish for `drain` seconds, cancel the rest, and stop. Idempotent."""
+        """Accept no more, let the live requests finish for `drain` seconds, cancel the rest, and stop. Idempotent.
+
+        Does nothing in a forked child.
+        """
+        if self.forked:
+            return
         self.registry.close()
         if not self.registry.wait_until_empty(drain):
-            for request in self.registry.requests():
-                self.cancel(request, CancelReason.SHUTDOWN)
+            self._endings.shut_down()
         self._thread.join()
         self._reaper.close()
+        self._unclosed.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -316,16 +337,6 @@ class Engine:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run()
-        except BaseException as error:
-            # A defect of ours. Nobody may hang on it: every request ends with an error, and health turns red.
-            logger.exception("the engine thread died")
-            self._failure = f"{type(error).__name__}: {error}"
-            self.registry.close()
-            self._loop.fail_everything(self._failure)
 
 
 def compiled_module() -> Any:

@@ -13,7 +13,8 @@
      │       └─ TextLengthError    … or a text into what is embedded at once
      ├─ ConstraintError       the constraint of one answer failed in the middle of it
      ├─ QueueFullError        too many requests are waiting; try again later
-     ├─ EngineClosedError     the engine is shutting down, or is closed
+     ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
+     │   └─ EngineDiedError       … or its thread has died; `__cause__` is what it died of
      ├─ RequestFailed         the computation of this request failed; its neighbours go on
      └─ RequestCancelled      the request was cancelled before its end; carries the reason
 """
@@ -97,6 +98,22 @@ class QueueFullError(Error):
 
 class EngineClosedError(Error):
     """The engine takes no more requests."""
+
+
+class EngineDiedError(EngineClosedError):
+    """The engine's thread has died, of a defect or of a lack of memory: make another engine.
+
+    What it died of is the `__cause__`.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the engine died: {said(cause)}")
+        self.__cause__ = cause
+
+
+def said(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 class RequestFailed(Error):  # noqa: N818

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
@@ -20,19 +22,40 @@ from pyllmcancel.cancellation import CancelReason
 if TYPE_CHECKING:
     from pyllmcancel.request import Request
 
+logger = logging.getLogger("pyllmcancel.engine")
+
 LONGEST_WAIT = 3600.0  # seconds; a lock cannot wait for ever and a day, a client may ask for it
+# Appointments that may be out of date without being looked for.
+FEW = 64
 
 Appointment = tuple[float, int, "weakref.ref[Request]", CancelReason]
 
 
-class Reaper:
-    """Calls `cancel(request, reason)` when a request's time is up, unless the request is gone by then."""
+class Last(Enum):
+    """The last letter in the inbox."""
 
-    def __init__(self, cancel: Callable[[Request, CancelReason], object]) -> None:
+    CLOSED = "closed"
+    DROPPED = "dropped"
+
+
+class Reaper:
+    """Calls `cancel(request, reason)` when a request's time is up, unless it has ended by then.
+
+    Parameters
+    ----------
+    shut_down
+        Called after `drop`, in this thread.
+    """
+
+    def __init__(
+        self, cancel: Callable[[Request, CancelReason], object], shut_down: Callable[[], object] = lambda: None
+    ) -> None:
         self._cancel = cancel
-        self._inbox: queue.SimpleQueue[Appointment | None] = queue.SimpleQueue()
+        self._shut_down = shut_down
+        self._inbox: queue.SimpleQueue[Appointment | Last] = queue.SimpleQueue()
         self._order = itertools.count()
         self._appointments: list[Appointment] = []
+        self._most = FEW
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-reaper", daemon=True)
         self._thread.start()
 
@@ -45,22 +68,55 @@ class Reaper:
         self._inbox.put((0.0, next(self._order), weakref.ref(request), CancelReason.DISCONNECT))
 
     def close(self) -> None:
-        self._inbox.put(None)
+        self._inbox.put(Last.CLOSED)
         self._thread.join()
+
+    def drop(self) -> None:
+        """The engine is gone: shut down what is left of it, and end; may be called from a destructor."""
+        self._inbox.put(Last.DROPPED)
+
+    @property
+    def n_appointments(self) -> int:
+        return len(self._appointments)
 
     def _run(self) -> None:
         while True:
             due = self._appointments[0][0] - time.monotonic() if self._appointments else None
             if due is not None and due <= 0:
-                _, _, reference, reason = heapq.heappop(self._appointments)
-                request = reference()
-                if request is not None:
-                    self._cancel(request, reason)
+                self._keep(heapq.heappop(self._appointments))
                 continue
             try:
-                appointment = self._inbox.get(timeout=None if due is None else min(due, LONGEST_WAIT))
+                letter = self._inbox.get(timeout=None if due is None else min(due, LONGEST_WAIT))
             except queue.Empty:
                 continue
-            if appointment is None:
-                return
-            heapq.heappush(self._appointments, appointment)
+            match letter:
+                case Last.CLOSED:
+                    return
+                case Last.DROPPED:
+                    self._shut_down()
+                    return
+                case _:
+                    self._note(letter)
+
+    def _keep(self, appointment: Appointment) -> None:
+        _, _, reference, reason = appointment
+        request = reference()
+        if request is None:
+            return
+        try:
+            self._cancel(request, reason)
+        except Exception:
+            # The others' deadlines are kept all the same.
+            logger.exception("request %s could not be cancelled", request.id)
+
+    def _note(self, appointment: Appointment) -> None:
+        """Add an appointment; those of ended requests go when they may be half of all."""
+        heapq.heappush(self._appointments, appointment)
+        if len(self._appointments) > self._most:
+            self._appointments = [one for one in self._appointments if is_live(one[2]())]
+            heapq.heapify(self._appointments)
+            self._most = FEW + 2 * len(self._appointments)
+
+
+def is_live(request: Request | None) -> bool:
+    return request is not None and not request.ended.done()

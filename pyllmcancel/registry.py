@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, QueueFullError
 from pyllmcancel.sessions import SessionMap
 from pyllmcancel.waiting_queue import WaitingQueue
 
@@ -53,9 +53,11 @@ class Registry:
         self._waiting = WaitingQueue(max_queue)
         self._sessions = SessionMap()
         self._requests: dict[str, Request] = {}  # accepted and not ended
+        self._withdrawn: set[Request] = set()  # of those: they are their cancellers', who are about to end them
         self._history: deque[RequestSummary] = deque(maxlen=history)
         self._holds: dict[str, float] = {}  # ids and sessions to cancel on arrival, and until when
         self._closed = False
+        self._died_of: BaseException | None = None
 
     def accept(self, request: Request) -> Accepted:
         """Take a request in, as its session's newest, or raise and change nothing."""
@@ -72,7 +74,7 @@ class Registry:
                 request.cancellation.request(CancelReason.EXPLICIT)
                 cancelled.append(request)
             self._changed.notify_all()
-            return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._waiting.withdraw(old)))
+            return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._withdraw(old)))
 
     def _session_order(self, request: Request) -> tuple[Request | None, Request | None]:
         """The older and the newer one of a session that has two now; the newer is installed.
@@ -90,6 +92,8 @@ class Registry:
         return max(self._holds.pop(key, 0.0) for key in keys) > time.monotonic()
 
     def _check(self, request: Request) -> None:
+        if self._died_of is not None:
+            raise EngineDiedError(self._died_of)
         if self._closed:
             raise EngineClosedError("the engine is shutting down")
         if request.id in self._requests:
@@ -103,7 +107,13 @@ class Registry:
     def withdraw(self, request: Request) -> bool:
         """Take a waiting request out, to end it; False if it is not, or no longer, waiting."""
         with self._lock:
-            return self._waiting.withdraw(request)
+            return self._withdraw(request)
+
+    def _withdraw(self, request: Request) -> bool:
+        withdrawn = self._waiting.withdraw(request)
+        if withdrawn:
+            self._withdrawn.add(request)
+        return withdrawn
 
     def take_oldest(self, admissible: Callable[[Request], bool]) -> Request | None:
         """Hand the oldest waiting request to the engine thread, if `admissible` says so."""
@@ -137,6 +147,7 @@ class Registry:
         """The sealed request has ended: out of every table, into the history."""
         with self._lock:
             self._requests.pop(request.id, None)
+            self._withdrawn.discard(request)
             self._history.append(request.summary(ending))
             self._changed.notify_all()
 
@@ -149,6 +160,24 @@ class Registry:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def take_all(self, died_of: BaseException) -> list[Request]:
+        """Accept no more, and hand all that waits to the engine thread, which dies of `died_of`.
+
+        Returns all that is the engine thread's to end then.
+        """
+        with self._lock:
+            self._closed, self._died_of = True, died_of
+            self._changed.notify_all()
+            taken = [request for request in self._requests.values() if request not in self._withdrawn]
+            for request in taken:
+                self._waiting.withdraw(request)
+            return taken
+
+    @property
+    def died_of(self) -> BaseException | None:
+        """What the engine thread has died of."""
+        return self._died_of
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Block until every accepted request has ended; False if `timeout` seconds pass first."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import said
 from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import FinishReason, Request, RequestStatus
 from pyllmcancel.step import StepStatus
@@ -171,14 +172,19 @@ class StepLoop(Generic[R]):
         began = self._step_began
         return 0.0 if began is None else time.monotonic() - began
 
-    def fail_everything(self, error: str) -> None:
-        """The thread is about to die: nobody must wait for it."""
-        for request in self._running:
-            self._endings.conclude(request, FinishReason.ERROR, self._outbox, error=error)
-        self._running.clear()
-        while (waiting := self._registry.take_oldest(lambda _: True)) is not None:
-            self._endings.conclude(waiting, FinishReason.ERROR, self._outbox, error=error)
+    def bury(self, died_of: BaseException) -> None:
+        """The thread is about to die: nobody must wait for it. What fails here in its turn is to be tried again."""
+        self._step_began = None
+        self._outbox.flush()  # the thread may have died while it told an ending
+        failure: Exception | None = None
+        for request in self._registry.take_all(died_of):
+            try:
+                self._endings.bury(request, self._outbox, f"the engine died: {said(died_of)}")
+            except Exception as error:
+                failure = error  # the others end all the same
         self._outbox.flush()
+        if failure is not None:
+            raise failure
 
     def _wait_for_work(self) -> bool:
         """Whether there is any, and not the end."""

@@ -12,10 +12,11 @@ import queue
 import warnings
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, cast
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed
 from pyllmcancel.request import Delta, Ending, FinishReason
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyllmcancel.request import Request
 
 Event = Delta | Ending
+FORKED = "this process was forked from the engine's: nobody computes here; load an engine of its own"
 
 
 class Controls(Protocol):
@@ -34,6 +36,10 @@ class Controls(Protocol):
 
     def abandoned(self, request: Request) -> None:
         """As `cancel`, a moment later, and from a destructor."""
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the engine's: nobody computes here."""
 
 
 class Sink(Protocol):
@@ -109,6 +115,23 @@ class Outbox:
 
     def __init__(self) -> None:
         self._by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[Sink, Event]]] = defaultdict(list)
+        # The last events of requests, that a failure has kept from being added.
+        self._owed: list[tuple[Request, Ending, list[Event]]] = []
+
+    def owe(self, request: Request, ending: Ending, last: Delta | None) -> None:
+        """From now on the ending of `request` is certain, whatever fails before `pay` is called, or fails itself."""
+        self._owed.append((request, ending, [ending] if last is None else [last, ending]))
+
+    def pay(self) -> None:
+        """Resolve and tell the endings that are owed."""
+        while self._owed:
+            request, ending, events = self._owed[0]
+            if not request.ended.done():
+                request.ended.set_result(ending)
+            while events:
+                self.add(request.sink, events[0])
+                del events[0]
+            del self._owed[0]
 
     def add(self, sink: Sink, event: Event) -> None:
         if sink.loop is None:
@@ -117,13 +140,12 @@ class Outbox:
             self._by_loop[sink.loop].append((sink, event))
 
     def flush(self) -> None:
-        for loop, mail in self._by_loop.items():
-            try:
+        self.pay()
+        for loop, mail in list(self._by_loop.items()):
+            # The loop was closed, and its readers with it? Their streams have cancelled, or will be collected.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, mail)
-            except RuntimeError:
-                # The loop was closed, and its readers with it: their streams have cancelled, or will be collected.
-                continue
-        self._by_loop.clear()
+            del self._by_loop[loop]  # one by one: what could not be posted for a lack of memory is posted later
 
 
 def deliver(mail: list[tuple[Sink, Event]]) -> None:
@@ -167,7 +189,7 @@ class Stream:
                 return None
 
     def __del__(self) -> None:
-        if not self.request.ended.done() and not self.request.cancellation.requested:
+        if not (self.request.ended.done() or self.request.cancellation.requested or self._controls.forked):
             self._controls.abandoned(self.request)
             warnings.warn(f"request {self.request.id} was dropped before its end", ResourceWarning, stacklevel=2)
 
@@ -192,6 +214,8 @@ class ThreadStream(Stream):
     def __next__(self) -> Delta:
         if self.ending is not None:
             raise StopIteration
+        if self._controls.forked:
+            raise EngineClosedError(FORKED)
         try:
             event = self._sink.events.get()
         except BaseException:
@@ -205,7 +229,8 @@ class ThreadStream(Stream):
     def close(self) -> None:
         """Cancel if it still runs, and wait until nothing is computed for it any more."""
         self.cancel()
-        self.request.ended.result()
+        if not self._controls.forked:
+            self.request.ended.result()
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -114,12 +115,17 @@ class EngineGauges(Collector):
     """What lives now."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        # Not to keep it: its thread has this observer.
+        self._engine = weakref.ref(engine)
 
     def collect(self) -> Iterable[Metric]:
-        counts = self._engine.counts()
-        occupancy = self._engine.occupancy()
+        engine = self._engine()
+        if engine is None:
+            return
+        counts = engine.counts()
+        occupancy = engine.occupancy()
         for name, value, text in (
+            ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
             ("requests_waiting", counts.waiting, "Live requests in the queue."),
             ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
             ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
@@ -127,7 +133,7 @@ class EngineGauges(Collector):
             ("slots_used", occupancy.slots, "Slots of running choices."),
             ("cells_used", occupancy.cells, "Cells of running choices."),
             ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
-            ("compute_threads", self._engine.n_threads, "Compute threads of the running step, or of the last one."),
+            ("compute_threads", engine.n_threads, "Compute threads of the running step, or of the last one."),
             ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
             ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
             ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),

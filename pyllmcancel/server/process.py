@@ -3,6 +3,8 @@
 At SIGTERM or SIGINT the engine starts to drain at once, while uvicorn still waits for its connections: they end because
 the engine ends their requests, each with its proper answer. uvicorn alone would wait for the connections first, and the
 last stream would decide how long the process lives.
+
+When the engine dies all requests have ended, and the server goes the same way, so that a supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,6 +42,8 @@ logger = logging.getLogger("pyllmcancel.server")
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
 # that does not read.
 GRACE_SECONDS = 0.5
+# After that, for a process whose engine has died. What else it lacks then, nobody knows.
+LAST_RESORT_SECONDS = 10.0
 
 
 class Server(uvicorn.Server):
@@ -49,12 +54,18 @@ class Server(uvicorn.Server):
         self._connections = connections
         self._state: ServerState = app.state.server
         self._state.on_load_failure = self._give_up
+        self._state.on_engine_death = self._end_in_any_case
         self._drain = drain
         self.exit_status = 0
 
     def _give_up(self) -> None:
         self.exit_status = 1
         self.should_exit = True
+
+    def _end_in_any_case(self) -> None:
+        """Called by the engine's thread. The alarm needs neither memory, nor the GIL, nor the event loop."""
+        signal.setitimer(signal.ITIMER_REAL, self._drain + GRACE_SECONDS + LAST_RESORT_SECONDS)
+        self._give_up()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve, and take what was made so far, which is there to stay, out of the garbage collector's sight.
@@ -93,7 +104,7 @@ def serve(
     metrics: EngineMetrics,
     loading: Loading,
 ) -> int:
-    """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded.
+    """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded or the engine died.
 
     uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics` and
     `loading` are as for `create_app`.
@@ -118,6 +129,7 @@ def serve(
     try:
         server.run(sockets=list(listeners))
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         # What is in no collector's sight is not freed at the exit either, and the model must be.
         gc.unfreeze()
     return server.exit_status

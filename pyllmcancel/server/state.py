@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -54,8 +55,10 @@ class ServerState:
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
-        # Set by whoever runs the process: a server that will never have a model had better end.
+        # Set by whoever runs the process: a server that will never have a model had better end, and so had one whose
+        # engine has died. The second is called by the engine's thread, when all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
+        self.on_engine_death: Callable[[], None] | None = None
 
     @property
     def engine(self) -> Engine:
@@ -123,6 +126,7 @@ class ServerState:
             if self._closing:
                 return  # it had come too far to be given up
             self.adopt(engine)
+            engine.stopped.add_done_callback(self._on_stopped)
             await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Anything: a server that says for ever that it is loading is worse than one that ends.
@@ -142,6 +146,10 @@ class ServerState:
             f"{engine.n_ctx:,}",
             engine.config.parallel,
         )
+
+    def _on_stopped(self, stopped: Future[None]) -> None:
+        if stopped.exception() is not None and self.on_engine_death is not None:
+            self.on_engine_death()
 
     def _prepare_template(self) -> None:
         """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""

@@ -12,8 +12,8 @@ import pytest
 
 from pyllmcancel import reaper as reaper_module
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.reaper import Reaper
-from pyllmcancel.request import Request
+from pyllmcancel.reaper import FEW, Reaper
+from pyllmcancel.request import Ending, FinishReason, Request, RequestStatus, Usage
 from tests.support.bare import bare_request
 from tests.support.step_gate import TEST_LIMIT
 
@@ -132,3 +132,35 @@ def test_a_closed_reaper_cancels_no_more_and_can_be_closed_again(cancelled: Canc
     reaper.abandoned(bare_request("late"))
     reaper.close()
     assert cancelled.empty()
+
+
+def end(request: Request) -> None:
+    request.ended.set_result(Ending(FinishReason.STOP, Usage(), RequestStatus.DECODE))
+
+
+def test_deadlines_of_ended_requests_do_not_pile_up(reaper: Reaper, cancelled: Cancelled) -> None:
+    live, ended = [bare_request("live") for _ in range(10)], [bare_request("ended") for _ in range(1000)]
+    for request in (*live, *ended):
+        reaper.at_deadline(request, time.monotonic() + 3600.0)
+        if request in ended:
+            end(request)
+    reaper.abandoned(live[0])
+    assert cancelled.next() == ("live", CancelReason.DISCONNECT)
+    assert len(live) <= reaper.n_appointments <= 2 * (len(live) + FEW)
+
+
+def test_a_cancel_that_fails_does_not_keep_others_from_their_deadlines(
+    cancelled: Cancelled, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cancel(request: Request, reason: CancelReason) -> None:
+        if request.id == "unlucky":
+            raise MemoryError
+        cancelled.cancel(request, reason)
+
+    reaper = Reaper(cancel)
+    unlucky, next_one = bare_request("unlucky"), bare_request("next")
+    reaper.abandoned(unlucky)
+    reaper.abandoned(next_one)
+    assert cancelled.next()[0] == "next"
+    assert "request unlucky could not be cancelled" in caplog.text
+    reaper.close()

@@ -19,6 +19,8 @@ from tests.support.driver import Driver
 class Controls:
     """Records what streams ask for."""
 
+    forked = False
+
     def __init__(self) -> None:
         self.cancelled: list[CancelReason] = []
         self.dropped: list[str] = []

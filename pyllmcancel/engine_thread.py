@@ -1,0 +1,66 @@
+"""The engine thread's first call and its last ones, and the end of an engine that nobody closes.
+
+Nothing here keeps an engine: one that everybody has dropped is collected, and its thread ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import weakref
+
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.reaper import Reaper
+    from pyllmcancel.step_loop import StepLoop
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+# Bytes that are given back when the engine thread dies, and attempts to end its requests then: it may have died of a
+# lack of memory, and what it does last takes some.
+RESERVE = 8 << 20
+LAST_ATTEMPTS = 3
+
+
+def work(loop: StepLoop[Any], stopped: Future[None]) -> None:
+    """What the engine thread does; `stopped` is resolved in any case."""
+    reserve = [bytes(RESERVE)]
+    try:
+        loop.run()
+    except BaseException as error:
+        # A defect of ours, or no memory. Nobody may hang on it: every request ends with an error, and health turns red.
+        reserve.clear()
+        bury(loop, error)
+        stopped.set_exception(error)
+    else:
+        stopped.set_result(None)
+
+
+def bury(loop: StepLoop[Any], died_of: BaseException) -> None:
+    """End what is left; never raises."""
+    for _ in range(LAST_ATTEMPTS):
+        with suppress(Exception):
+            logger.critical("the engine thread died", exc_info=died_of)
+            break
+    for _ in range(LAST_ATTEMPTS):
+        with suppress(Exception):
+            loop.bury(died_of)
+            break
+
+
+def end_unclosed(engine: weakref.ref[Engine], reaper: Reaper, pid: int) -> None:
+    """End an engine that nobody has closed: it was dropped, or the interpreter ends."""
+    if os.getpid() != pid:
+        return
+    if (left := engine()) is not None:
+        # The engine thread must not be in the compiled core when the interpreter takes the GIL away for good.
+        left.close()
+    else:
+        # Wherever the garbage collector was called, maybe with a lock held that closing would wait for.
+        reaper.drop()
+    warnings.warn("an engine was never closed", ResourceWarning, stacklevel=2)

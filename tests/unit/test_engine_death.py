@@ -1,0 +1,163 @@
+"""An engine thread that dies ends every request, says what it died of, and leaves nobody waiting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyllmcancel.errors import EngineDiedError, RequestFailed
+from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.server.metrics import EngineMetrics
+from tests.support.driver import Driver
+from tests.support.step_gate import TEST_LIMIT
+
+MakeDriver = Callable[..., Driver]
+
+
+def kill(driver: Driver) -> None:
+    """Let the engine thread die of a lack of memory at the end of the held step."""
+
+    def no_memory(_: object) -> None:
+        raise MemoryError("of the test")
+
+    driver.dead = True
+    driver.watcher.on_step_done = no_memory
+    driver.gate.open()
+    assert isinstance(driver.engine.stopped.exception(TEST_LIMIT), MemoryError)
+
+
+def test_who_runs_and_who_waits_gets_an_ending_that_says_why(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=2)
+    everybody = [driver.submit(f"request {number}", stream=True) for number in range(4)]
+    kill(driver)
+    for tracked in everybody:
+        assert tracked.ending.finish_reason is FinishReason.ERROR
+        assert len(tracked.sink.endings) == 1
+        assert tracked.stream is not None
+        with pytest.raises(RequestFailed, match="the engine died: MemoryError: of the test"):
+            list(tracked.stream)
+
+
+def test_who_had_cancelled_is_told_that_and_nothing_else(make_driver: MakeDriver) -> None:
+    driver = make_driver(parallel=1)
+    tracked = driver.submit()
+    driver.submit("neighbour")
+    driver.gate.move_on(0.99)
+    driver.watcher.on_step_done = lambda _: driver.engine.cancel(tracked.request)
+    first_died = driver.watcher.on_step_done
+
+    def cancel_and_die(record: object) -> None:
+        first_died(record)
+        raise MemoryError
+
+    driver.dead = True
+    driver.watcher.on_step_done = cancel_and_die
+    driver.gate.open()
+    driver.engine.stopped.exception(TEST_LIMIT)
+    assert tracked.ending.finish_reason is FinishReason.CANCELLED
+
+
+def test_who_comes_later_is_told_what_the_engine_died_of(driver: Driver) -> None:
+    driver.submit()
+    kill(driver)
+    with pytest.raises(EngineDiedError, match="MemoryError: of the test") as caught:
+        driver.engine.generate("too late")
+    assert isinstance(caught.value.__cause__, MemoryError)
+    assert driver.engine.failure == "MemoryError: of the test"
+    assert driver.engine.stalled_for() == 0.0
+
+
+def test_a_dead_engine_is_closed_without_waiting_for_the_drain(driver: Driver) -> None:
+    driver.submit()
+    kill(driver)
+    driver.engine.close(drain=1e6)
+
+
+def test_a_closed_engine_has_stopped_and_not_died(driver: Driver) -> None:
+    assert not driver.engine.stopped.done()
+    driver.engine.close()
+    assert driver.engine.stopped.result(TEST_LIMIT) is None
+    assert driver.engine.failure is None
+
+
+def test_metrics_say_that_the_engine_is_dead(driver: Driver) -> None:
+    metrics = EngineMetrics()
+    metrics.watch(driver.engine)
+    assert b"pyllmcancel_engine_dead 0.0" in metrics.exposition()
+    driver.submit()
+    kill(driver)
+    assert b"pyllmcancel_engine_dead 1.0" in metrics.exposition()
+
+
+@pytest.mark.parametrize("n_failures", [1, 2])
+def test_memory_that_lacks_for_an_ending_too_is_asked_for_again(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, n_failures: int
+) -> None:
+    unlucky, neighbour = driver.submit("unlucky"), driver.submit("neighbour")
+    failures = [MemoryError()] * n_failures
+    usage = Request.usage
+
+    def usage_of(request: Request) -> object:
+        if request is unlucky.request and failures:
+            raise failures.pop()
+        return usage(request)
+
+    monkeypatch.setattr(Request, "usage", usage_of)
+    kill(driver)
+    assert not failures
+    for tracked in (unlucky, neighbour):
+        assert tracked.ending.finish_reason is FinishReason.ERROR
+        assert len(tracked.sink.endings) == 1
+
+
+# With all of its address space in use, down to the last small object, by a step that then fails.
+WITHOUT_MEMORY = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine import Engine
+from pyllmcancel.errors import RequestFailed
+from tests.support import fake_native
+
+hog = None
+# Down to the smallest, since each size of small objects has a store of its own.
+sizes = [*(1 << bits for bits in range(26, 10, -1)), *range(1024, 0, -16)]
+
+class Context(fake_native.Context):
+    def step(self, items, **costs):
+        global hog
+        in_use = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 20), most))
+        for size in sizes:
+            try:
+                while True:
+                    hog = (hog, bytes(size))
+            except MemoryError:
+                pass
+        raise MemoryError
+
+context = Context(fake_native.Model(), n_ctx=512, n_seq_max=4, n_batch=64, n_threads=1)
+engine = Engine(context, EngineConfig(parallel=2), native=fake_native)
+streams = [engine.generate(f"request {number}") for number in range(5)]
+told = []
+for stream in streams:
+    try:
+        list(stream)
+    except RequestFailed as error:
+        told.append(str(error))
+hog = None
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+engine.close()
+print(len(told), set(told), engine.failure)
+"""
+
+
+def test_without_a_byte_of_memory_every_request_still_gets_its_ending() -> None:
+    command = [sys.executable, "-c", WITHOUT_MEMORY, str(Path(__file__).parents[2])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_LIMIT, check=False)
+    assert done.stdout == "5 {'the engine died: MemoryError'} MemoryError\n", done.stderr
