@@ -106,7 +106,7 @@ from pathlib import Path
 from pyllmcancel import Engine, EngineConfig
 from pyllmcancel.errors import EngineClosedError
 warnings.simplefilter("ignore", DeprecationWarning)  # of fork() beside threads: what this is about
-engine = Engine.load(EngineConfig(model=Path(sys.argv[1]), threads=2, ctx_size=1024))
+engine = Engine.load(EngineConfig(model=Path(sys.argv[1]), ctx_size=1024))
 stream = engine.generate("hello", temperature=0.0, ignore_eos=True, max_tokens=200)
 tokens = list(next(stream).tokens)
 
