@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, meta
@@ -101,8 +101,15 @@ class ChatTemplate:
                 return isinstance(arguments, dict)
         return True
 
-    def render(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], pause: Callable[[], None] = lambda: None, /, **variables: Any
+    ) -> str:
         """The prompt text of a conversation.
+
+        Parameters
+        ----------
+        pause
+            What it raises ends the rendering; a rendering in this process does not ask.
 
         Raises
         ------

@@ -107,8 +107,8 @@ def environment(sanitizer: Sanitizer) -> dict[str, str]:
         "PYTHONMALLOC": "malloc",
         # Reports count, not the status; a second lock's stack is kept; more history, since decodes are long.
         "TSAN_OPTIONS": f"{log} exitcode=0 history_size=4 second_deadlock_stack=1 suppressions={HERE / 'thread.supp'}",
-        # Tests ask for contexts that no machine has memory for.
-        "ASAN_OPTIONS": f"{log}:allocator_may_return_null=1:detect_leaks=1",
+        # Tests ask for contexts that no machine has memory for. The storm would count freed memory that is kept back.
+        "ASAN_OPTIONS": f"{log}:allocator_may_return_null=1:detect_leaks=1:quarantine_size_mb=8",
         "LSAN_OPTIONS": "exitcode=0:print_suppressions=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }

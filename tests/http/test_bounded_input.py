@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
@@ -124,6 +125,30 @@ async def test_a_template_beyond_all_bounds_refuses_chats_only(template: str) ->
         assert chat.status == 400
         assert chat.json()["error"]["param"] in ("chat_template", "messages")
         assert (await world.complete(max_tokens=1).end()).status == 200
+
+
+async def test_a_cancel_ends_a_template_that_would_go_on() -> None:
+    template = "{% if messages|length > 1 %}" + LOOPS + "{% endif %}{{ messages[0].content }}"
+    message = {"role": "user", "content": "hello"}
+    async with open_world(model=Templated(template)) as world:
+        assert (await world.chat(messages=[message], max_tokens=1).end()).status == 200
+        helper = world.app.state.server.chat_template._helper
+        process, loop = helper._process, asyncio.get_running_loop()
+        renders, receive = asyncio.Event(), helper._receive
+
+        def receiving(*arguments: Any) -> bytes:
+            loop.call_soon_threadsafe(renders.set)
+            return receive(*arguments)
+
+        helper._receive = receiving
+        endless = world.chat(messages=[message, message], headers={"x-request-id": "endless"})
+        async with asyncio.timeout(LIMIT):
+            await renders.wait()
+        assert (await world.post("/v1/requests/endless/cancel")).json()["phase"] == "preparing"
+        await endless.end()
+        assert (endless.status, endless.json()["error"]["code"]) == (499, "explicit")
+        # Ended by the cancel, and not by its limit of time, which is another signal.
+        assert process.returncode == -signal.SIGKILL
 
 
 async def test_messages_over_which_a_template_goes_on_for_ever_are_refused_and_others_are_not() -> None:

@@ -178,8 +178,8 @@ async def detokenize(request: Request, body: DetokenizeBody) -> Response:
 async def apply_template(request: Request, body: ChatBody) -> Response:
     template = state_of(request).chat_template
 
-    def work(_pause: Pause) -> Response:
-        return JSONResponse({"prompt": prompt_text(body, template, tool_plan(body, template))})
+    def work(pause: Pause) -> Response:
+        return JSONResponse({"prompt": prompt_text(body, template, tool_plan(body, template), pause)})
 
     return await state_of(request).preparations.run(request, work)
 
@@ -194,7 +194,7 @@ async def count_tokens(request: Request, body: ChatBody) -> dict[str, Any]:
     texts, template = state_of(request).texts, state_of(request).chat_template
 
     def work(pause: Pause) -> int:
-        text = prompt_text(body, template, tool_plan(body, template))
+        text = prompt_text(body, template, tool_plan(body, template), pause)
         texts.check_length(len(text), "messages")
         return len(texts.chat(text, "messages", pause, must_fit=False))
 

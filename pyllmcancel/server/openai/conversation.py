@@ -11,6 +11,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
+from pyllmcancel.server.workers import Pause, no_pause
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
@@ -26,7 +27,7 @@ These are the functions, with the JSON schemas of their arguments:
 """
 
 
-def prompt_text(body: ChatBody, template: ChatTemplate, plan: ToolPlan | None) -> str:
+def prompt_text(body: ChatBody, template: ChatTemplate, plan: ToolPlan | None, pause: Pause = no_pause) -> str:
     """The conversation as the model was trained to read it.
 
     Raises
@@ -44,7 +45,7 @@ def prompt_text(body: ChatBody, template: ChatTemplate, plan: ToolPlan | None) -
     if body.add_generation_prompt is not None:
         variables["add_generation_prompt"] = body.add_generation_prompt
     # Rendered before the roles are looked at: the template's own refusal says more.
-    text = template.render(messages, **variables)
+    text = template.render(messages, pause, **variables)
     for message in body.messages:
         if message.role not in USUAL_ROLES and not template.knows_role(message.role):
             raise InvalidRequestError(f"the chat template knows no role {message.role!r}", "messages")

@@ -86,6 +86,6 @@ def read_chat(
 ) -> tuple[ToolPlan | None, Sequence[int], frozenset[int]]:
     """Which tools may be called, the conversation's tokens, and the control tokens that are to be seen."""
     plan = tool_plan(body, template)
-    text = prompt_text(body, template, plan)
+    text = prompt_text(body, template, plan, pause)
     pause()
     return plan, reader.chat(text, "messages", pause), visible_tokens(reader.model, plan)
