@@ -94,7 +94,7 @@ UNCLOSED = """
 import sys
 from pathlib import Path
 from pyllmcancel import Engine, EngineConfig
-engine = Engine.load(EngineConfig(model=Path(sys.argv[1]), threads=2, ctx_size=4096))
+engine = Engine.load(EngineConfig(model=Path(sys.argv[1]), ctx_size=4096))
 stream = engine.generate("hello", temperature=0.0, ignore_eos=True)
 next(stream)
 print("computing", flush=True)
