@@ -29,8 +29,9 @@ N_THREADS = 2
 class Preparation:
     """A request in preparation. Touched by the event loop only, but where it says otherwise."""
 
-    def __init__(self, request_id: str, arrived_at: float) -> None:
+    def __init__(self, request_id: str, arrived_at: float, session: str | None = None) -> None:
         self.id = request_id
+        self.session = session
         self.created_at = time.time()
         self.arrived_at = arrived_at
         self.reason: CancelReason | None = None
@@ -70,7 +71,7 @@ class Preparation:
         return RequestSummary(
             id=self.id,
             status=RequestStatus.PREPARING,
-            session=None,
+            session=self.session,
             n=1,
             prompt_tokens=0,
             prompt_tokens_done=0,
@@ -99,8 +100,17 @@ class Preparations:
     def find(self, request_id: str) -> Preparation | None:
         return self._live.get(request_id)
 
-    async def run(self, request: Request, work: Callable[[Pause], T]) -> T:
+    def of_session(self, session: str) -> list[Preparation]:
+        """A session's, in the order in which they began."""
+        return [preparation for preparation in self._live.values() if preparation.session == session]
+
+    async def run(self, request: Request, work: Callable[[Pause], T], session: str | None = None) -> T:
         """What `work` returns, in another thread. It calls its argument now and then, which ends it by raising.
+
+        Parameters
+        ----------
+        session
+            The one that the request will be submitted in.
 
         Raises
         ------
@@ -116,7 +126,9 @@ class Preparations:
         request_id = request_id_of(request.scope)
         if request_id in self._live:
             raise InvalidRequestError(f"request id {request_id!r} is in use by a request that has not ended", "id")
-        preparation = self._live[request_id] = Preparation(request_id, arrival_of(request.scope))
+        preparation = self._live[request_id] = Preparation(
+            request_id, arrival_of(request.scope), session
+        )
         submitted = self._threads.submit(work, preparation.check)
         submitted.add_done_callback(preparation.work_has_ended)
         done = asyncio.wrap_future(submitted)

@@ -93,7 +93,16 @@ async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, 
     | {202: {"model": HeldSessionAnswer, "description": "It may still come"}},
 )
 async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    newest = state_of(http).engine.registry.newest(session_id, hold)
+    state = state_of(http)
+    prepared = state.preparations.of_session(session_id)
+    newest = state.engine.registry.newest(session_id, 0.0 if prepared else hold)
+    if prepared:
+        # The newest one's answer; it has not superseded the others yet.
+        if newest is not None:
+            state.engine.cancel(newest)
+        for older in prepared[:-1]:
+            older.cancel(CancelReason.EXPLICIT)
+        return await cancel_preparation(prepared[-1], wait=wait) | {"session": session_id}
     if newest is None and hold > 0:
         return JSONResponse({"session": session_id, "outcome": "held", "hold_seconds": hold}, 202)
     if newest is None:

@@ -43,11 +43,11 @@ class Arrivals(dict[str, Preparation]):
         self.some.set()
 
 
-async def prepares(world: World) -> tuple[Exchange, Preparation]:
+async def prepares(world: World, **fields: Any) -> tuple[Exchange, Preparation]:
     """A completion, called "hostile", whose schema is being compiled."""
     arrivals = Arrivals()
     world.app.state.server.preparations._live = arrivals
-    hostile = world.complete(json_schema=ENDLESS, headers={"x-request-id": "hostile"})
+    hostile = world.complete(json_schema=ENDLESS, headers={"x-request-id": "hostile"}, **fields)
     async with asyncio.timeout(LIMIT):
         await arrivals.some.wait()
     return hostile, arrivals["hostile"]
@@ -91,6 +91,16 @@ async def test_a_request_whose_schema_compiles_can_be_cancelled(query: str) -> N
         await hostile.end()
         assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
         assert await world.requests() == []
+
+
+async def test_a_sessions_cancel_reaches_its_request_whose_schema_compiles() -> None:
+    async with open_world() as world:
+        hostile, _ = await prepares(world, session_id="tab")
+        assert (await world.request("hostile"))["session"] == "tab"
+        answer = (await world.post("/v1/sessions/tab/cancel")).json()
+        assert (answer["session"], answer["id"], answer["outcome"]) == ("tab", "hostile", "cancelled")
+        await hostile.end()
+        assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
 
 
 async def test_what_compiles_for_a_client_that_leaves_is_ended() -> None:

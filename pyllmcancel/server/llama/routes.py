@@ -43,7 +43,7 @@ from pyllmcancel.server.openai.tool_plan import tool_plan
 from pyllmcancel.server.openai.wire import ChatBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import submit
+from pyllmcancel.server.submission import session_of, submit
 from pyllmcancel.server.tokens import check_tokens
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ async def constraint_of(request: Request, body: AnsweringBody) -> ConstraintFact
     # llama-server: no schema in particular asks for an object.
     state = state_of(request)
     work = partial(compiled, state.guidance, schema if schema != {} else {"type": "object"})
-    return await state.preparations.run(request, work)
+    return await state.preparations.run(request, work, session_of(request, body))
 
 
 def compiled(guidance: BoundedGuidance, schema: dict[str, Any], pause: Pause) -> ConstraintFactory:

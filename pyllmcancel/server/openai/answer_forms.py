@@ -13,6 +13,7 @@ from pyllmcancel.constraints.triggered import TriggeredGuide
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.openai.wire_chat import JsonObjectFormat, JsonSchemaFormat
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.submission import session_of
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -44,7 +45,7 @@ async def answer_constraint(
         return None
     state = state_of(request)
     work = partial(compiled, state.guidance, state.engine.model, schema, plan)
-    return await state.preparations.run(request, work)
+    return await state.preparations.run(request, work, session_of(request, body))
 
 
 def answer_schema(body: GenerationBody) -> NamedSchema | None:

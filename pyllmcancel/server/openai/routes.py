@@ -28,7 +28,7 @@ from pyllmcancel.server.openai.wire import ChatBody, CompletionBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import prompt_list, submit
+from pyllmcancel.server.submission import prompt_list, session_of, submit
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
@@ -72,7 +72,7 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     check_chat(body)
     # Off the event loop however short it is, and seen: what a template does is the model's.
     work = partial(read_chat, state.texts, state.chat_template, body)
-    plan, tokens, visible = await state.preparations.run(request, work)
+    plan, tokens, visible = await state.preparations.run(request, work, session_of(request, body))
     constraint = await answer_constraint(request, body, plan)
     params = chat_params(body, state.config.request_defaults(), constraint, visible)
     tool_format = plan.format if plan is not None else None
