@@ -1,7 +1,7 @@
 #include "abort_gate.hpp"
 
 #include "ggml-backend.h"
-// llama.cpp's own: the scheduler of a context is not to be had otherwise.
+// llama.cpp's internal header: its API has no access to a context's scheduler.
 #include "llama-context.h"
 
 #include <algorithm>

@@ -46,7 +46,7 @@ bool ComputeThreads::adapt() {
     if (policy_->n_threads() == n_threads()) {
         return false;
     }
-    ggml_threadpool_pause(pool()); // those whose turn is over
+    ggml_threadpool_pause(pool()); // of the former pool
     n_threads_.store(policy_->n_threads(), std::memory_order_relaxed);
     return true;
 }

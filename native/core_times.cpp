@@ -79,7 +79,7 @@ std::optional<int64_t> idle_ticks(std::string_view text, const std::vector<int> 
         ticks += idle + waiting;
         ++n_found;
     }
-    // Sandboxes that do not tell say that no core was ever idle.
+    // Some sandboxes report no idle time at all.
     return n_found == cpus.size() && ticks > 0 ? std::optional(ticks) : std::nullopt;
 }
 

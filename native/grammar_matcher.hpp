@@ -56,7 +56,7 @@ class GrammarMatcher {
     // Whether a token that does not end the answer may come next. Throws GrammarTooComplex, GrammarInterrupted.
     bool allows(llama_token token);
 
-    // Take note of a token that is allowed. Throws as allows(); the matcher is of no use then.
+    // Take note of a token that is allowed. Throws as allows(); the matcher must not be used any further then.
     void accept(llama_token token);
 
   private:

@@ -9,17 +9,17 @@ namespace pyllmcancel {
 
 namespace {
 
-struct Errand {
+struct Call {
     const std::function<void()> & work;
     std::exception_ptr error;
 };
 
 void * run(void * given) {
-    Errand & errand = *static_cast<Errand *>(given);
+    Call & call = *static_cast<Call *>(given);
     try {
-        errand.work();
+        call.work();
     } catch (...) {
-        errand.error = std::current_exception();
+        call.error = std::current_exception();
     }
     return nullptr;
 }
@@ -28,19 +28,19 @@ void * run(void * given) {
 
 void on_stack_of(std::size_t bytes, const std::function<void()> & work) {
     constexpr std::size_t page = 1 << 16; // of any system
-    Errand errand{work, nullptr};
+    Call call{work, nullptr};
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_t thread;
     const bool begun = pthread_attr_setstacksize(&attributes, (bytes / page + 1) * page) == 0 &&
-                       pthread_create(&thread, &attributes, run, &errand) == 0;
+                       pthread_create(&thread, &attributes, run, &call) == 0;
     pthread_attr_destroy(&attributes);
     if (!begun) {
         throw UsageError("there is no memory to tokenize a text so long");
     }
     pthread_join(thread, nullptr);
-    if (errand.error) {
-        std::rethrow_exception(errand.error);
+    if (call.error) {
+        std::rethrow_exception(call.error);
     }
 }
 

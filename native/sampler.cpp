@@ -82,7 +82,7 @@ void Sampler::fill_all(const Logits & logits) {
 }
 
 // The likeliest of what the grammar allows, and what has a bias. Looked for from the likeliest on: a grammar is slow to
-// ask, and about what the chain cannot use it need not be asked. If that takes too long, what was found by then will do.
+// ask, and need not be asked about what the chain cannot use. If the time is over, what was found by then is enough.
 void Sampler::fill_by_grammar(const Logits & logits, const CancelFlag & flag) {
     std::set<llama_token> found;
     try {

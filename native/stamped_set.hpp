@@ -6,7 +6,8 @@
 
 namespace pyllmcancel {
 
-// A set of numbers that is emptied in no time: a grammar asks for a new one for every character of every candidate.
+// A set of numbers whose clear() takes constant time: a grammar needs an empty one for every character of every
+// candidate.
 class StampedSet {
   public:
     StampedSet() : slots_(64) {}

@@ -5,9 +5,9 @@
 namespace pyllmcancel {
 namespace {
 
-// Idle time is told in hundredths of a second, for each core.
+// The kernel counts idle time in hundredths of a second, for each core.
 constexpr int64_t WINDOW_US = 100'000;
-// Nobody computed for so long that others may have come at its end.
+// A pause after which other programs may have started unnoticed.
 constexpr int64_t STALE_US = 1'000'000;
 
 // Parts of a core. Beside as many threads as there are cores, a busy program is seen to take half of one to two thirds:

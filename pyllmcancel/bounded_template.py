@@ -1,4 +1,4 @@
-"""A chat template that has so much time and memory: it comes with a model's file, from anywhere."""
+"""A chat template with limits on time and memory: it comes with the model's file, which is not trusted."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
+
+from pyllmcancel.pausing import Pause, no_pause
 
 CPU_SECONDS = 2.0  # of one call
 WALL_SECONDS = 10.0  # of one call, however busy the machine is
@@ -39,10 +40,6 @@ class HelperClosed(HelperError):  # noqa: N818
 
     def __init__(self) -> None:
         super().__init__("the server is shutting down")
-
-
-def no_pause() -> None:
-    """For callers that nobody calls off."""
 
 
 class Helper:
@@ -83,7 +80,7 @@ class Helper:
             self._ensure(no_pause)
             return self._opened
 
-    def call(self, name: str, *arguments: Any, pause: Callable[[], None] = no_pause) -> Any:
+    def call(self, name: str, *arguments: Any, pause: Pause = no_pause) -> Any:
         """What the function of that name returns there.
 
         Parameters
@@ -113,7 +110,7 @@ class Helper:
         with self._lock:
             self._end()
 
-    def _ensure(self, pause: Callable[[], None]) -> None:
+    def _ensure(self, pause: Pause) -> None:
         if self._closed:
             raise HelperClosed
         if self._process is not None and self._process.poll() is None:
@@ -139,7 +136,7 @@ class Helper:
         if self._closed:
             self._process.kill()  # close() may have come before there was one to end
 
-    def _exchange(self, message: list[Any], seconds: float, pause: Callable[[], None]) -> Any:
+    def _exchange(self, message: list[Any], seconds: float, pause: Pause) -> Any:
         """Ends the process unless it answered in time."""
         answered = False
         try:
@@ -167,7 +164,7 @@ class Helper:
         self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
         self._socket.sendall(message)
 
-    def _receive(self, length: int, deadline: float, pause: Callable[[], None]) -> bytes:
+    def _receive(self, length: int, deadline: float, pause: Pause) -> bytes:
         assert self._socket is not None
         received = bytearray()
         while len(received) < length:

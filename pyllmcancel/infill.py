@@ -11,11 +11,12 @@ one more character each time, and a start that moved with every character would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -92,9 +93,7 @@ def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
     return fim.beginning + fim.around(Gap(plain_tokens(model, prefix), plain_tokens(model, suffix)))
 
 
-def infill_prompt(
-    model: Model, gap: Gap, snippets: Sequence[Snippet], room: int, pause: Callable[[], None] = lambda: None
-) -> list[int]:
+def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int, pause: Pause = no_pause) -> list[int]:
     """As `fim_prompt`, with snippets before it, cut to at most `room` tokens.
 
     Around the gap the prefix gets three quarters and the suffix one; what either leaves is the other's. Snippets get
@@ -126,9 +125,7 @@ def cut(gap: Gap, room: int) -> Gap:
     return Gap(gap.prefix[dropped:], gap.suffix[:n_suffix])
 
 
-def repository(
-    model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: int, pause: Callable[[], None]
-) -> list[int]:
+def repository(model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: int, pause: Pause) -> list[int]:
     """The snippets that fit into `room` tokens, whole ones only, with what frames them; nothing if none fits."""
     if not snippets:
         return []

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
-from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError, no_pause
+from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -53,7 +54,7 @@ class BoundedGuidance:
         param: str,
         *,
         literal: Literal = json.dumps,
-        pause: Callable[[], None] = no_pause,
+        pause: Pause = no_pause,
     ) -> Guide:
         """What follows a grammar.
 
@@ -86,7 +87,7 @@ class BoundedGuidance:
     def close(self) -> None:
         self._helper.close()
 
-    def _try(self, param: str, pause: Callable[[], None], name: str, *arguments: Any) -> None:
+    def _try(self, param: str, pause: Pause, name: str, *arguments: Any) -> None:
         try:
             self._helper.call(name, *arguments, pause=pause)
         except HelperClosed as error:

@@ -1,7 +1,7 @@
-"""From the bytes of a body to a value, and on to what the engine takes: at once if they are few, else by a worker.
+"""Parsing, validating and tokenizing a body: inline if it is short, else by a worker.
 
-The bytes are counted (`body_limit`), their values are counted by the compiled core without the GIL, and only then is
-anything made of them: a parser keeps the GIL until it is done, with whatever it finds.
+First the bytes are counted (`body_limit`), then their values, by the compiled core without the GIL; only then is the
+body parsed, because a parser keeps the GIL until it is done.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine import compiled_module
+from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.body_limit import body_is_used
 from pyllmcancel.server.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.workers import Pause, no_pause
 
 if TYPE_CHECKING:
     from fastapi import Response

@@ -1,4 +1,4 @@
-"""How many connections there may be, and which one must go when there is one too many."""
+"""The limits on open connections, and which one is closed when a limit is reached."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Client(Protocol):
 class Connections:
     """All connections of a server. Touched by the event loop only.
 
-    Those that wait for their clients (for a request, or for the rest of one) are the ones that can go, the one that
-    has waited longest first: half a request costs its sender nothing, and must not keep whole ones out.
+    Only connections that wait for their client (for a request, or the rest of one) are closed for others, the longest
+    waiting first: half a request costs its sender nothing, and must not keep whole ones out.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Connections:
         return True
 
     def close(self) -> None:
-        """Admit no more: of what is accepted in the last moment nobody would see the end."""
+        """Admit no more: a connection accepted during the shutdown would be cut off."""
         self._closed = True
 
     def waits(self, client: Client) -> None:
@@ -89,7 +89,7 @@ class Connections:
             del self._of_address[client.address]
 
     def _tell(self) -> None:
-        """Now and then: whoever floods the server must not flood its log."""
+        """Log at most one line each TOLD_EVERY_SECONDS: a flood of connections must not flood the log."""
         self._n_closed += 1
         if time.monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = time.monotonic()

@@ -48,7 +48,7 @@ async def on_error(request: Request, error: Exception) -> JSONResponse:
 
 async def on_client_left(request: Request, _error: Exception) -> Response:
     mark_client_gone(request.scope)
-    return Response(status_code=CLIENT_CLOSED_REQUEST)  # which nobody reads
+    return Response(status_code=CLIENT_CLOSED_REQUEST)  # for the access log
 
 
 async def on_recursion_error(request: Request, error: Exception) -> JSONResponse:
@@ -64,7 +64,7 @@ async def on_validation_error(request: Request, error: Exception) -> JSONRespons
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:
-    # Cut, because a client chose the names, and perhaps long ones.
+    # Truncated: the client chose the names.
     where = [str(part)[:MAX_PART] for part in finding["loc"] if part not in ("body", "query", "path", "header")]
     param = where[0] if where else None
     shown = ".".join(where)

@@ -102,8 +102,8 @@ class GenerationResponse(WatchedResponse):
         super().__init__(stream)
         self._dialect = dialect
 
-    async def _at_leisure(self, word: Callable[[Usage], T]) -> T:
-        """What `word` makes of a complete answer; in a thread if it may have to spell out many tokens."""
+    async def _worded(self, word: Callable[[Usage], T]) -> T:
+        """What `word` makes of a complete answer; called in a thread if there are many tokens to spell out."""
         assert self._stream.ending is not None
         usage = self._stream.ending.usage
         if self.generation.n_prompt_tokens * self.generation.params.n + usage.completion_tokens <= INLINE_TOKENS:
@@ -125,7 +125,7 @@ class WholeResponse(GenerationResponse):
                 return
             response = api_error(error).response(request_id_of(scope))
         else:
-            response = await self._at_leisure(lambda usage: JSONResponse(self._dialect.whole(deltas, usage)))
+            response = await self._worded(lambda usage: JSONResponse(self._dialect.whole(deltas, usage)))
         await response(scope, receive, send)
 
 
@@ -172,7 +172,7 @@ class EventStreamResponse(GenerationResponse):
             # No [DONE] after an error: a cut answer must not look whole.
             await self._send_events(send, [api_error(error).body(request_id_of(scope))])
         else:
-            await self._send_events(send, await self._at_leisure(lambda usage: list(self._dialect.closing(usage))))
+            await self._send_events(send, await self._worded(lambda usage: list(self._dialect.closing(usage))))
             if self._dialect.says_done:
                 await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
         return True

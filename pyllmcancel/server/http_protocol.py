@@ -1,5 +1,5 @@
-"""uvicorn's HTTP protocol, but no client is waited for without end, who pipelines is watched like any other, errors are
-ours, and requests know their connection.
+"""uvicorn's HTTP protocol with read time-outs, a watch on clients that pipeline, and our error bodies; each request's
+scope has its connection.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Stage(Enum):
 
 
 class WatchfulProtocol(H11Protocol):
-    """Reads on while an answer is under way, and waits for no client for ever.
+    """Reads on while an answer is under way, and limits the time for each part of a request.
 
     uvicorn stops reading when the next request of a connection arrives before the answer to the current one is
-    complete. But the end of a connection shows to those only who read from it: a client that had pipelined, and then
-    left, would hold its place in the queue, or its slot.
+    complete. But a closed connection is noticed only by reading from it: a client that had pipelined, and then left,
+    would hold its place in the queue, or its slot.
 
-    uvicorn's own time-out is for what is here `Stage.NEXT`, and its own limit of connections refuses newcomers, however
-    little those do who are there.
+    uvicorn's own time-out covers `Stage.NEXT` only, and its own limit of connections refuses new ones even if all
+    others are idle.
     """
 
     def __init__(self, limits: Limits, connections: Connections, **given: Any) -> None:
@@ -82,19 +82,19 @@ class WatchfulProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            # Answered without its body, of which nobody wants the rest.
+            # Answered before the whole body came: the rest is read and dropped.
             self._start_timer(LINGER_SECONDS, self.transport.close)
         else:
             self._note_stage()
 
     def shutdown(self) -> None:
-        """A request of which a part has come only is not waited for."""
+        """Answer 503 to a request whose body is incomplete."""
         if self._stage is Stage.BODY:
             self._refuse(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
         else:
             super().shutdown()
 
-    # -- clients that let us wait -------------------------------------------------------------------------------------
+    # -- time-outs ----------------------------------------------------------------------------------------------------
 
     def _note_stage(self) -> None:
         stage = self._stage_now()
@@ -127,7 +127,7 @@ class WatchfulProtocol(H11Protocol):
             self._refuse(ApiError(408, "the request did not come in time", code="request_timeout"))
 
     def give_way(self) -> None:
-        """Another connection needs the place of this one, whose client has nothing to lose but what it has not sent."""
+        """Close at once, to make room for another connection: no complete request is lost."""
         if self._stage is not Stage.NEXT:
             self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
         self.transport.abort()

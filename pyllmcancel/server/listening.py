@@ -1,4 +1,4 @@
-"""The sockets that the server listens on: they are there before anything is loaded, and accept without haste."""
+"""The listening sockets: bound before the model is loaded, and accepting a few connections at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         if self._n_accepted >= ACCEPT_AT_ONCE:
             self._n_accepted = 0
-            raise BlockingIOError  # those who still wait show in the event loop's next turn
+            raise BlockingIOError  # the others are accepted in the event loop's next turn
         self._n_accepted += 1
         try:
             return super().accept()

@@ -1,4 +1,4 @@
-"""How late the event loop is: everybody's answer, and every cancel that comes over HTTP, waits so long."""
+"""The event loop's lag, which delays every answer, and every cancel that comes over HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EVERY_SECONDS = 0.1
 
 
 class LoopLag:
-    """Makes an appointment with the running event loop, again and again, and tells how late it came.
+    """Sets a timer in the running event loop, again and again, and reports how late it fires.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Requests that are not submitted yet, because something takes its time first: seen, and cancelled, like any other."""
+"""Requests whose template is being rendered, or schema compiled, before they are submitted: listed and cancelled like
+accepted ones.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
+from pyllmcancel.pausing import Pause
 from pyllmcancel.request import RequestStatus, RequestSummary, Usage
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
-from pyllmcancel.server.workers import Abandoned, Pause
+from pyllmcancel.server.workers import Abandoned
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not `workers`' own: what a template or a schema takes, within its limits, is nothing for bodies to wait for.
+# Apart from those of `workers`: bodies must not wait for a template or a schema.
 N_THREADS = 2
 
 
@@ -54,7 +57,7 @@ class Preparation:
         return True
 
     def abandon(self) -> None:
-        """Let the work end where it looks next."""
+        """End the work at its next `check`."""
         self._abandoned.set()
 
     def check(self) -> None:
@@ -126,9 +129,7 @@ class Preparations:
         request_id = request_id_of(request.scope)
         if request_id in self._live:
             raise InvalidRequestError(f"request id {request_id!r} is in use by a request that has not ended", "id")
-        preparation = self._live[request_id] = Preparation(
-            request_id, arrival_of(request.scope), session
-        )
+        preparation = self._live[request_id] = Preparation(request_id, arrival_of(request.scope), session)
         submitted = self._threads.submit(work, preparation.check)
         submitted.add_done_callback(preparation.work_has_ended)
         done = asyncio.wrap_future(submitted)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError
 from pyllmcancel.infill import MAX_AROUND
+from pyllmcancel.pausing import Pause
 from pyllmcancel.server.limits import PIECE
-from pyllmcancel.server.workers import Pause
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model

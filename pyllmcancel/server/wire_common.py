@@ -13,12 +13,14 @@ TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
 
 
-# Lists end at the first entry that is wrong: of a hundred thousand nobody wants to read.
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 
 
 class RequestBody(BaseModel):
-    """Refuses what it does not know: the client would believe that it had an effect."""
+    """Refuses what it does not know: the client would believe that it had an effect.
+
+    Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

@@ -9,25 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.errors import EngineClosedError
+from pyllmcancel.pausing import Pause
 
 if TYPE_CHECKING:
     from starlette.types import Receive
 
 T = TypeVar("T")
-# Called between two pieces of work; raises Abandoned if nobody wants the rest.
-Pause = Callable[[], None]
 
 
 class ClientLeft(Exception):  # noqa: N818 - reads as the event it is
-    """There is nobody left to answer."""
+    """The client closed its connection."""
 
 
 class Abandoned(Exception):  # noqa: N818
-    """Ends a piece of work that nobody waits for; seen by no one."""
-
-
-def no_pause() -> None:
-    """For work that is too short to be given up."""
+    """Raised by a `Pause` to end work that was given up; no caller sees it."""
 
 
 class Workers:
@@ -44,7 +39,7 @@ class Workers:
 
     @property
     def n_live(self) -> int:
-        """Pieces of work that somebody waits for."""
+        """Pieces of work that were not given up."""
         return len(self._stopped)
 
     async def run(self, receive: Receive, work: Callable[[Pause], T]) -> T:
@@ -58,7 +53,7 @@ class Workers:
         Raises
         ------
         ClientLeft, EngineClosedError
-            Nobody waits for it any more.
+            The work was given up.
         """
         if self._closed:
             raise EngineClosedError("the server is shutting down")

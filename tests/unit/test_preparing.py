@@ -13,8 +13,8 @@ from starlette.types import Message
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
+from pyllmcancel.pausing import Pause
 from pyllmcancel.server.preparing import Preparation, Preparations
-from pyllmcancel.server.workers import Pause
 
 pytestmark = pytest.mark.anyio
 

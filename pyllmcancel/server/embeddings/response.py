@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import Receive, Scope, Send
 
+    from pyllmcancel.pausing import Pause
     from pyllmcancel.request import Delta, Usage
     from pyllmcancel.server.tokens import TextReader
-    from pyllmcancel.server.workers import Pause
 
 
 class Wording(Protocol):

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.pausing import Pause
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.llama.wire import AnsweringBody, LogitBias, LoraScale, Prompt, SamplingBody
     from pyllmcancel.server.tokens import TextReader
-    from pyllmcancel.server.workers import Pause
 
 Biases = tuple[tuple[int, float], ...]
 RANDOM_SEEDS = (-1, 2**32 - 1)  # the same number, to llama-server

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.pausing import Pause
     from pyllmcancel.server.llama.wire import AnsweringBody
     from pyllmcancel.server.tokens import TextReader
-    from pyllmcancel.server.workers import Pause
 
 router = APIRouter(tags=["llama-server"], route_class=BodyRoute)
 GENERATES: dict[str, Any] = {

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.pausing import Pause
     from pyllmcancel.server.openai.tool_plan import ToolPlan
     from pyllmcancel.server.openai.wire import GenerationBody
-    from pyllmcancel.server.workers import Pause
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 

@@ -15,10 +15,10 @@ from pyllmcancel.server.tokens import check_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.pausing import Pause
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.openai.wire import ChatBody, CompletionBody, GenerationBody
     from pyllmcancel.server.tokens import TextReader
-    from pyllmcancel.server.workers import Pause
 
 
 def check_completion(body: CompletionBody) -> None:

@@ -32,8 +32,8 @@ from pyllmcancel.server.submission import prompt_list, session_of, submit
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
+    from pyllmcancel.pausing import Pause
     from pyllmcancel.server.tokens import TextReader
-    from pyllmcancel.server.workers import Pause
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
 
