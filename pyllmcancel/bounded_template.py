@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
-from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError, no_pause
+from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.pausing import Pause, no_pause
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -59,9 +60,7 @@ class BoundedTemplate(ChatTemplate):
     def object_arguments(self) -> bool:  # type: ignore[override]
         return bool(self._known("object_arguments"))
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], pause: Callable[[], None] = no_pause, /, **variables: Any
-    ) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], pause: Pause = no_pause, /, **variables: Any) -> str:
         self.prepare()
         try:
             text: str = self._helper.call("render", list(messages), variables, pause=pause)

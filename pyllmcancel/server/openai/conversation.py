@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.chat_template import OWN_VARIABLES
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
-from pyllmcancel.server.workers import Pause, no_pause
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
