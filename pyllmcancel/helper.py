@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Any
 
+from pyllmcancel.errors import QueueFullError
 from pyllmcancel.pausing import Pause, no_pause
 
 CPU_SECONDS = 2.0  # of one call
@@ -75,6 +76,8 @@ class Helper:
         ------
         HelperError
             The opening call failed.
+        QueueFullError
+            The system has no descriptor, or no room for a process.
         """
         with self._lock:
             self._ensure(no_pause)
@@ -119,7 +122,10 @@ class Helper:
         try:
             self._start()
             self._opened = self._exchange(list(self._opening), START_SECONDS, pause)
-        except (HelperError, OSError):
+        except OSError as error:
+            self._end()
+            raise QueueFullError(f"no process can be started now: {error.strerror}") from error
+        except HelperError:
             self._end()
             raise
 

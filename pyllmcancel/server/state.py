@@ -15,7 +15,7 @@ from pyllmcancel.bounded_template import BoundedTemplate
 from pyllmcancel.chat_template import CHATML, ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
-from pyllmcancel.errors import Error, InvalidRequestError
+from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.metrics import EngineMetrics
@@ -154,7 +154,7 @@ class ServerState:
     def _prepare_template(self) -> None:
         """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""
         if isinstance(self.chat_template, BoundedTemplate):
-            with suppress(InvalidRequestError):
+            with suppress(InvalidRequestError, QueueFullError):
                 self.chat_template.prepare()
 
     async def end_helpers(self) -> None:

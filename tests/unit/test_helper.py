@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pyllmcancel.errors import QueueFullError
 from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
 
 ENDLESS = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
@@ -72,6 +74,19 @@ def test_a_process_that_somebody_ended_is_replaced(helper: Helper) -> None:
     assert helper.pid is not None
     os.kill(helper.pid, signal.SIGKILL)
     os.waitid(os.P_PID, helper.pid, os.WEXITED | os.WNOWAIT)
+    assert helper.call("render", ["x"], {}) == "x"
+
+
+def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one_works(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("subprocess.Popen", full)
+        with pytest.raises(QueueFullError, match="no process can be started now"):
+            helper.call("render", ["x"], {})
     assert helper.call("render", ["x"], {}) == "x"
 
 
