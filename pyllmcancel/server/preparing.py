@@ -107,6 +107,12 @@ class Preparations:
         """A session's, in the order in which they began."""
         return [preparation for preparation in self._live.values() if preparation.session == session]
 
+    def supersede(self, session: str | None, arrived_at: float) -> None:
+        """Cancel what a session has in preparation, and sent before the request that arrived then."""
+        for older in self.of_session(session) if session is not None else ():
+            if older.arrived_at < arrived_at:
+                older.cancel(CancelReason.SUPERSEDED)
+
     async def run(self, request: Request, work: Callable[[Pause], T], session: str | None = None) -> T:
         """What `work` returns, in another thread. It calls its argument now and then, which ends it by raising.
 

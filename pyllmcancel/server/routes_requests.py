@@ -74,7 +74,10 @@ async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, 
     state = state_of(http)
     preparation = state.preparations.find(request_id)
     if preparation is not None:
-        return await cancel_preparation(preparation, wait=wait)
+        preparation.cancel(CancelReason.EXPLICIT)
+        # An id that is used a second time while the first lives: both are meant.
+        if not isinstance(find_request(state.engine.registry, request_id), Request):
+            return await cancel_preparation(preparation, wait=wait)
     found = find_request(state.engine.registry, request_id, hold)
     if isinstance(found, Request):
         return await cancel_and_report(http, found, wait=wait)

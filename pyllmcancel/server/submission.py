@@ -57,6 +57,7 @@ async def submit(
     state.check_model(body.model)
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
+    session = session_of(request, body)
     sink = LoopSink(asyncio.get_running_loop(), hang_up_of(request.scope))
     try:
         with failure_told(engine):
@@ -66,7 +67,7 @@ async def submit(
                 params,
                 sink,
                 request_id=request_id_of(request.scope),
-                session=session_of(request, body),
+                session=session,
                 arrived_at=arrival_of(request.scope),
             )
             accepted = await asyncio.to_thread(work) if is_laborious(prompts, params) else work()
@@ -75,6 +76,7 @@ async def submit(
         if error.param == "prompt" and hasattr(body, "messages"):
             error.param = "messages"
         raise
+    state.preparations.supersede(session, arrival_of(request.scope))
     stream = AsyncStream(accepted, engine, sink)
     if body.stream:
         interval = state.config.sse_ping_interval if ping_interval is None else ping_interval

@@ -103,6 +103,29 @@ async def test_a_sessions_cancel_reaches_its_request_whose_schema_compiles() -> 
         assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
 
 
+async def test_a_newer_request_of_the_session_supersedes_the_one_whose_schema_compiles() -> None:
+    async with open_world() as world:
+        hostile, _ = await prepares(world, session_id="editor")
+        newer = await world.complete(max_tokens=1, session_id="editor").end()
+        await hostile.end()
+        assert newer.status == 200
+        assert (hostile.status, hostile.json()["error"]["code"]) == (499, "superseded")
+
+
+async def test_a_cancel_reaches_both_who_use_an_id_while_one_is_prepared() -> None:
+    async with open_world() as world:
+        hostile, _ = await prepares(world)
+        world.hold()
+        live = world.complete(max_tokens=9, headers={"x-request-id": "hostile"})
+        await world.added("hostile")
+        await world.held()
+        answer = (await world.post("/v1/requests/hostile/cancel?wait=false")).json()
+        assert (answer["outcome"], answer["reason"]) == ("cancelled", "explicit")
+        for exchange in (hostile, live):
+            await exchange.end()
+            assert (exchange.status, exchange.json()["error"]["code"]) == (499, "explicit")
+
+
 async def test_what_compiles_for_a_client_that_leaves_is_ended() -> None:
     async with open_world() as world:
         hostile, preparation = await prepares(world)
