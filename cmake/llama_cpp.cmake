@@ -49,4 +49,6 @@ else()
   set(GGML_NATIVE ON)
 endif()
 
+# A failed assertion is thrown while a model loads (native/assertions.hpp), through ggml's C code, too.
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
 add_subdirectory(${LLAMA_CPP_DIR} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL SYSTEM)

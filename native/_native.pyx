@@ -20,6 +20,7 @@ cimport core
 
 import os
 import re
+import sys
 
 import numpy as np
 
@@ -40,6 +41,9 @@ hand_over(errors.ContextError, &core.python_errors().context)
 hand_over(errors.ContextBusy, &core.python_errors().busy)
 hand_over(errors.UsageError, &core.python_errors().usage)
 
+core.add_test_functions(sys.modules[__name__])
+
+cdef object MOST_INT = 2**31 - 1
 cdef tuple STATUSES = tuple(StepStatus)
 cdef tuple FAULTS = tuple(LogitFault)
 cdef tuple EXCESSES = (None, "values", "depth", "fields")
@@ -438,6 +442,14 @@ cdef SwappedPrefix swapped_prefix(shared_ptr[const core.CppSwappedPrefix] made):
     return prefix
 
 
+cdef int natural(str name, object number) except -1:
+    if number < 1:
+        raise errors.UsageError(f"{name} must be positive")
+    if number > MOST_INT:
+        raise errors.ContextError(f"{name} is {number}, and can be {MOST_INT} at most")
+    return number
+
+
 cdef class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
@@ -449,20 +461,18 @@ cdef class Context:
     cdef readonly Model model
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
-    def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
+    def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
                   n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True, cbool offload_kqv=True,
                   int flash_attention=-1,
                   int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
                   row_padding=None, cut_seconds=None, cbool abortable=True, cbool trust_any_memory=False):
-        if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
-            raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.ContextParams params
-        params.n_ctx = n_ctx
+        params.n_ctx = natural("n_ctx", n_ctx)
         params.kv_unified = kv_unified
-        params.n_seq_max = n_seq_max
-        params.n_batch = n_batch
-        params.n_threads = n_threads
-        params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
+        params.n_seq_max = natural("n_seq_max", n_seq_max)
+        params.n_batch = natural("n_batch", n_batch)
+        params.n_threads = natural("n_threads", n_threads)
+        params.n_threads_batch = natural("n_threads_batch", n_threads if n_threads_batch is None else n_threads_batch)
         params.adapt_threads = adapt_threads
         params.offload_kqv = offload_kqv
         params.flash_attention = flash_attention
@@ -665,17 +675,15 @@ cdef class Embedder:
     cdef unique_ptr[core.CppEmbedder] c_obj
     cdef readonly Model model
 
-    def __cinit__(self, Model model not None, *, int n_ctx, int n_seq_max, int n_batch, int n_threads,
+    def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
                   n_threads_batch=None, cbool adapt_threads=False, pooling=None, cbool offload_kqv=True,
                   int flash_attention=-1, int type_k=1, int type_v=1, cut_seconds=None, cbool abortable=True):
-        if n_ctx < 1 or n_seq_max < 1 or n_batch < 1 or n_threads < 1:
-            raise errors.UsageError("n_ctx, n_seq_max, n_batch and n_threads must be positive")
         cdef core.EmbedderParams params
-        params.n_ctx = n_ctx
-        params.n_seq_max = n_seq_max
-        params.n_batch = n_batch
-        params.n_threads = n_threads
-        params.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
+        params.n_ctx = natural("n_ctx", n_ctx)
+        params.n_seq_max = natural("n_seq_max", n_seq_max)
+        params.n_batch = natural("n_batch", n_batch)
+        params.n_threads = natural("n_threads", n_threads)
+        params.n_threads_batch = natural("n_threads_batch", n_threads if n_threads_batch is None else n_threads_batch)
         params.adapt_threads = adapt_threads
         params.pooling = -1 if pooling is None else pooling
         params.offload_kqv = offload_kqv

@@ -1,5 +1,7 @@
 #include "checkpoints.hpp"
 
+#include "llama_calls.hpp"
+
 #include <algorithm>
 
 namespace pyllmcancel {
@@ -23,8 +25,7 @@ bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_toke
         forget_one();
     }
     Checkpoint checkpoint{n_tokens, Pages(size)};
-    if (!checkpoint.state ||
-        llama_state_seq_get_data_ext(context, checkpoint.state.data(), size, seq, partial) != size) {
+    if (!checkpoint.state || calls::state_get(context, checkpoint.state.data(), size, seq, partial) != size) {
         return false;
     }
     checkpoints_.push_back(std::move(checkpoint));
@@ -48,7 +49,7 @@ bool Checkpoints::restore(llama_context * context, llama_seq_id seq, int32_t n_t
         return false;
     }
     const Pages & state = found->state;
-    return llama_state_seq_set_data_ext(context, state.data(), state.size(), seq, partial) == state.size();
+    return calls::state_set(context, state.data(), state.size(), seq, partial) == state.size();
 }
 
 void Checkpoints::forget_after(int32_t n_tokens) {
@@ -73,7 +74,7 @@ void Checkpoints::forget_one() {
 }
 
 std::size_t Checkpoints::size_of(llama_context * context, llama_seq_id seq) {
-    return llama_state_seq_get_size_ext(context, seq, partial);
+    return calls::state_size(context, seq, partial);
 }
 
 std::size_t Checkpoints::n_bytes() const noexcept {

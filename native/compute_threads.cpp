@@ -1,6 +1,7 @@
 #include "compute_threads.hpp"
 
 #include "errors.hpp"
+#include "llama_calls.hpp"
 #include "step_status.hpp"
 
 #include "ggml-cpu.h"
@@ -9,13 +10,22 @@ namespace pyllmcancel {
 
 void ComputeThreads::FreePool::operator()(ggml_threadpool * pool) const noexcept { ggml_threadpool_free(pool); }
 
+namespace {
+
+ggml_threadpool * start_threads(ggml_threadpool_params & params) {
+    PYLLMCANCEL_FAIL(start_threads, nullptr)
+    return ggml_threadpool_new(&params);
+}
+
+} // namespace
+
 ComputeThreads::Pool ComputeThreads::make_pool(int32_t n_threads, bool spins) {
     ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
     params.paused = true;
     if (!spins) {
         params.poll = 0;
     }
-    Pool pool(ggml_threadpool_new(&params));
+    Pool pool(start_threads(params));
     if (!pool) {
         throw ContextError("the compute threads could not be started");
     }

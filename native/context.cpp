@@ -1,6 +1,8 @@
 #include "context.hpp"
 
+#include "assertions.hpp"
 #include "errors.hpp"
+#include "llama_calls.hpp"
 
 #include <algorithm>
 
@@ -10,6 +12,8 @@ namespace {
 // What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
 Sampled sample(Sampler & sampler, const float * logits, const CancelFlag & flag) {
     try {
+        const AssertionsThrow guard; // as far as it is the sampler's own
+        calls::before_sampling();
         return sampler.sample(logits, flag);
     } catch (const std::exception &) {
         Sampled failed;
@@ -164,10 +168,10 @@ void Context::rewind(int32_t seq, int32_t n_tokens, bool state_is_true) {
     const bool directly =
         keeps_truth() ? window_covers(seq, n_tokens) : state_is_true && n_tokens == sequence.n_committed;
     const bool rewound = n_tokens > 0 && (directly || sequence.checkpoints.restore(context_.get(), seq, n_tokens)) &&
-                         (llama_memory_seq_rm(memory, seq, n_tokens, -1) || params_.trust_any_memory);
+                         (calls::remove_cells(memory, seq, n_tokens, -1) || params_.trust_any_memory);
     if (!rewound) {
         // Whole sequences can always be removed.
-        llama_memory_seq_rm(memory, seq, -1, -1);
+        calls::remove_cells(memory, seq, -1, -1);
         n_tokens = 0;
     }
     sequence.n_committed = n_tokens;
@@ -243,7 +247,7 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
         llama_memory_seq_cp(llama_get_memory(context_.get()), from, to, 0, n_tokens);
         shared_cells_.share(from, to, n_tokens);
     } else if (!copy_cells(from, to, max_bytes) ||
-               !llama_memory_seq_rm(llama_get_memory(context_.get()), to, n_tokens, -1)) {
+               !calls::remove_cells(llama_get_memory(context_.get()), to, n_tokens, -1)) {
         return false;
     }
     target.tokens.assign(source.tokens.begin(), source.tokens.begin() + n_tokens);
@@ -355,7 +359,7 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
 // Whatever became of the step, nothing of its padding stays.
 void Context::remove(const std::vector<PaddingToken> & padding) {
     for (const PaddingToken & token : padding) {
-        llama_memory_seq_rm(llama_get_memory(context_.get()), token.seq, token.pos, -1);
+        calls::remove_cells(llama_get_memory(context_.get()), token.seq, token.pos, -1);
     }
 }
 
@@ -454,7 +458,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     result.n_threads = context_.n_threads();
     const int64_t begin = now_us();
     const AbortGate::Ticket ticket = arm(items, cost);
-    const int32_t rc = gate_.run(llama_decode, context_.get(), batch_.view());
+    const int32_t rc = gate_.run(calls::decode, context_.get(), batch_.view());
     llama_synchronize(context_.get());
     result.decode_us = now_us() - begin;
     result.status = status_of(rc);

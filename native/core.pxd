@@ -376,3 +376,7 @@ cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
     unique_ptr[CppEmbedder] make_embedder(
         shared_ptr[CppModel] model, const EmbedderParams & params
     ) except +translate_exception
+
+
+cdef extern from "factories.hpp" namespace "pyllmcancel":
+    int add_test_functions(object module) except -1

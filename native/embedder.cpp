@@ -1,6 +1,7 @@
 #include "embedder.hpp"
 
 #include "errors.hpp"
+#include "llama_calls.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -109,10 +110,10 @@ void Embedder::rest() {
 
 // Keep the cells of the first `n_kept` tokens of `seq`, or none if that cannot be had.
 void Embedder::forget(int32_t seq, int32_t n_kept) {
-    if (memory_ && (n_kept == 0 || !llama_memory_seq_rm(memory_, seq, n_kept, -1))) {
+    if (memory_ && (n_kept == 0 || !calls::remove_cells(memory_, seq, n_kept, -1))) {
         n_kept = 0;
         // Whole sequences can always be removed.
-        llama_memory_seq_rm(memory_, seq, -1, -1);
+        calls::remove_cells(memory_, seq, -1, -1);
     }
     at(seq).n_committed = n_kept;
 }
@@ -189,7 +190,7 @@ EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
     result.n_threads = context_.n_threads();
     const int64_t begin = now_us();
     const AbortGate::Ticket ticket = arm(items, cost);
-    const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? llama_encode : llama_decode;
+    const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? calls::encode : calls::decode;
     const int32_t rc = gate_.run(compute, context_.get(), batch_.view());
     llama_synchronize(context_.get());
     result.decode_us = now_us() - begin;

@@ -5,6 +5,12 @@
 #include "model.hpp"
 #include "sampler.hpp"
 
+#ifdef PYLLMCANCEL_FAULTS
+#include "faults.hpp"
+#endif
+
+struct _object; // Python's PyObject
+
 namespace pyllmcancel {
 
 // What Cython cannot spell without taking the GIL: construction into smart pointers, and a closure.
@@ -24,6 +30,15 @@ inline std::shared_ptr<Sampler> make_sampler(std::shared_ptr<Model> model, const
 
 inline std::unique_ptr<Embedder> make_embedder(std::shared_ptr<Model> model, const EmbedderParams & params) {
     return std::make_unique<Embedder>(std::move(model), params);
+}
+
+// Builds for tests have functions more; -1 with a Python exception set if they cannot be added.
+inline int add_test_functions([[maybe_unused]] _object * module) {
+#ifdef PYLLMCANCEL_FAULTS
+    return faults::add_to(module);
+#else
+    return 0;
+#endif
 }
 
 } // namespace pyllmcancel

@@ -1,15 +1,16 @@
 #include "model.hpp"
 
+#include "assertions.hpp"
 #include "errors.hpp"
+#include "gguf_check.hpp"
+#include "llama_calls.hpp"
 #include "log.hpp"
 #include "roomy_stack.hpp"
 #include "step_status.hpp"
 
 #include "ggml-backend.h"
-#include "gguf.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@ void init_backend() {
     static std::once_flag once;
     std::call_once(once, [] {
         install_log();
+        install_assertions();
         llama_backend_init();
     });
 }
@@ -75,55 +77,51 @@ template <typename Read> std::string read_string(Read read) {
     return buffer;
 }
 
-// Hybrids in which a layer is recurrent exactly if its entry of attention.head_count_kv is 0.
-constexpr std::array split_by_heads = {"bailingmoe3", "granitehybrid", "jamba",          "kimi-linear", "lfm2",
-                                       "lfm2moe",     "nemotron_h",    "nemotron_h_moe", "plamo2"};
-
-// llama.cpp ends the process at the first step of such a hybrid if all its layers are of one kind: it fills inputs that no
-// layer uses.
-bool has_layers_of_one_kind_only(const std::string & path, const llama_model * model) {
-    if (!llama_model_is_hybrid(model)) {
-        return false;
-    }
-    const std::unique_ptr<gguf_context, decltype(&gguf_free)> file(
-        gguf_init_from_file(path.c_str(), {/* no_alloc */ true, /* ctx */ nullptr}), gguf_free);
-    const int64_t arch = file ? gguf_find_key(file.get(), "general.architecture") : -1;
-    if (arch < 0 || gguf_get_kv_type(file.get(), arch) != GGUF_TYPE_STRING) {
-        return false;
-    }
-    const std::string name = gguf_get_val_str(file.get(), arch);
-    if (std::find(split_by_heads.begin(), split_by_heads.end(), name) == split_by_heads.end()) {
-        return false;
-    }
-    const int64_t key = gguf_find_key(file.get(), (name + ".attention.head_count_kv").c_str());
-    if (key < 0) {
-        return false;
-    }
-    if (gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY) {
-        return true; // one number for all layers
-    }
-    const gguf_type type = gguf_get_arr_type(file.get(), key);
-    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) {
-        return false;
-    }
-    const auto * heads = static_cast<const int32_t *>(gguf_get_arr_data(file.get(), key));
-    const auto * end = heads + std::min<std::size_t>(gguf_get_arr_n(file.get(), key),
-                                                     static_cast<std::size_t>(llama_model_n_layer(model)));
-    const auto n_recurrent = std::count(heads, end, 0);
-    return n_recurrent == 0 || n_recurrent == end - heads;
-}
-
 // Experts, of three dimensions, are multiplied row by row in any case.
 bool is_repacked(const ggml_tensor * tensor) {
     return tensor->buffer && ggml_n_dims(tensor) == 2 &&
            std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
 }
 
+// llama.cpp ends the process over a text that is to begin or to end with a token that there is not.
+void check_vocabulary(const llama_vocab * vocab, bool required) {
+    const bool can_read = llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE;
+    if (llama_vocab_n_tokens(vocab) <= 0 || (required && !can_read)) {
+        throw ModelLoadError("this model has no vocabulary, so it can neither read text nor write it");
+    }
+    if (!can_read) {
+        return;
+    }
+    const bool is_bert = llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_WPM;
+    if ((is_bert || llama_vocab_get_add_bos(vocab)) && llama_vocab_bos(vocab) == LLAMA_TOKEN_NULL) {
+        throw ModelLoadError("tokenizer.ggml.bos_token_id is missing, and texts are to begin with this token");
+    }
+    if (llama_vocab_get_add_eos(vocab) && llama_vocab_eos(vocab) == LLAMA_TOKEN_NULL) {
+        throw ModelLoadError("tokenizer.ggml.eos_token_id is missing, and texts are to end with this token");
+    }
+    if (is_bert && llama_vocab_sep(vocab) == LLAMA_TOKEN_NULL) {
+        throw ModelLoadError("tokenizer.ggml.seperator_token_id is missing, and texts are to end with this token");
+    }
+}
+
+std::string value_of(const llama_model * model, const std::string & key) {
+    return read_string(
+        [&](char * buffer, std::size_t size) { return llama_model_meta_val_str(model, key.c_str(), buffer, size); });
+}
+
+// ggml never comes to the end of rotating by no dimensions. In hybrids it may be the way to say that nothing is rotated.
+void check_rotation(const llama_model * model) {
+    const std::string key = value_of(model, "general.architecture") + ".rope.dimension_count";
+    if (llama_model_rope_type(model) != LLAMA_ROPE_TYPE_NONE && !llama_model_is_hybrid(model) &&
+        value_of(model, key) == "0") {
+        throw ModelLoadError(key + " is 0, and this architecture rotates");
+    }
+}
+
 } // namespace
 
 std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams & params, const Progress & progress) {
     init_backend();
-    clear_log_errors();
     Loading loading{progress, params.progress_interval_us};
     llama_model_params native = llama_model_default_params();
     native.n_gpu_layers = params.n_gpu_layers;
@@ -131,24 +129,25 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
     native.check_tensors = params.check_tensors;
     native.progress_callback = on_progress;
     native.progress_callback_user_data = &loading;
-    std::shared_ptr<Model> model(new Model(llama_model_load_from_file(path.c_str(), native)));
-    if (loading.cancelled) {
-        throw LoadCancelled();
+    const AssertionsThrow guard;
+    try {
+        check_gguf(path, params.require_vocabulary);
+        clear_log_errors(); // what gguf could not read llama.cpp cannot, and says so again
+        std::shared_ptr<Model> model(new Model(calls::load_model(path.c_str(), native)));
+        if (loading.cancelled) {
+            throw LoadCancelled();
+        }
+        if (!model->handle()) {
+            const std::string why = log_errors();
+            throw ModelLoadError(why.empty() ? "llama.cpp could not load this file" : why);
+        }
+        check_vocabulary(model->vocab(), params.require_vocabulary);
+        check_rotation(model->handle());
+        model->load_adapters(params.lora);
+        return model;
+    } catch (const ModelLoadError & error) {
+        throw ModelLoadError(path + ": " + error.what());
     }
-    if (!model->handle()) {
-        const std::string why = log_errors();
-        throw ModelLoadError(path + ": " + (why.empty() ? "llama.cpp could not load this file" : why));
-    }
-    const bool can_read = llama_vocab_type(model->vocab()) != LLAMA_VOCAB_TYPE_NONE;
-    if (llama_vocab_n_tokens(model->vocab()) <= 0 || (params.require_vocabulary && !can_read)) {
-        throw ModelLoadError(path + ": this model has no vocabulary, so it can neither read text nor write it");
-    }
-    if (has_layers_of_one_kind_only(path, model->handle())) {
-        throw ModelLoadError(path +
-                             ": a hybrid model whose layers are all of one kind, which llama.cpp cannot compute");
-    }
-    model->load_adapters(params.lora);
-    return model;
 }
 
 void Model::load_adapters(const std::vector<std::pair<std::string, float>> & lora) {
@@ -156,7 +155,7 @@ void Model::load_adapters(const std::vector<std::pair<std::string, float>> & lor
         clear_log_errors();
         llama_adapter_lora * adapter = llama_adapter_lora_init(handle(), path.c_str());
         if (!adapter) {
-            throw ModelLoadError(path + ": no LoRA adapter for this model: " + log_errors());
+            throw ModelLoadError("no LoRA adapter for this model is " + path + ": " + log_errors());
         }
         adapters_.push_back(adapter);
         scales_.push_back(scale);
@@ -232,6 +231,8 @@ std::vector<llama_token> Model::tokenize(const std::string & text, bool add_spec
     std::vector<llama_token> tokens(text.size() / 3 + 8);
     int32_t count = 0;
     const auto run = [&] {
+        const AssertionsThrow guard; // of the thread that this runs on
+        calls::before_tokenizing();
         const auto tokenize = [&] {
             return llama_tokenize(vocab(), text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()),
                                   add_special, parse_special);

@@ -1,6 +1,8 @@
 #include "owned_context.hpp"
 
+#include "assertions.hpp"
 #include "errors.hpp"
+#include "llama_calls.hpp"
 #include "log.hpp"
 
 #include <unistd.h>
@@ -9,6 +11,35 @@
 #include <string>
 
 namespace pyllmcancel {
+namespace {
+
+[[noreturn]] void refuse(const char * what, const std::string & why) {
+    throw ContextError(std::string("llama.cpp could not make ") + what + ": " + why);
+}
+
+// Before it asks for the cells' memory, and sees that there is none, llama.cpp writes its books on them: with more cells
+// than the memory has room for it would be ended by the system.
+void check_books(const llama_context_params & params, const char * what) {
+    constexpr uint64_t bytes_per_cell = 64;
+    const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    if (params.n_ctx > memory / bytes_per_cell / 2) {
+        refuse(what, "the books on the cells alone would fill half of this machine's memory");
+    }
+}
+
+llama_context * init_context(llama_model * model, const llama_context_params & params, const char * what) {
+    const AssertionsThrow guard;
+    try {
+        if (llama_context * context = calls::init_context(model, params)) {
+            return context;
+        }
+    } catch (const std::exception & error) {
+        refuse(what, error.what());
+    }
+    refuse(what, log_errors());
+}
+
+} // namespace
 
 OwnedContext::OwnedContext() : owner_pid_(getpid()) {}
 
@@ -24,10 +55,8 @@ OwnedContext::~OwnedContext() {
 void OwnedContext::make(llama_model * model, const llama_context_params & params, bool adapt_threads,
                         const char * what) {
     clear_log_errors();
-    context_.reset(llama_init_from_model(model, params));
-    if (!context_) {
-        throw ContextError(std::string("llama.cpp could not make ") + what + ": " + log_errors());
-    }
+    check_books(params, what);
+    context_.reset(init_context(model, params, what));
     threads_.emplace(std::max(params.n_threads, params.n_threads_batch), adapt_threads);
     llama_attach_threadpool(context_.get(), threads_->pool(), nullptr);
 }

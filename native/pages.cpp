@@ -1,5 +1,7 @@
 #include "pages.hpp"
 
+#include "llama_calls.hpp"
+
 #include <cstdlib>
 
 #if defined(__linux__)
@@ -19,6 +21,7 @@ void ReleasePages::operator()(uint8_t * bytes) const noexcept {
 }
 
 Pages::Pages(std::size_t n_bytes) noexcept : n_bytes_(n_bytes) {
+    PYLLMCANCEL_FAIL(pages, )
 #if defined(MADV_HUGEPAGE)
     constexpr std::size_t huge_page = std::size_t{2} << 20U;
     if (n_bytes >= huge_page) {

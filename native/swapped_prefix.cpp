@@ -1,5 +1,7 @@
 #include "swapped_prefix.hpp"
 
+#include "llama_calls.hpp"
+
 #include <algorithm>
 #include <chrono>
 
@@ -15,7 +17,7 @@ SwappedPrefix::SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_byte
     : tokens_(std::move(tokens)), state_(n_bytes) {}
 
 std::size_t SwappedPrefix::size_of(llama_context * context, llama_seq_id seq) {
-    return llama_state_seq_get_size(context, seq);
+    return calls::state_size(context, seq, 0);
 }
 
 std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context, llama_seq_id seq,
@@ -26,7 +28,7 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context
     }
     const auto began = std::chrono::steady_clock::now();
     const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
-    if (!prefix->state_ || llama_state_seq_get_data(context, prefix->state_.data(), size, seq) != size) {
+    if (!prefix->state_ || calls::state_get(context, prefix->state_.data(), size, seq, 0) != size) {
         return nullptr;
     }
     prefix->seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -38,7 +40,7 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::ghost(std::vector<llama_toke
 }
 
 bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {
-    if (llama_state_seq_set_data(context, state_.data(), state_.size(), seq) == state_.size()) {
+    if (calls::state_set(context, state_.data(), state_.size(), seq, 0) == state_.size()) {
         return true;
     }
     llama_memory_seq_rm(llama_get_memory(context), seq, -1, -1);

@@ -5,6 +5,7 @@
 #include "errors.hpp"
 
 #include <new>
+#include <string_view>
 
 namespace pyllmcancel {
 
@@ -22,6 +23,16 @@ inline PythonErrors & python_errors() {
     return errors;
 }
 
+// What an error says may quote a file, which need not be UTF-8.
+inline void raise_python(PyObject * error_class, const std::exception & error) {
+    const std::string_view what = error.what();
+    PyObject * text = PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "backslashreplace");
+    if (text) { // else MemoryError is set
+        PyErr_SetObject(error_class, text);
+        Py_DECREF(text);
+    }
+}
+
 // Cython calls this, holding the GIL, inside the catch clause of every call declared `except +translate_exception`.
 // The one place where C++ exceptions become Python's.
 inline void translate_exception() {
@@ -32,19 +43,19 @@ inline void translate_exception() {
     try {
         throw;
     } catch (const ModelLoadError & error) {
-        PyErr_SetString(python.model_load, error.what());
+        raise_python(python.model_load, error);
     } catch (const LoadCancelled & error) {
-        PyErr_SetString(python.load_cancelled, error.what());
+        raise_python(python.load_cancelled, error);
     } catch (const ContextError & error) {
-        PyErr_SetString(python.context, error.what());
+        raise_python(python.context, error);
     } catch (const ContextBusy & error) {
-        PyErr_SetString(python.busy, error.what());
+        raise_python(python.busy, error);
     } catch (const UsageError & error) {
-        PyErr_SetString(python.usage, error.what());
+        raise_python(python.usage, error);
     } catch (const std::bad_alloc & error) {
-        PyErr_SetString(PyExc_MemoryError, error.what());
+        raise_python(PyExc_MemoryError, error);
     } catch (const std::exception & error) {
-        PyErr_SetString(PyExc_RuntimeError, error.what());
+        raise_python(PyExc_RuntimeError, error);
     } catch (...) {
         PyErr_SetString(PyExc_RuntimeError, "unknown C++ exception");
     }

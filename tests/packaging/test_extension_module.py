@@ -40,6 +40,11 @@ def test_no_library_beyond_the_systems_own_is_needed() -> None:
     assert [name for name in needed if not SYSTEM_LIBRARIES.fullmatch(name)] == []
 
 
+def test_a_release_has_no_fault_injection() -> None:
+    assert not hasattr(_native, "set_fault")
+    assert b"fault injection" not in MODULE.read_bytes()
+
+
 def test_no_search_path_is_left_in_the_module() -> None:
     assert re.findall(r"\((?:RPATH|RUNPATH)\)", binutils("readelf", "-d")) == []
 
