@@ -71,7 +71,7 @@ def broken_values(old: Value) -> Iterator[Value | None]:
 
 
 def broken_arrays(old: Value) -> Iterator[Value]:
-    yield from (replace(old, value=values) for values in ([], old.value[:1], old.value[:-1], old.value * 2))
+    yield from (replace(old, value=kept) for kept in ([], old.value[:1], old.value[:-1], old.value * 2))
     bad: tuple[object, ...] = INTEGERS if old.item in {Type.UINT32, Type.INT32} else FLOATS
     if old.item is Type.INT32:
         bad = (-1, 0, 1, 2, 3, 4, 5, 6, 99, 2**31 - 1, -(2**31))
