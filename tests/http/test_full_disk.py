@@ -1,0 +1,88 @@
+"""Logs that cannot be written, to a full disk or a closed pipe, cost nobody an answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.http_process import LIMIT, until
+
+ASKED = {"prompt": "hello", "temperature": 0, "max_tokens": 8}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def reader_gone() -> int:
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+@contextmanager
+def serving(model: Path, *options: str, output: int | None) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
+    """A server whose standard output and error are `output`, or closed."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "pyllmcancel",
+        "serve",
+        "--port",
+        str(port),
+        "--threads",
+        "1",
+        "--model",
+        str(model),
+    ]
+    closes = 'exec "$@" >&- 2>&-'
+    shell = ["sh", "-c", closes, "sh"] if output is None else []
+    process = subprocess.Popen([*shell, *command, *options], stdout=output, stderr=output)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LIMIT) as client:
+            until(lambda: health(client, process), lambda status: status == 200)
+            yield client, process
+    finally:
+        process.kill()
+        process.wait(LIMIT)
+        if output is not None:
+            os.close(output)
+
+
+def health(client: httpx.Client, process: subprocess.Popen[bytes]) -> int:
+    assert process.poll() is None, f"the server ended with {process.returncode}"
+    try:
+        return client.get("/health").status_code
+    except httpx.TransportError:
+        return 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("output", [full_disk, reader_gone, None], ids=["full disk", "reader gone", "closed"])
+def test_the_server_answers_and_ends_though_nothing_can_be_logged(
+    model_files: dict[str, Path], output: Callable[[], int] | None
+) -> None:
+    with serving(model_files["attention"], output=output() if output else None) as (client, process):
+        first = client.post("/v1/completions", json=ASKED)
+        refused = client.post("/v1/completions", json={"prompt": 5, "nonsense": True})
+        again = client.post("/v1/completions", json=ASKED)
+        assert (first.status_code, refused.status_code, again.status_code) == (200, 400, 200)
+        assert again.json()["choices"] == first.json()["choices"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT) == -signal.SIGTERM
