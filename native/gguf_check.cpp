@@ -198,7 +198,8 @@ void check_tensors(const gguf_context * file) {
             type == GGML_TYPE_I8 || type == GGML_TYPE_I16 || type == GGML_TYPE_I32 || type == GGML_TYPE_I64;
         const bool looks_up = name.find("tid2eid") != std::string::npos || name == "d2t" || name == "t2d";
         // ggml's CPU kernels add and multiply rows of F32 with nothing else, and llama.cpp's converter writes nothing else.
-        const bool is_row = ends_with(name, "norm.weight") || ends_with(name, ".bias");
+        const bool is_row = ends_with(name, "norm.weight") || ends_with(name, ".bias") || ends_with(name, ".ssm_a") ||
+                            ends_with(name, ".ssm_d");
         if ((is_whole && !looks_up) || (is_row && type != GGML_TYPE_F32) || type == GGML_TYPE_F64) {
             refuse("the tensor " + name,
                    std::string("is of type ") + ggml_type_name(type) + ", with which llama.cpp cannot compute");

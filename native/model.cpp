@@ -109,12 +109,17 @@ std::string value_of(const llama_model * model, const std::string & key) {
         [&](char * buffer, std::size_t size) { return llama_model_meta_val_str(model, key.c_str(), buffer, size); });
 }
 
-// ggml never comes to the end of rotating by no dimensions. In hybrids it may be the way to say that nothing is rotated.
+// ggml never comes to the end of rotating by no dimensions. Granite's hybrids have another way to say that nothing is
+// rotated, and may say both.
 void check_rotation(const llama_model * model) {
-    const std::string key = value_of(model, "general.architecture") + ".rope.dimension_count";
-    if (llama_model_rope_type(model) != LLAMA_ROPE_TYPE_NONE && !llama_model_is_hybrid(model) &&
-        value_of(model, key) == "0") {
-        throw ModelLoadError(key + " is 0, and this architecture rotates");
+    const std::string arch = value_of(model, "general.architecture");
+    if (llama_model_rope_type(model) == LLAMA_ROPE_TYPE_NONE || arch == "granitehybrid") {
+        return;
+    }
+    for (const char * name : {".rope.dimension_count", ".rope.dimension_count_swa"}) {
+        if (value_of(model, arch + name) == "0") {
+            throw ModelLoadError(arch + name + " is 0, and this architecture rotates");
+        }
     }
 }
 
@@ -145,7 +150,9 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
         check_rotation(model->handle());
         model->load_adapters(params.lora);
         return model;
-    } catch (const ModelLoadError & error) {
+    } catch (const LoadCancelled &) {
+        throw;
+    } catch (const std::runtime_error & error) { // a failed assertion, or an error of ours
         throw ModelLoadError(path + ": " + error.what());
     }
 }

@@ -120,6 +120,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
         r"llama\.attention\.sliding_window is 2147483647",
     ),
     "an odd rotation": (number("llama.rope.dimension_count", 7), r"llama\.rope\.dimension_count is 7; it must be even"),
+    "a rotation of nothing": (number("llama.rope.dimension_count", 0), r"rotates|invalid n_rot"),
     "a rotation of more than a head": (
         number("llama.rope.dimension_count", 32),
         r"llama\.rope\.dimension_count is 32; it must be even, and no more than a head's 16",
