@@ -17,12 +17,10 @@ import os
 import platform
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILDS = ROOT / "build"
+from other_build import ROOT, install
+
 TESTS = ("tests/native", "tests/races")
 # What a processor must have to run a level, of what ggml asks for.
 LEVELS = {
@@ -48,20 +46,9 @@ def runs_here(level: str) -> bool:
 def build(level: str) -> Path:
     """Install the package for `level`; returns the Python that has it.
 
-    All levels share one directory of objects: only what is compiled otherwise is compiled again. It lies as deep as
-    that of the package's own build: to ccache paths are relative, so it finds what that one compiled.
+    All levels share one directory of objects: only what is compiled otherwise is compiled again.
     """
-    folder = BUILDS / f"venv-{level}"
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    # Editable installs are not lent: the .pth files of a folder that a .pth file names are not read.
-    lent = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
-    (own / "lent.pth").write_text("".join(f"{path}\n" for path in lent))
-    pip = (sys.executable, "-m", "pip", "--python", str(python))
-    options = (f"-Cbuild-dir={BUILDS / 'levels'}", f"-Ccmake.define.PYLLMCANCEL_PORTABLE={level}")
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--force-reinstall", *options, str(ROOT)], check=True)
-    return python
+    return install(level, "levels", f"-Ccmake.define.PYLLMCANCEL_PORTABLE={level}")
 
 
 def check(python: Path, level: str) -> None:
