@@ -15,8 +15,7 @@ from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.embeddings.pooling import Embedded
 from pyllmcancel.engine import Engine
 from pyllmcancel.request import FinishReason, Request
-from tests.injection.party import LIMIT, fault
-from tests.support.driver import RecordingSink
+from tests.injection.party import ToldSink, fault
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 
 # By the call that computes.
@@ -37,25 +36,25 @@ def engine(tmp_path: Path, call: str) -> Iterator[EmbeddingEngine]:
         yield engine
 
 
-def meet(engine: EmbeddingEngine) -> list[tuple[Request, RecordingSink]]:
+def meet(engine: EmbeddingEngine) -> list[tuple[Request, ToldSink]]:
     came = []
     for texts in TEXTS:
-        sink = RecordingSink()
+        sink = ToldSink()
         came.append((engine.submit_texts(texts, sink), sink))
-    for request, _ in came:
-        request.ended.result(LIMIT)
+    for _, sink in came:
+        sink.ending()
     return came
 
 
-def vectors(sink: RecordingSink) -> list[np.ndarray]:
+def vectors(sink: ToldSink) -> list[np.ndarray]:
     found = [delta for delta in sink.deltas if isinstance(delta, Embedded)]
     return [delta.embedding for delta in sorted(found, key=lambda delta: delta.index)]
 
 
-def check(came: list[tuple[Request, RecordingSink]], expected: list[list[np.ndarray]]) -> None:
+def check(came: list[tuple[Request, ToldSink]], expected: list[list[np.ndarray]]) -> None:
     failed = []
     for (_, sink), right in zip(came, expected, strict=True):
-        (ending,) = sink.endings
+        ending = sink.ending()
         if ending.finish_reason is FinishReason.ERROR:
             failed.append(ending.error)
         else:
