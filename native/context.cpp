@@ -239,7 +239,8 @@ bool Context::share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size
     if (target.open || from == to || n_tokens < 1 || n_tokens > source.n_committed) {
         throw UsageError("a prefix can be shared only with another, idle sequence, and only as far as it is computed");
     }
-    if (!keeps_truth() || reusable(from, n_tokens) != n_tokens || (!params_.kv_unified && !can_swap())) {
+    // A checkpoint would not do: it restores the sequence that it is of.
+    if (!keeps_truth() || !window_covers(from, n_tokens) || (!params_.kv_unified && !can_swap())) {
         return false;
     }
     rewind(to, 0, true);

@@ -158,17 +158,31 @@ def prefill(world: World, context: Any, seq: int, tokens: list[int]) -> None:
         ok(context.step([(seq, min(CHUNK, n_left))]))
 
 
-@pytest.mark.parametrize("interval", [0, CHUNK])
-def test_behind_its_window_a_sequence_goes_on_from_a_checkpoint_or_from_the_start(
-    make_world: WorldMaker, interval: int
-) -> None:
-    """The window is 32 tokens. What is behind it is overwritten by the next that looks for room from the first cell."""
+def test_behind_its_window_a_prefix_cannot_be_shared_although_it_has_a_checkpoint(make_world: WorldMaker) -> None:
+    """A checkpoint is of one sequence: another that got only the cells would look back at overwritten ones."""
     world = make_world("real sliding-window")
-    context = world.context(checkpoint_interval=interval)
+    context = world.context(checkpoint_interval=CHUNK)
+    overwrite_behind_the_window(world, context)
+    assert context.common_prefixes(PROMPT[: 2 * CHUNK + 1])[0] == 2 * CHUNK
+    assert not context.share_prefix(0, 3, 2 * CHUNK, max_bytes=1 << 30)
+    assert context.n_committed(3) == 0
+
+
+def overwrite_behind_the_window(world: World, context: Any) -> None:
+    """Of PROMPT on sequence 0: the window is 32 tokens, and the next prompt looks for room from the first cell."""
     prefill(world, context, 1, OTHER * 3)
     prefill(world, context, 0, PROMPT)
     context.close(1, keep=False)
     prefill(world, context, 2, OTHER * 5)
+
+
+@pytest.mark.parametrize("interval", [0, CHUNK])
+def test_behind_its_window_a_sequence_goes_on_from_a_checkpoint_or_from_the_start(
+    make_world: WorldMaker, interval: int
+) -> None:
+    world = make_world("real sliding-window")
+    context = world.context(checkpoint_interval=interval)
+    overwrite_behind_the_window(world, context)
     context.close(0, keep=True)
     changed = [*PROMPT[:60], *OTHER]
     assert context.common_prefixes(changed)[0] == (0 if interval == 0 else 2 * CHUNK)
