@@ -39,11 +39,12 @@ std::shared_ptr<Model> load_model(const std::string & path) {
 // Nanoseconds that one question of ggml costs while nobody is cancelled, with so many sequences in the step.
 double poll_ns(int32_t n_members, int32_t n_polls) {
     const std::deque<CancelFlag> flags(static_cast<std::size_t>(n_members));
-    AbortGate gate;
-    gate.arm({}, false, 1);
+    std::vector<AbortGate::Member> members;
     for (const CancelFlag & flag : flags) {
-        gate.add(&flag, 1);
+        members.push_back({&flag, 1});
     }
+    AbortGate gate;
+    const AbortGate::Ticket ticket = gate.arm({}, std::move(members), false, 1);
     // Through a pointer that the compiler cannot see through, as ggml calls it.
     bool (*volatile ask)(void *) = AbortGate::poll;
     const int64_t begin = probe::now_ns();

@@ -4,6 +4,7 @@
 
 #include "ggml-cpu.h"
 
+#include <optional>
 #include <stdexcept>
 
 namespace probe {
@@ -89,26 +90,26 @@ void RawDecoder::set_callback(Callback callback) {
     }
 }
 
-void RawDecoder::arm(const std::vector<StepItem> & items, const CancelFlag & flag) {
-    set_callback(Callback::gate);
-    gate_.arm({}, false, 0);
+AbortGate::Ticket RawDecoder::arm(const std::vector<StepItem> & items, const CancelFlag & flag) {
+    std::vector<AbortGate::Member> members;
     for (const StepItem & item : items) {
-        gate_.add(&flag, item.n_tokens);
+        members.push_back({&flag, item.n_tokens});
     }
+    return gate_.arm({}, std::move(members), false, 0);
 }
 
 int64_t RawDecoder::decode(const std::vector<StepItem> & items, Callback callback) {
     const CancelFlag flag;
     fill(items);
     set_callback(callback);
+    std::optional<AbortGate::Ticket> ticket;
     if (callback == Callback::gate) {
-        arm(items, flag);
+        ticket.emplace(arm(items, flag));
     }
     times_.clear();
     const int64_t begin = now_ns();
     const int32_t rc = run(items);
     const int64_t end = now_ns();
-    gate_.disarm();
     if (rc != 0) {
         throw std::runtime_error("llama_decode said " + std::to_string(rc));
     }
@@ -129,12 +130,12 @@ std::vector<int64_t> RawDecoder::node_times(const std::vector<StepItem> & items)
 AbortTiming RawDecoder::abort_after(const std::vector<StepItem> & items, int64_t delay_ns) {
     const auto flag = std::make_shared<CancelFlag>();
     fill(items);
-    arm(items, *flag);
+    set_callback(Callback::gate);
+    const AbortGate::Ticket ticket = arm(items, *flag);
     DelayedRaise raise(flag, delay_ns);
     const int64_t begin = now_ns();
     const int32_t rc = run(items);
     const int64_t end = now_ns();
-    gate_.disarm();
     return {rc == 2, end - raise.finish(), end - begin, gate_.polls()};
 }
 

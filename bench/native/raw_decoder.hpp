@@ -61,7 +61,8 @@ class RawDecoder {
     void attach_threads(const RawParams & params);
     int32_t run(const std::vector<pyllmcancel::StepItem> & items);
     void set_callback(Callback callback);
-    void arm(const std::vector<pyllmcancel::StepItem> & items, const pyllmcancel::CancelFlag & flag);
+    pyllmcancel::AbortGate::Ticket arm(const std::vector<pyllmcancel::StepItem> & items,
+                                       const pyllmcancel::CancelFlag & flag);
     static bool note_time(void * self) noexcept;
 
     std::shared_ptr<const pyllmcancel::Model> model_;
