@@ -21,7 +21,7 @@ from bench.scenarios.storm.verdict import judge, judge_metrics, shown, tabulate
 
 RUNS = 20_000
 CALM = 0.05  # of a server's requests: those among which everybody stays
-WARM_UP = 0.2  # of the others: until every table is full and every cell was touched
+WARM_UP = 0.5  # of the others: until every table is full, every cell was touched, and threads have their arenas
 ALLOWED_MIB = 32.0  # what idle prefixes may take
 
 

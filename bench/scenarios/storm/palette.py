@@ -15,7 +15,8 @@ from typing import Any
 Body = dict[str, Any]
 N_PROMPTS = 6
 ANSWER = 12  # tokens of an answer that is waited for
-LONG_ANSWER = 1500  # of one that nobody waits for to the end
+LONG_ANSWER = 1500  # of one that its client does not wait for, after a short prompt
+LONG_PROMPTS_ANSWER = 200  # after a long one
 MANY = 40  # texts of a request for vectors that nobody waits for
 SOURCE = "\n".join(inspect.getsource(module) for module in (textwrap, heapq, bisect, json.decoder))
 GREEDY: Body = {"temperature": 0.0, "ignore_eos": True}
@@ -40,6 +41,10 @@ class Kind:
     def ask(self, prompt: str, n_tokens: int = ANSWER) -> Body:
         limit = {} if self.limit is None else {self.limit: n_tokens}
         return self.body(prompt) | limit | {"stream": self.stream}
+
+    def ask_endless(self, prompt: str, *, known: bool) -> Body:
+        """What takes longer than its client waits."""
+        return self.ask(prompt, LONG_ANSWER if known else LONG_PROMPTS_ANSWER)
 
 
 def both(name: str, path: str, body: Callable[[str], Body], limit: str = "max_tokens") -> list[Kind]:

@@ -39,13 +39,22 @@ class Visit:
 
 @dataclass(slots=True)
 class Stage:
-    """What all clients of a server share; `known` answers are those given alone."""
+    """What all clients of a server share.
+
+    Attributes
+    ----------
+    known
+        The answers given alone.
+    patience
+        Seconds within which the server, with nothing else to do, cannot end a request that is to be cut.
+    """
 
     port: int
     palette: Palette
     known: Mapping[Question, Answer]
     name: str
     numbers: Callable[[], int]
+    patience: float = 0.0
 
     def fresh_id(self) -> str:
         return f"{self.name}-{self.numbers()}"

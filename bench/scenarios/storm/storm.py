@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from bench.scenarios.storm.visits import SHARES, TOLD, Client
 from bench.scenarios.storm.wire import Answer, ask
 
 CLIENTS = 64
+SAFETY = 0.5  # a machine may be faster in the next minute
 WORKERS = 8  # of thread pools that grow when there is work for them: asyncio's, anyio's
 SEVERAL = ("--parallel", "8", "--max-queue", "60", "--cache-ram", "32")
 
@@ -67,6 +69,17 @@ class Storm:
             if not reply.complete:
                 raise RuntimeError(f"{kind.name}, alone: status {reply.status}, {reply.payloads or reply.text}")
             self._known[kind.name, prompt] = Answer.of(reply)
+        self._stage.patience = SAFETY * min(self._endless_seconds(known=known) for known in (True, False))
+
+    def _endless_seconds(self, *, known: bool) -> float:
+        """What the shortest of the requests that are to be cut takes alone."""
+        palette = self._stage.palette
+        kind = palette.endless[0]
+        known = known and kind in palette.kinds
+        prompt = min(palette.prompts if known else palette.long_prompts, key=len)
+        began = time.monotonic()
+        ask(self._stage.port, kind.path, kind.ask_endless(prompt, known=known))
+        return time.monotonic() - began
 
     async def calm(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:
         """Everybody stays: whether company alone changes a text."""

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 from urllib.parse import quote
 
-from bench.scenarios.storm.palette import LONG_ANSWER, LOOKING, Body, Kind
+from bench.scenarios.storm.palette import LOOKING, Body, Kind
 from bench.scenarios.storm.stage import Question, Stage, Visit, told
 from bench.scenarios.storm.wire import Answer, Reply, Wire, ask, request_bytes
 
-DELAY = 0.5  # seconds until a client leaves that does not wait for an event: on average, and at most
-LONGEST_DELAY = 5.0
 HOLD = "hold=60"
+POLL = 0.005  # seconds
 
 
 class Client:
@@ -73,7 +72,7 @@ class Client:
         cut = self._chance.choice([end // 2, end, len(data) - 1])
         with Wire(self._stage.port) as wire:
             wire.send(data[:cut])
-            self._pause(DELAY / 10)
+            self._pause()
             wire.leave(reset=self._chance.random() < 0.5)
         return [visit]
 
@@ -129,8 +128,11 @@ class Client:
                 wire.send(data)
             reply = wire.read()
         self._judge_cut(visit, reply, question, "explicit", 499)
-        if not visit.refused and said.payloads[0].get("outcome") not in ("cancelled", "held"):
+        outcome = said.payloads[0]
+        if not visit.refused and outcome.get("outcome") not in ("cancelled", "held"):
             visit.fault(f"the endpoint said {said.status} {said.payloads}")
+        if outcome.get("phase") == "preparing":
+            visit.expected = (None,)  # the engine never had it
 
     def in_the_prompt(self) -> list[Visit]:
         """As soon as some of the prompt is computed: leave, or be cancelled."""
@@ -139,13 +141,15 @@ class Client:
     def in_the_answer(self) -> list[Visit]:
         """The same after some events of an answer."""
         streamed = tuple(kind for kind in self._stage.palette.endless if kind.stream)
-        return self._caught("in the answer", streamed, self._chance.randrange(2, 8))
+        return self._caught("in the answer", streamed, self._chance.randrange(2, 8), known=True)
 
-    def _caught(self, where: str, kinds: tuple[Kind, ...], n_events: int) -> list[Visit]:
+    def _caught(self, where: str, kinds: tuple[Kind, ...], n_events: int, *, known: bool | None = None) -> list[Visit]:
         how = self._chance.choice(("FIN", "RST", "half-close", "by id", "by session"))
         session = f"session {self._stage.fresh_id()}"
         reason = "explicit" if how.startswith("by") else "disconnect"
-        visit, data, question = self._endless(f"{where}, {how}", kinds=kinds, session=session, expected=(reason,))
+        visit, data, question = self._endless(
+            f"{where}, {how}", kinds=kinds, session=session, known=known, expected=(reason,)
+        )
         path = {"by id": f"/v1/requests/{visit.id}/cancel", "by session": cancel_path(session)}.get(how)
         with Wire(self._stage.port, slow=path is None and self._chance.random() < 0.3) as wire:
             wire.send(data)
@@ -166,9 +170,8 @@ class Client:
         newer = Visit(self._stage.fresh_id(), "supersedes", kind.name, stays=True)
         with Wire(self._stage.port) as old, Wire(self._stage.port) as new:
             old.send(data)
-            # The newer of two is the one that arrives later; from two connections that is nobody's to say before the
-            # server has begun with the first.
-            self._pause(at_least=0.1)
+            self._until_known(visit, old)
+            self._pause()
             new.send(request_bytes(kind.path, kind.ask(prompt), request_id=newer.id, session=session))
             self._judge_whole(newer, new.read(), (kind.name, prompt))
             if newer.refused:
@@ -179,7 +182,7 @@ class Client:
         return [visit, newer]
 
     def deadline(self) -> list[Visit]:
-        seconds = 0.01 + self._chance.expovariate(1 / DELAY)
+        seconds = self._delay()
         visit, data, question = self._endless("deadline", expected=("deadline",), timeout=seconds)
         with Wire(self._stage.port) as wire:
             wire.send(data)
@@ -217,18 +220,23 @@ class Client:
         *,
         kinds: tuple[Kind, ...] = (),
         session: str | None = None,
+        known: bool | None = None,
         expected: tuple[str | None, ...],
         **more: object,
     ) -> tuple[Visit, bytes, Question | None]:
-        """A request that takes longer than anybody waits: the visit, its bytes, and its question if that is known."""
+        """A request that takes longer than its client waits: the visit, its bytes, and its question if that is known.
+
+        A known question has a short prompt and a very long answer, any other a long prompt.
+        """
         palette = self._stage.palette
         kind = self._chance.choice(kinds or palette.endless)
-        is_known = kind in palette.kinds and self._chance.random() < 0.5
-        prompt = self._chance.choice(palette.prompts if is_known else palette.long_prompts)
+        if known is None:
+            known = kind in palette.kinds and self._chance.random() < 0.5
+        prompt = self._chance.choice(palette.prompts if known else palette.long_prompts)
         visit = Visit(self._stage.fresh_id(), way, kind.name, expected)
-        body: Body = kind.ask(prompt, LONG_ANSWER if is_known else 200) | more
+        body: Body = kind.ask_endless(prompt, known=known) | more
         data = request_bytes(kind.path, body, request_id=visit.id, session=session)
-        return visit, data, (kind.name, prompt) if is_known else None
+        return visit, data, (kind.name, prompt) if known else None
 
     def _judge_part(self, visit: Visit, reply: Reply, question: Question | None) -> None:
         """What came before the cut is the beginning of the answer that is known."""
@@ -239,8 +247,20 @@ class Client:
             if got[:size] != known[:size]:
                 visit.fault(f"{got!r} does not begin like {known!r}")
 
-    def _pause(self, mean: float = DELAY, *, at_least: float = 0.0) -> None:
-        time.sleep(min(at_least + self._chance.expovariate(1 / mean), LONGEST_DELAY))
+    def _until_known(self, visit: Visit, wire: Wire) -> None:
+        """Two connections have no order: wait until the engine has the request, or the server has answered it."""
+        while not wire.answered():
+            entry = ask(self._stage.port, f"/v1/requests/{visit.id}").payloads[0]
+            if entry.get("phase", "preparing") != "preparing":
+                return
+            time.sleep(POLL)
+
+    def _delay(self) -> float:
+        """Seconds within which no endless request can end."""
+        return min(self._chance.expovariate(2 / self._stage.patience), self._stage.patience)
+
+    def _pause(self) -> None:
+        time.sleep(self._delay())
 
 
 def cancel_path(session: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
 from collections import defaultdict
@@ -118,6 +119,10 @@ class Wire(AbstractContextManager["Wire"]):
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
+
+    def answered(self) -> bool:
+        """Whether something has come that was not read yet."""
+        return bool(select.select([self._socket], [], [], 0.0)[0])
 
     def leave(self, *, reset: bool = False) -> None:
         """Close, with RST or FIN."""
