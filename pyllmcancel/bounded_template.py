@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from pyllmcancel.chat_template import ChatTemplate
@@ -14,6 +16,7 @@ from pyllmcancel.pausing import Pause, no_pause
 
 logger = logging.getLogger("pyllmcancel.server")
 
+RETRY_SECONDS = 60.0  # until a template is compiled again that had not enough time or memory
 CPU_SECONDS = 1.0  # for all messages of a conversation; usual ones take a millisecond
 
 
@@ -33,24 +36,32 @@ class BoundedTemplate(ChatTemplate):
         self._helper = Helper("open_template", source, bos, eos, cpu_seconds=CPU_SECONDS)
         self._lock = threading.Lock()
         self._opened: dict[str, Any] | None = None
-        self._refused: str | None = None  # why it will never be rendered
+        self._refused: str | None = None  # why it is not rendered
+        self._refused_until = 0.0
 
     def prepare(self) -> None:
         """Start the process, and have the template compiled."""
         with self._lock:
-            if self._opened is None and self._refused is None:
-                try:
-                    self._opened = self._helper.open()
-                except HelperClosed as error:
-                    raise EngineClosedError(str(error)) from None
-                except HelperEnded as error:
-                    self._refused = f"the chat template cannot be compiled: {error}"
-                except HelperError as error:
-                    self._refused = str(error)
-                if self._refused is not None:
-                    logger.error("%s; chats will be refused", self._refused)
-        if self._refused is not None:
-            raise InvalidRequestError(self._refused, "chat_template")
+            if self._opened is None and time.monotonic() >= self._refused_until:
+                self._open()
+            refused = self._refused
+        if refused is not None:
+            raise InvalidRequestError(refused, "chat_template")
+
+    def _open(self) -> None:
+        self._refused = None
+        try:
+            self._opened = self._helper.open()
+            return
+        except HelperClosed as error:
+            raise EngineClosedError(str(error)) from None
+        except HelperEnded as error:
+            # The machine may have been too busy.
+            self._refused = f"the chat template cannot be compiled: {error}"
+            self._refused_until = time.monotonic() + RETRY_SECONDS
+        except HelperError as error:
+            self._refused, self._refused_until = str(error), inf
+        logger.error("%s; chats will be refused", self._refused)
 
     @property
     def variables(self) -> frozenset[str]:  # type: ignore[override]

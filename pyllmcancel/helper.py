@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.pausing import Pause, no_pause
+
+logger = logging.getLogger("pyllmcancel.server")
 
 CPU_SECONDS = 2.0  # of one call
 WALL_SECONDS = 10.0  # of one call, however busy the machine is
@@ -34,6 +38,10 @@ class HelperError(Exception):
 
 class HelperEnded(HelperError):  # noqa: N818 - it did not fail, it was ended
     """It had no time or memory left; the message says which."""
+
+
+class HelperLost(HelperEnded):
+    """Somebody else has ended it: the operator, or the system for want of memory. The call is not to blame."""
 
 
 class HelperClosed(HelperError):  # noqa: N818
@@ -77,10 +85,10 @@ class Helper:
         HelperError
             The opening call failed.
         QueueFullError
-            The system has no descriptor, or no room for a process.
+            The system has no descriptor, or no room for a process, or kills it again and again.
         """
         with self._lock:
-            self._ensure(no_pause)
+            self._once_more(lambda: self._ensure(no_pause))
             return self._opened
 
     def call(self, name: str, *arguments: Any, pause: Pause = no_pause) -> Any:
@@ -95,14 +103,30 @@ class Helper:
         ------
         HelperError
             See there, and its kinds. After each but HelperClosed the next call finds a process all the same.
+        QueueFullError
+            As of `open`.
         """
         while not self._lock.acquire(timeout=LOOK_EVERY):
             pause()
         try:
-            self._ensure(pause)
-            return self._exchange([name, *arguments], WALL_SECONDS, pause)
+            return self._once_more(lambda: self._call([name, *arguments], pause))
         finally:
             self._lock.release()
+
+    def _call(self, message: list[Any], pause: Pause) -> Any:
+        self._ensure(pause)
+        return self._exchange(message, WALL_SECONDS, pause)
+
+    def _once_more(self, attempt: Callable[[], Any]) -> Any:
+        """What `attempt` returns; a second one if the process was lost in the first."""
+        try:
+            return attempt()
+        except HelperLost:
+            logger.warning("a helper process was killed, and is started again")
+        try:
+            return attempt()
+        except HelperLost as error:
+            raise QueueFullError(f"no helper process can be kept now: {error}") from error
 
     def close(self) -> None:
         """End it, whatever it is doing, and start none again. Idempotent."""
@@ -157,7 +181,7 @@ class Helper:
         except (OSError, EOFError):
             if self._closed:
                 raise HelperClosed from None
-            raise HelperEnded(self._cause()) from None
+            raise self._cause() from None
         finally:
             if not answered:
                 self._end()
@@ -188,7 +212,7 @@ class Helper:
             received += piece
         return bytes(received)
 
-    def _cause(self) -> str:
+    def _cause(self) -> HelperEnded:
         """Why there was no answer."""
         assert self._process is not None
         try:
@@ -196,8 +220,10 @@ class Helper:
         except subprocess.TimeoutExpired:
             status = -signal.SIGALRM  # it is still at it
         if status in (-signal.SIGALRM, -signal.SIGPROF):
-            return f"it takes longer than {self._cpu_seconds:g} s"
-        return f"it needs more than {MEMORY_MIB} MiB of memory"
+            return HelperEnded(f"it takes longer than {self._cpu_seconds:g} s")
+        if status == -signal.SIGKILL:
+            return HelperLost("it was killed")
+        return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
 
     def _end(self) -> None:
         if self._socket is not None:

@@ -77,6 +77,30 @@ def test_a_process_that_somebody_ended_is_replaced(helper: Helper) -> None:
     assert helper.call("render", ["x"], {}) == "x"
 
 
+def test_a_call_whose_process_somebody_ends_is_made_again(helper: Helper) -> None:
+    killed: list[int] = []
+
+    def kill_once() -> None:
+        if not killed and helper.pid is not None:
+            killed.append(helper.pid)
+            os.kill(helper.pid, signal.SIGKILL)
+
+    helper.open()
+    with pytest.raises(HelperEnded, match="takes longer"):  # the second time it is ended for a reason of its own
+        helper.call("render", ["endless"], {}, pause=kill_once)
+    assert killed
+
+
+def test_a_call_whose_process_is_ended_each_time_is_refused_and_not_blamed(helper: Helper) -> None:
+    def kill() -> None:
+        if helper.pid is not None:
+            os.kill(helper.pid, signal.SIGKILL)
+
+    with pytest.raises(QueueFullError, match="killed"):
+        helper.call("render", ["endless"], {}, pause=kill)
+    assert helper.call("render", ["x"], {}) == "x"
+
+
 def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one_works(
     helper: Helper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
