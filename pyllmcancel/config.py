@@ -5,12 +5,32 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 
 def default_threads() -> int:
-    """As many compute threads as this process may use cores."""
-    return max(1, len(os.sched_getaffinity(0)))
+    """As many compute threads as this process may use cores: those of its affinity, within its control group's quota.
+
+    A quota of one and a half cores gives one thread: two that meet at barriers would be halted in each period.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(cores, core_quota())))
+
+
+def core_quota(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Cores' worth of time that the control group leaves its processes; infinite where it sets no limit.
+
+    In a container `groups` shows the container's own group as its root.
+    """
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):  # version 2, version 1
+        try:
+            quota, period, *_ = " ".join((groups / name).read_text() for name in names).split()
+            if quota not in ("max", "-1"):
+                return float(quota) / float(period)
+        except (OSError, ValueError):
+            continue
+    return inf
 
 
 # Names of llama.cpp's `--cache-type-k/-v`, and ggml's numbers for them.
