@@ -48,7 +48,7 @@ def listen(host: str, port: int) -> list[Listener]:
     """Listen on every address that `host` has on this machine; OSError, which says why, if that is not possible."""
     listeners: list[Listener] = []
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = addresses_of(host, port)
         for family, kind, protocol, _, address in dict.fromkeys(found):
             try:
                 listeners.append(_listener(family, kind, protocol, address))
@@ -61,6 +61,13 @@ def listen(host: str, port: int) -> list[Listener]:
         reason = (error.strerror or str(error)).lower()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
     return listeners
+
+
+def addresses_of(host: str, port: int) -> list[Any]:
+    try:
+        return socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:  # Python's own encoding of names, before the system is asked
+        raise OSError(socket.EAI_NONAME, "not a host name") from None
 
 
 def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:

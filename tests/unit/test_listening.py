@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 from contextlib import ExitStack
 from typing import Any
@@ -24,9 +25,10 @@ def test_a_port_that_is_listened_on_is_taken() -> None:
         close_all([first])
 
 
-def test_a_name_without_an_address_says_so() -> None:
-    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid:80: "):
-        listen("nowhere.invalid", 80)
+@pytest.mark.parametrize("name", ["nowhere.invalid", "a" * 64 + ".invalid"], ids=["unknown", "impossible"])
+def test_a_name_without_an_address_says_so(name: str) -> None:
+    with pytest.raises(OSError, match=rf"cannot listen on {re.escape(name)}:80: "):
+        listen(name, 80)
 
 
 def test_an_address_is_shown_as_it_is_typed() -> None:
