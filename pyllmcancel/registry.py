@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyllmcancel.request import Ending, Request, RequestSummary
 
 MAX_HOLDS = 1024
+LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
 
 
 class Counts(NamedTuple):
@@ -89,7 +90,7 @@ class Registry:
 
     def _is_held(self, request: Request) -> bool:
         keys = [request.id] if request.session is None else [request.id, _session_key(request.session)]
-        return max(self._holds.pop(key, 0.0) for key in keys) > time.monotonic()
+        return max(self._holds.pop(key, 0.0) for key in keys) > request.arrived_at
 
     def _check(self, request: Request) -> None:
         if self._died_of is not None:
@@ -200,7 +201,8 @@ class Registry:
 
     def _hold(self, request_id: str, seconds: float) -> None:
         now = time.monotonic()
-        self._holds = {held: until for held, until in self._holds.items() if until > now}
+        # One that has run out is still for the requests that arrived before, and are being prepared.
+        self._holds = {held: until for held, until in self._holds.items() if until > now - LONGEST_PREPARATION}
         if len(self._holds) >= MAX_HOLDS:
             raise QueueFullError("too many ids are held for cancellation")
         self._holds[request_id] = now + seconds

@@ -5,23 +5,22 @@ accepted ones.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled
+from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.pausing import Pause
 from pyllmcancel.request import RequestStatus, RequestSummary, Usage
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
-from pyllmcancel.server.workers import Abandoned
+from pyllmcancel.server.workers import Work, Workers
 
 if TYPE_CHECKING:
-    from fastapi import Request
-    from starlette.types import Receive
+    from fastapi import Request as HttpRequest
+
+    from pyllmcancel.request import Request
 
 T = TypeVar("T")
 
@@ -29,46 +28,29 @@ T = TypeVar("T")
 N_THREADS = 2
 
 
-class Preparation:
-    """A request in preparation. Touched by the event loop only, but where it says otherwise."""
+class Preparation(Work):
+    """A request in preparation."""
 
     def __init__(self, request_id: str, arrived_at: float, session: str | None = None) -> None:
+        super().__init__()
         self.id = request_id
         self.session = session
         self.created_at = time.time()
         self.arrived_at = arrived_at
         self.reason: CancelReason | None = None
-        self._loop = asyncio.get_running_loop()
-        self.stopped: asyncio.Future[None] = self._loop.create_future()  # done by the cancel
-        self.ended = asyncio.Event()  # the work has ended, or was dropped
-        self._abandoned = threading.Event()
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Give it up; returns whether this call decided it.
+        """Give it up; returns whether this call decided it."""
+        decided = self.stop(RequestCancelled(reason, Usage()))
+        if decided:
+            self.reason = reason
+        return decided
 
-        Also when the work has ended: its outcome is not taken before the event loop's next turns, and would be taken
-        for that of a request that nobody has cancelled.
-        """
-        if self.stopped.done():
-            return False
-        self.reason = reason
-        self.abandon()
-        self.stopped.set_result(None)
-        return True
+    def client_left(self) -> None:
+        self.cancel(CancelReason.DISCONNECT)
 
-    def abandon(self) -> None:
-        """End the work at its next `check`."""
-        self._abandoned.set()
-
-    def check(self) -> None:
-        """Called by the work, in its thread."""
-        if self._abandoned.is_set():
-            raise Abandoned
-
-    def work_has_ended(self, _work: Future[Any]) -> None:
-        """Called in the work's thread, or where it was dropped before it began."""
-        with suppress(RuntimeError):  # the server has ended before
-            self._loop.call_soon_threadsafe(self.ended.set)
+    def server_ends(self) -> None:
+        self.cancel(CancelReason.SHUTDOWN)
 
     def summary(self) -> RequestSummary:
         return RequestSummary(
@@ -94,8 +76,7 @@ class Preparations:
 
     def __init__(self) -> None:
         self._live: dict[str, Preparation] = {}
-        self._threads = ThreadPoolExecutor(N_THREADS, "pyllmcancel-prepare")
-        self._closed = False
+        self._workers = Workers(N_THREADS, "pyllmcancel-prepare")
 
     def summaries(self) -> list[RequestSummary]:
         return [preparation.summary() for preparation in self._live.values()]
@@ -113,8 +94,8 @@ class Preparations:
             if older.arrived_at < arrived_at:
                 older.cancel(CancelReason.SUPERSEDED)
 
-    async def run(self, request: Request, work: Callable[[Pause], T], session: str | None = None) -> T:
-        """What `work` returns, in another thread. It calls its argument now and then, which ends it by raising.
+    async def run(self, request: HttpRequest, function: Callable[[Pause], T], session: str | None = None) -> T:
+        """What `function` returns, in another thread.
 
         Parameters
         ----------
@@ -130,43 +111,45 @@ class Preparations:
         InvalidRequestError
             The id belongs to another request in preparation; the engine refuses those of its own requests.
         """
-        if self._closed:
-            raise EngineClosedError("the server is shutting down")
+        with self._listed(request, session) as preparation:
+            try:
+                return await self._workers.run(request.receive, function, preparation)
+            finally:
+                if preparation.reason is CancelReason.DISCONNECT:
+                    mark_client_gone(request.scope)
+
+    async def submit(
+        self,
+        request: HttpRequest,
+        function: Callable[[], Request],
+        session: str | None,
+        cancel: Callable[[Request, CancelReason], object],
+    ) -> Request:
+        """What `function` submits, in another thread. A cancel that comes meanwhile is passed on to it."""
+        with self._listed(request, session) as preparation:
+            try:
+                accepted = await asyncio.to_thread(function)
+            finally:
+                preparation.ended.set()
+            if preparation.reason is not None:
+                cancel(accepted, preparation.reason)
+            return accepted
+
+    @contextmanager
+    def _listed(self, request: HttpRequest, session: str | None) -> Iterator[Preparation]:
         request_id = request_id_of(request.scope)
         if request_id in self._live:
             raise InvalidRequestError(f"request id {request_id!r} is in use by a request that has not ended", "id")
         preparation = self._live[request_id] = Preparation(request_id, arrival_of(request.scope), session)
-        submitted = self._threads.submit(work, preparation.check)
-        submitted.add_done_callback(preparation.work_has_ended)
-        done = asyncio.wrap_future(submitted)
-        watcher = asyncio.create_task(_until_left(request.receive, preparation))
         try:
-            await asyncio.wait((done, preparation.stopped), return_when=asyncio.FIRST_COMPLETED)
-            if preparation.reason is None:
-                return done.result()
-            if preparation.reason is CancelReason.DISCONNECT:
-                mark_client_gone(request.scope)
-            raise RequestCancelled(preparation.reason, Usage())
+            yield preparation
         finally:
-            watcher.cancel()
-            preparation.abandon()
-            done.cancel()  # what has not begun; of what has, the outcome is nobody's
             del self._live[request_id]
 
     def close(self) -> None:
         """Give everything up, and take no more. Idempotent; waits for nothing."""
-        self._closed = True
-        for preparation in list(self._live.values()):
-            preparation.cancel(CancelReason.SHUTDOWN)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
 
     async def wait_closed(self) -> None:
         """Close, and wait for the work in progress."""
-        self.close()
-        await asyncio.to_thread(self._threads.shutdown)
-
-
-async def _until_left(receive: Receive, preparation: Preparation) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    preparation.cancel(CancelReason.DISCONNECT)
+        await self._workers.wait_closed()

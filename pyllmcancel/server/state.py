@@ -49,7 +49,7 @@ class ServerState:
         self._guidance: BoundedGuidance | None = None
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
-        self.workers = Workers(WORKERS)
+        self.workers = Workers(WORKERS, "pyllmcancel-input")
         self._texts: TextReader | None = None
         self._engine: Engine | None = None
         self._loading: Loading | None = None

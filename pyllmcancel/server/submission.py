@@ -70,7 +70,10 @@ async def submit(
                 session=session,
                 arrived_at=arrival_of(request.scope),
             )
-            accepted = await asyncio.to_thread(work) if is_laborious(prompts, params) else work()
+            if is_laborious(prompts, params):
+                accepted = await state.preparations.submit(request, work, session, engine.cancel)
+            else:
+                accepted = work()
     except InvalidRequestError as error:
         # The engine knows of prompts; what this client has sent may be called otherwise.
         if error.param == "prompt" and hasattr(body, "messages"):

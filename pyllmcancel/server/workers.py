@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import Pause
@@ -25,65 +26,103 @@ class Abandoned(Exception):  # noqa: N818
     """Raised by a `Pause` to end work that was given up; no caller sees it."""
 
 
+class Work:
+    """One piece of work for a thread. Touched by the event loop only, but where it says otherwise."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.stopped: asyncio.Future[Exception] = self._loop.create_future()  # why it was given up
+        self.ended = asyncio.Event()  # its thread is done with it, or it was dropped before
+        self._abandoned = threading.Event()
+
+    def stop(self, error: Exception) -> bool:
+        """Give it up: `Workers.run` raises `error`. Returns whether this call decided it.
+
+        Also when the work has ended: its outcome is not taken before the event loop's next turns.
+        """
+        if self.stopped.done():
+            return False
+        self.abandon()
+        self.stopped.set_result(error)
+        return True
+
+    def client_left(self) -> None:
+        self.stop(ClientLeft())
+
+    def server_ends(self) -> None:
+        self.stop(EngineClosedError("the server is shutting down"))
+
+    def abandon(self) -> None:
+        """End it at its next `check`."""
+        self._abandoned.set()
+
+    def check(self) -> None:
+        """The work's `Pause`: called by the work, in its thread."""
+        if self._abandoned.is_set():
+            raise Abandoned
+
+    def note_end(self, _done: Future[Any]) -> None:
+        """Called in the work's thread, or where it was dropped before it began."""
+        with suppress(RuntimeError):  # the event loop has ended before
+            self._loop.call_soon_threadsafe(self.ended.set)
+
+
 class Workers:
     """Runs what one request asks for, off the event loop. Used by the event loop only.
 
     What runs is not interrupted: it says where it can be, by calling its `Pause`. What waits for a thread is dropped.
     """
 
-    def __init__(self, n_threads: int) -> None:
+    def __init__(self, n_threads: int, name: str) -> None:
         self.n_threads = n_threads
-        self._threads = ThreadPoolExecutor(n_threads, "pyllmcancel-input")
-        self._stopped: set[asyncio.Future[Exception]] = set()  # one for each piece of work
+        self._threads = ThreadPoolExecutor(n_threads, name)
+        self._live: set[Work] = set()
         self._closed = False
 
     @property
     def n_live(self) -> int:
-        """Pieces of work that were not given up."""
-        return len(self._stopped)
+        """Pieces of work whose callers wait."""
+        return len(self._live)
 
-    async def run(self, receive: Receive, work: Callable[[Pause], T]) -> T:
-        """What `work` returns, or raises.
+    async def run(self, receive: Receive, function: Callable[[Pause], T], work: Work | None = None) -> T:
+        """What `function` returns, or raises.
 
         Parameters
         ----------
         receive
             The request's, whose body has been read: it tells when the client leaves.
+        work
+            What stops it; a new one by default.
 
         Raises
         ------
         ClientLeft, EngineClosedError
-            The work was given up.
+            The work was given up; or what else it was stopped with.
         """
         if self._closed:
             raise EngineClosedError("the server is shutting down")
-        abandoned = threading.Event()
-
-        def pause() -> None:
-            if abandoned.is_set():
-                raise Abandoned
-
-        stopped: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        self._stopped.add(stopped)
-        done = asyncio.wrap_future(self._threads.submit(work, pause))
-        watcher = asyncio.create_task(_until_left(receive, stopped))
+        work = work or Work()
+        self._live.add(work)
+        submitted = self._threads.submit(function, work.check)
+        submitted.add_done_callback(work.note_end)
+        done = asyncio.wrap_future(submitted)
+        watcher = asyncio.create_task(_until_left(receive, work))
         try:
-            await asyncio.wait((done, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if stopped.done():
-                raise stopped.result()  # even if `done` is too: closing cancels what has not begun
+            await asyncio.wait((done, work.stopped), return_when=asyncio.FIRST_COMPLETED)
+            if work.stopped.done():
+                raise work.stopped.result()  # even if `done` is too: closing cancels what has not begun
             return done.result()
         finally:
-            abandoned.set()
-            done.cancel()  # drops what has not begun; of what has, the outcome is nobody's
             watcher.cancel()
-            self._stopped.discard(stopped)
+            work.abandon()
+            done.cancel()  # drops what has not begun; of what has, the outcome is not used
+            self._live.discard(work)
 
     def close(self) -> None:
         """Give everything up, and take no more. Idempotent; waits for nothing."""
         self._closed = True
-        for stopped in self._stopped:
-            if not stopped.done():
-                stopped.set_result(EngineClosedError("the server is shutting down"))
+        for work in list(self._live):
+            work.server_ends()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def wait_closed(self) -> None:
@@ -92,8 +131,7 @@ class Workers:
         await asyncio.to_thread(self._threads.shutdown)
 
 
-async def _until_left(receive: Receive, stopped: asyncio.Future[Exception]) -> None:
+async def _until_left(receive: Receive, work: Work) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    if not stopped.done():
-        stopped.set_result(ClientLeft())
+    work.client_left()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from unittest.mock import Mock
 
 import pytest
 from fastapi import Request
@@ -14,6 +15,7 @@ from starlette.types import Message
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.pausing import Pause
+from pyllmcancel.request import Request as AcceptedRequest
 from pyllmcancel.server.preparing import Preparation, Preparations
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +45,7 @@ def a_request(name: str = "mine") -> Request:
 async def test_a_cancel_between_the_end_of_the_work_and_its_outcome_is_not_lost() -> None:
     preparation = Preparation("mine", 0.0)
     work: Future[None] = Future()
-    preparation.work_has_ended(work)
+    preparation.note_end(work)
     await preparation.ended.wait()
     assert preparation.cancel(CancelReason.EXPLICIT)
     assert preparation.reason is CancelReason.EXPLICIT
@@ -68,3 +70,27 @@ async def test_an_id_that_is_being_prepared_is_refused_to_a_second_request(prepa
             await first
     finally:
         may_end.set()
+
+
+async def test_a_cancel_while_a_request_is_submitted_reaches_what_was_submitted(preparations: Preparations) -> None:
+    may_end = threading.Event()
+    accepted = Mock(spec=AcceptedRequest)
+    cancelled: list[tuple[AcceptedRequest, CancelReason]] = []
+
+    def submit() -> AcceptedRequest:
+        may_end.wait()
+        return accepted
+
+    submitting = asyncio.create_task(
+        preparations.submit(a_request(), submit, "s", lambda *which: cancelled.append(which))
+    )
+    await asyncio.sleep(0)
+    found = preparations.find("mine")
+    assert found is not None
+    assert preparations.of_session("s") == [found]
+    assert found.cancel(CancelReason.EXPLICIT)
+    may_end.set()
+    assert await submitting is accepted
+    assert cancelled == [(accepted, CancelReason.EXPLICIT)]
+    assert preparations.find("mine") is None
+    await found.ended.wait()

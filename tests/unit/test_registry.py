@@ -168,6 +168,14 @@ def test_a_hold_that_has_expired_cancels_nothing() -> None:
     assert registry.accept(bare_request("early")) == Accepted((), ())
 
 
+def test_a_hold_that_expires_while_its_request_is_prepared_cancels_it() -> None:
+    registry = Registry(max_queue=4)
+    request = bare_request("early")  # its arrival
+    registry.find("early", hold=1e-9)
+    registry.find("another", hold=60.0)
+    assert registry.accept(request).cancelled == (request,)
+
+
 def test_a_hold_of_a_live_request_is_not_kept() -> None:
     registry = Registry(max_queue=4)
     request = bare_request("live")
