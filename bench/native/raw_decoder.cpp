@@ -4,7 +4,6 @@
 
 #include "ggml-cpu.h"
 
-#include <optional>
 #include <stdexcept>
 
 namespace probe {
@@ -102,10 +101,7 @@ int64_t RawDecoder::decode(const std::vector<StepItem> & items, Callback callbac
     const CancelFlag flag;
     fill(items);
     set_callback(callback);
-    std::optional<AbortGate::Ticket> ticket;
-    if (callback == Callback::gate) {
-        ticket.emplace(arm(items, flag));
-    }
+    const AbortGate::Ticket ticket = callback == Callback::gate ? arm(items, flag) : gate_.arm({}, {}, false, 0);
     times_.clear();
     const int64_t begin = now_ns();
     const int32_t rc = run(items);
