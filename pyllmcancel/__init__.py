@@ -1,6 +1,6 @@
 """An OpenAI-compatible LLM server and library on llama.cpp in which a cancel is exact, immediate and harms nobody.
 
-Reading order follows a request: `request`, `engine`, `registry`, `scheduler`, `engine_loop`, `token_stream`.
+Reading order follows a request: `request`, `engine`, `registry`, `loop`, `generation`, `token_stream`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine: submit a request, read its stream, cancel it. Everything below is reached through here.
 
 The life of a request: ``Engine.submit`` → ``Registry.accept`` (session map, waiting queue) → ``EngineLoop`` (admit,
-step, hand out tokens) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Cancellation.request`` (the flag that
+step, publish) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Cancellation.request`` (the flag that
 the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits, by the caller.
 """
 
@@ -10,38 +10,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pyllmcancel.cancellation import Cancellation, CancelReason
-from pyllmcancel.choices import ChoiceMaker
-from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pooling import Pooling, pooling_of
+from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.endings import Endings
-from pyllmcancel.engine_loop import EngineLoop
 from pyllmcancel.engine_thread import end_unclosed, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
+from pyllmcancel.generation import Generation
+from pyllmcancel.loop import EngineLoop
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
 from pyllmcancel.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.scheduler import Occupancy, Scheduler
 from pyllmcancel.token_stream import FORKED, AsyncStream, LoopSink, Sink, ThreadSink, ThreadStream
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from pyllmcancel._native import Context, Embedder, Model
-    from pyllmcancel.embeddings.loop import EmbeddingLoop
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyllmcancel.embeddings.pooling import Embedded
     from pyllmcancel.observer import Observer
+    from pyllmcancel.scheduler import Occupancy
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -49,21 +51,17 @@ TRACED_STEPS = 1024
 
 
 class Engine:
-    """Owns a context, and the one thread that computes on it. Every method may be called from any thread.
+    """Runs a workload in the one thread that computes. Every method may be called from any thread.
 
     One that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. In a forked child,
     where there is no such thread, whatever would wait for it raises EngineClosedError.
 
     Parameters
     ----------
-    context
-        A context that nobody else uses.
-    config
-        Sizes, limits and targets.
+    workload
+        What it computes, and with which configuration: generation, or embeddings.
     observer
         Told of everything that happens; see `pyllmcancel.observer`.
-    native
-        The module that made `context`, for its `CancelFlag` and `Sampler`; by default the compiled one.
 
     Attributes
     ----------
@@ -78,24 +76,15 @@ class Engine:
     ...         print("".join(delta.text for delta in stream))
     """
 
-    def __init__(
-        self,
-        context: Context | Embedder,
-        config: EngineConfig | None = None,
-        *,
-        observer: Observer | None = None,
-        native: Any = None,
-    ) -> None:
-        self.config = config or EngineConfig()
-        self.model: Model = context.model
+    def __init__(self, workload: Generation | Embedding, *, observer: Observer | None = None) -> None:
+        self.workload = workload
+        self.config = workload.config
+        self.model = workload.model
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue)
-        self._native = native or compiled_module()
-        self._choice_maker = ChoiceMaker(self.model, self._native)
-        self._context = context
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
-        self._loop = self._make_loop(context)
+        self._loop = EngineLoop(workload, self.registry, self._endings, observer=self._observer, trace=self.trace)
         self._reaper = Reaper(self._endings.cancel, self._endings.shut_down)
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
@@ -114,7 +103,7 @@ class Engine:
         observer: Observer | None = None,
         progress: Callable[[float], bool | None] | None = None,
     ) -> Engine:
-        """Load a model and start an engine on it.
+        """Load a model and start an engine on it: of a model that pools, it makes embeddings.
 
         Parameters
         ----------
@@ -136,41 +125,24 @@ class Engine:
             progress=progress,
         )
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
-        if pooling is not Pooling.NONE:
-            from pyllmcancel.embeddings.engine import EmbeddingEngine  # which is an Engine, and so imports this module
-
-            return EmbeddingEngine.on(model, pooling, config, native=native, observer=observer)
-        # Idle prefixes beside the running sequences: a part of divided cells each, a whole state in other memories.
-        unified = config.kv_unified or not model.can_divide_cells
-        n_cached = config.cached_sequences if model.memory_kind == "attention" and unified else 0
-        context = native.Context(
-            model,
-            n_ctx=config.context_size(model.n_ctx_train),
-            n_seq_max=config.parallel + n_cached,
-            n_batch=max(config.step_tokens(), config.parallel + n_cached),
-            n_threads=config.n_threads(),
-            n_threads_batch=config.n_threads_batch(),
-            adapt_threads=config.adapts_threads(),
-            kv_unified=config.kv_unified,
-            flash_attention=FLASH_ATTENTION[config.flash_attn],
-            type_k=CACHE_TYPES[config.cache_type_k],
-            type_v=CACHE_TYPES[config.cache_type_v],
-            checkpoint_interval=config.checkpoint_interval,
-            n_checkpoints=config.ctx_checkpoints,
-            checkpoint_bytes=config.checkpoint_mib << 20,
-        )
-        return cls(context, config, observer=observer)
-
-    def _make_loop(self, context: Any) -> EngineLoop | EmbeddingLoop:
-        self._scheduler = Scheduler(context, self.config)
-        return EngineLoop(
-            context, self.registry, self._scheduler, self._endings, observer=self._observer, trace=self.trace
-        )
+        if pooling is Pooling.NONE:
+            return cls(Generation.on(model, config, native), observer=observer)
+        return cls(Embedding.on(model, pooling, config, native), observer=observer)
 
     @property
     def n_ctx(self) -> int:
-        """Most tokens, prompt and answer together, that one choice may have."""
-        return min(self._context.n_ctx, self.model.n_ctx_train)
+        """Most tokens that one choice, prompt and answer together, may have; or one text."""
+        return self.workload.n_ctx
+
+    @property
+    def n_embd(self) -> int | None:
+        """Length of an embedding; None of a model that generates."""
+        return self.workload.n_embd if isinstance(self.workload, Embedding) else None
+
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one."""
+        return self.workload.n_threads
 
     @property
     def failure(self) -> str | None:
@@ -186,11 +158,6 @@ class Engine:
     def stalled_for(self) -> float:
         """Seconds since the running step began; 0 between steps."""
         return self._loop.stalled_for()
-
-    @property
-    def n_threads(self) -> int:
-        """Compute threads of the running step, or of the last one."""
-        return self._context.n_threads
 
     def counts(self) -> Counts:
         return self.registry.counts()
@@ -228,12 +195,11 @@ class Engine:
         QueueFullError, EngineClosedError
             Not now; nothing was changed.
         """
-        cancellation = Cancellation(self._native.CancelFlag())
-        request = Request(
-            request_id or f"req-{secrets.token_hex(8)}", params, cancellation, sink, session, arrived_at=arrived_at
+        if not isinstance(self.workload, Generation):
+            raise InvalidRequestError("this model makes embeddings, it does not generate", "model")
+        return self._accept(
+            self.workload.request(prompts, params, sink, request_id=request_id, session=session, arrived_at=arrived_at)
         )
-        request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
-        return self._accept(request)
 
     def submit_texts(
         self,
@@ -245,8 +211,14 @@ class Engine:
         session: str | None = None,
         arrived_at: float | None = None,
     ) -> Request:
-        """As `submit`, for an embedding of each text; see `pyllmcancel.embeddings.engine`."""
-        raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
+        """As `submit`, for an embedding of each text (token ids): `sink` gets an `Embedded` for each, and the end."""
+        if not isinstance(self.workload, Embedding):
+            raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
+        return self._accept(
+            self.workload.request(
+                texts, sink, timeout=timeout, request_id=request_id, session=session, arrived_at=arrived_at
+            )
+        )
 
     def _accept(self, request: Request) -> Request:
         if self.forked:
@@ -280,8 +252,28 @@ class Engine:
         request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
         return AsyncStream(request, self, sink)
 
+    def embed(self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None) -> NDArray[np.float32]:
+        """Embed texts, and wait; an exception in the waiting thread, Ctrl-C too, cancels.
+
+        Returns
+        -------
+        ndarray
+            Shape (len(texts), n_embd); each row has length 1 (L2).
+        """
+        import numpy as np  # not before: the command answers to Ctrl-C while NumPy is imported
+
+        sink = ThreadSink()
+        request = self.submit_texts([self.text_tokens(text) for text in texts], sink, timeout=timeout)
+        with ThreadStream(request, self, sink) as stream:
+            vectors = {delta.index: cast("Embedded", delta).embedding for delta in stream}
+        return np.stack([vectors[index] for index in range(len(texts))])
+
     def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+
+    def text_tokens(self, text: str | Sequence[int]) -> Sequence[int]:
+        """The tokens of a text to embed, with what the model wants around it; special tokens in it are read as such."""
+        return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
 
     def _log_added(self, request: Request) -> None:
         counts = self.counts()

@@ -10,14 +10,13 @@ import os
 import warnings
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import weakref
 
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.loop import EngineLoop
     from pyllmcancel.reaper import Reaper
-    from pyllmcancel.step_loop import StepLoop
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -27,7 +26,13 @@ RESERVE = 8 << 20
 LAST_ATTEMPTS = 3
 
 
-def work(loop: StepLoop[Any], stopped: Future[None]) -> None:
+class Closable(Protocol):
+    """An engine."""
+
+    def close(self) -> None: ...
+
+
+def work(loop: EngineLoop, stopped: Future[None]) -> None:
     """What the engine thread does; `stopped` is resolved in any case."""
     reserve = [bytes(RESERVE)]
     try:
@@ -41,7 +46,7 @@ def work(loop: StepLoop[Any], stopped: Future[None]) -> None:
         stopped.set_result(None)
 
 
-def bury(loop: StepLoop[Any], died_of: BaseException) -> None:
+def bury(loop: EngineLoop, died_of: BaseException) -> None:
     """End what is left; never raises."""
     for _ in range(LAST_ATTEMPTS):
         with suppress(Exception):
@@ -53,7 +58,7 @@ def bury(loop: StepLoop[Any], died_of: BaseException) -> None:
             break
 
 
-def end_unclosed(engine: weakref.ref[Engine], reaper: Reaper, pid: int) -> None:
+def end_unclosed(engine: weakref.ref[Closable], reaper: Reaper, pid: int) -> None:
     """End an engine that nobody has closed: it was dropped, or the interpreter ends."""
     if os.getpid() != pid:
         return

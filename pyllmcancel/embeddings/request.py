@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyllmcancel.request import Ending, RequestSummary
     from pyllmcancel.token_stream import Sink
 
+MAX_TEXTS = 2048  # of one request; OpenAI's limit
+
 
 @dataclass(eq=False, slots=True)
 class Text:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.embeddings.workload import Embedding
+from pyllmcancel.engine import Engine
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.embeddings.wire import EmbeddingAnswer
@@ -41,7 +42,7 @@ class Site:
         self.gate = self.embedder.gate
         settings = EngineConfig(**{"parallel": 2, "alias": "fake-embedder", "max_step_seconds": 1e9} | config)
         self.metrics = WatchedMetrics()
-        self.engine = EmbeddingEngine(self.embedder, settings, observer=self.metrics, native=fake_embedder)
+        self.engine = Engine(Embedding(self.embedder, settings, fake_embedder), observer=self.metrics)
         self.app = create_app(ServerConfig(engine=settings), self.engine, self.metrics)
         self.exchanges: list[Exchange] = []
 

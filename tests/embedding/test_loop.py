@@ -10,8 +10,9 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.embeddings.workload import Embedding
+from pyllmcancel.engine import Engine
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
 from pyllmcancel.request import FinishReason, GenerationParams, Request, RequestStatus
 from pyllmcancel.sampling import SamplingParams
@@ -36,7 +37,7 @@ class Rig:
         self.gate.hold()
         self.watcher = Watcher()
         settings = EngineConfig(**{"parallel": 2, "max_step_seconds": 1e9} | config)
-        self.engine = EmbeddingEngine(self.embedder, settings, observer=self.watcher, native=fake_embedder)
+        self.engine = Engine(Embedding(self.embedder, settings, fake_embedder), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
     def submit(self, *texts: Sequence[int], **options: Any) -> Request:

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.engine import EmbeddingEngine
+from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from tests.support.http_process import SOON, RawClient, ServerProcess, fresh_id
 from tests.support.threads import N_THREADS
@@ -51,7 +51,7 @@ def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="module")
 def expected(model: Path) -> np.ndarray:
     engine = Engine.load(EngineConfig(model=model, threads=N_THREADS))
-    assert isinstance(engine, EmbeddingEngine)
+    assert isinstance(engine.workload, Embedding)
     with engine:
         return engine.embed(TEXTS)
 

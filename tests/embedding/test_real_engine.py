@@ -11,8 +11,8 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
 from pyllmcancel.request import FinishReason
@@ -26,9 +26,9 @@ WORDS = ["the cat", "sat on", "the mat", "and was happy", "to see", "its own sha
 TEXTS = [" ".join(WORDS[number % 7 :] + WORDS[: number % 5]) for number in range(40)]
 
 
-def load(path: Path, **config: Any) -> EmbeddingEngine:
+def load(path: Path, **config: Any) -> Engine:
     engine = Engine.load(EngineConfig(model=path, threads=N_THREADS, **config), observer=Watcher())
-    assert isinstance(engine, EmbeddingEngine)
+    assert isinstance(engine.workload, Embedding)
     return engine
 
 
@@ -37,7 +37,8 @@ def test_a_model_that_pools_is_served_as_its_file_says(
     embedder_files: dict[str, Path], kind: str, pooling: Pooling
 ) -> None:
     with load(embedder_files[kind]) as engine:
-        assert engine.pooling is pooling
+        assert isinstance(engine.workload, Embedding)
+        assert engine.workload.pooling is pooling
         vectors = engine.embed(TEXTS)
         assert vectors.shape == (40, engine.n_embd)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
@@ -51,7 +52,7 @@ def test_a_model_that_generates_makes_embeddings_when_it_is_told_how(model_files
     with load(model_files["attention"], pooling="mean") as engine:
         assert engine.embed(TEXTS).shape == (40, engine.n_embd)
     with Engine.load(EngineConfig(model=model_files["attention"], threads=N_THREADS)) as generator:
-        assert not isinstance(generator, EmbeddingEngine)
+        assert not isinstance(generator.workload, Embedding)
         with pytest.raises(InvalidRequestError, match="does not pool"):
             generator.submit_texts([[1]], RecordingSink())
 

@@ -13,15 +13,15 @@ from tests.support.http_process import RawClient, ServerProcess, events
 DIES = """
 import os, sys
 from pyllmcancel.cli import main
-from pyllmcancel.engine_loop import EngineLoop
-compute = EngineLoop._compute
+from pyllmcancel.generation import Generation
+compute = Generation.compute
 
-def compute_or_die(self, *step):
+def compute_or_die(self, items):
     if os.path.exists(os.environ["DIE"]):
         raise MemoryError("of the test")
-    return compute(self, *step)
+    return compute(self, items)
 
-EngineLoop._compute = compute_or_die
+Generation.compute = compute_or_die
 """
 SERVES = "sys.exit(main())"
 # It cannot even shut down.

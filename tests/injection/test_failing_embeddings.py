@@ -11,8 +11,8 @@ import pytest
 from gguf import PoolingType
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.engine import EmbeddingEngine
 from pyllmcancel.embeddings.pooling import Embedded
+from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from pyllmcancel.request import FinishReason, Request
 from tests.injection.party import ToldSink, fault
@@ -26,17 +26,17 @@ MOST_CALLS = 100
 
 
 @pytest.fixture
-def engine(tmp_path: Path, call: str) -> Iterator[EmbeddingEngine]:
+def engine(tmp_path: Path, call: str) -> Iterator[Engine]:
     pooling = PoolingType.MEAN if call == "encode" else PoolingType.LAST
     path = KINDS[call](tmp_path / "model.gguf", pooling=pooling)
     # Cells of 16 bits would make more of the company's difference than a step that went wrong.
     cells: dict[str, Any] = {"cache_type_k": "f32", "cache_type_v": "f32", "flash_attn": "off"}
     with Engine.load(EngineConfig(model=path, threads=1, ctx_size=256, batch_size=64, **cells)) as engine:
-        assert isinstance(engine, EmbeddingEngine)
+        assert isinstance(engine.workload, Embedding)
         yield engine
 
 
-def meet(engine: EmbeddingEngine) -> list[tuple[Request, ToldSink]]:
+def meet(engine: Engine) -> list[tuple[Request, ToldSink]]:
     came = []
     for texts in TEXTS:
         sink = ToldSink()
@@ -67,7 +67,7 @@ def check(came: list[tuple[Request, ToldSink]], expected: list[list[np.ndarray]]
 @pytest.mark.parametrize("call", KINDS)
 @pytest.mark.parametrize(("code", "after"), CODES)
 def test_a_step_of_texts_that_fails_costs_at_most_one_request(
-    engine: EmbeddingEngine, call: str, code: int, after: bool
+    engine: Engine, call: str, code: int, after: bool
 ) -> None:
     expected = [vectors(sink) for _, sink in meet(engine)]
     alone = engine.embed(TEXTS[0])

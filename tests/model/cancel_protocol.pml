@@ -48,7 +48,7 @@ byte newest = NOBODY;            /* SessionMap, of the one key */
 bool held[N];                    /* Registry._holds */
 
 /* Written by the engine's thread alone, but for `left`: the client has hung up (Sink.reader_has_left). */
-bool runs[N];                    /* StepLoop._running */
+bool runs[N];                    /* EngineLoop._running */
 byte done[N];                    /* tokens computed */
 bool in_step[N];                 /* AbortGate::members_ */
 bool left[N];
@@ -292,14 +292,14 @@ proctype close_engine()
 	od
 }
 
-/* The engine's thread: StepLoop.run and turn */
+/* The engine's thread: EngineLoop.run and turn */
 proctype engine()
 {
 	byte i, n_run, n_members, n_raised, poll;
 	bool said, aborted, some;
 
 turn:
-	/* StepLoop._let_go and _has_left, EngineLoop._end: the slot first, then the ending */
+	/* EngineLoop._end_cancelled, _is_cancelled and _end: the slot first, then the ending */
 	do
 	:: atomic { i < N && runs[i] && left[i] && reason[i] == none -> skip }; request_cancel(i, disconnect, said)
 #ifndef NOT_LET_GO
@@ -310,7 +310,7 @@ turn:
 #endif
 	:: i == N -> i = 0; break
 	od;
-	/* EngineLoop._admit: Registry.take_oldest, then _never_launched */
+	/* EngineLoop._admit: Registry.take_oldest, then _is_cancelled */
 	do
 	:: atomic { !registry_lock && len(waiting) > 0 && n_run < SLOTS -> waiting ? i; owner[i] = _pid };
 		if
@@ -337,7 +337,7 @@ turn:
 		i = 0
 	};
 #ifndef NOT_LET_GO
-	/* StepLoop._leavers: who left while the step was planned */
+	/* EngineLoop._cancelled: who left while the step was planned */
 	do
 	:: atomic { i < N && runs[i] && requested(i) -> some = true; i++ }
 	:: atomic { i < N && !(runs[i] && requested(i)) -> i++ }
@@ -367,7 +367,7 @@ turn:
 		}
 	:: else -> atomic { poll = 0; break }
 	od;
-	/* AbortGate::disarm; then Context::commit and EngineLoop._take_row, or Context::roll_back and Scheduler.resync */
+	/* AbortGate::disarm; then Context::commit and Generation._take_row, or Context::roll_back and Scheduler.resync */
 	do
 	:: atomic { i < N && in_step[i] ->
 			in_step[i] = false;
@@ -377,7 +377,7 @@ turn:
 			fi
 		};
 		if
-		:: done[i] == WORK -> atomic { runs[i] = false; n_run--; }; conclude(i, stopped)  /* EngineLoop._finish_choice */
+		:: done[i] == WORK -> atomic { runs[i] = false; n_run--; }; conclude(i, stopped)  /* Generation._finish_choice, EngineLoop._finish */
 		:: else
 		fi;
 		i++

@@ -14,8 +14,8 @@ import pytest
 
 import pyllmcancel
 from pyllmcancel.errors import EngineDiedError
+from pyllmcancel.loop import EngineLoop
 from pyllmcancel.request import Ending
-from pyllmcancel.step_loop import StepLoop
 from tests.support.driver import Driver, Tracked
 from tests.support.step_gate import TEST_LIMIT
 
@@ -106,11 +106,11 @@ def live_through(fault: Fault, on_step_done: Callable[[object], None] = lambda _
 
 
 def test_an_engine_that_dies_in_any_call_ends_everybody_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, number, fault = StepLoop.run, 0, None
+    run, number, fault = EngineLoop.run, 0, None
     while fault is None or fault.where is not None:
         number += 1
         fault = Fault(number)
-        monkeypatch.setattr(StepLoop, "run", armed(run, fault))
+        monkeypatch.setattr(EngineLoop, "run", armed(run, fault))
         live_through(fault)
     assert number > 100, "there was a call that found memory, and it lived on"
 
@@ -119,10 +119,10 @@ def test_an_engine_that_fails_in_its_last_calls_too_ends_everybody_once(monkeypa
     def die(_: object) -> None:
         raise ZeroDivisionError
 
-    bury, number, fault = StepLoop.bury, 0, None
+    bury, number, fault = EngineLoop.bury, 0, None
     while fault is None or fault.where is not None:
         number += 1
         fault = Fault(number)
-        monkeypatch.setattr(StepLoop, "bury", armed(bury, fault))
+        monkeypatch.setattr(EngineLoop, "bury", armed(bury, fault))
         live_through(fault, die)
     assert number > 20, "there was a call that found memory"

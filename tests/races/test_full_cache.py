@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel import _native
 from pyllmcancel._native import Context, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.generation import Generation
 from pyllmcancel.request import FinishReason, Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher
@@ -32,7 +34,7 @@ class Crowd:
         self.watcher = Watcher()
         sizes = {"n_ctx": CELLS, "n_seq_max": parallel + 2, "n_batch": 64, "n_threads": N_THREADS}
         context = Context(Model.load(path), **sizes, **SAME_TOKENS_IN_COMPANY)
-        self.engine = Engine(context, EngineConfig(parallel=parallel), observer=self.watcher)
+        self.engine = Engine(Generation(context, EngineConfig(parallel=parallel), _native), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
     def submit(self, prompt: list[int], max_tokens: int | None, **options: Any) -> Request:
@@ -49,7 +51,7 @@ class Crowd:
 
     @property
     def n_preempted(self) -> int:
-        return self.engine._scheduler.n_preempted
+        return self.engine.workload.scheduler.n_preempted
 
 
 @pytest.fixture

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel import _native
 from pyllmcancel._native import Context, Model
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
+from pyllmcancel.generation import Generation
 from pyllmcancel.request import FinishReason, Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher, in_thread
@@ -37,7 +39,7 @@ class Real:
         n_seq_max = self.config.parallel + (2 if unified else 0)
         sizes = {"n_ctx": 4096, "n_seq_max": n_seq_max, "n_batch": 64, "n_threads": N_THREADS}
         context = Context(Model.load(path), **sizes, **SAME_TOKENS_IN_COMPANY, kv_unified=unified)
-        self.engine = Engine(context, self.config, observer=self.watcher)
+        self.engine = Engine(Generation(context, self.config, _native), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
     def submit(self, prompt: list[int], session: str | None = None, **options: Any) -> Request:

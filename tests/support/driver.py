@@ -17,6 +17,7 @@ from typing import Any
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.generation import Generation
 from pyllmcancel.observer import NullObserver, StepRecord
 from pyllmcancel.request import Delta, Ending, FinishReason, Request
 from pyllmcancel.token_stream import Event, ThreadSink, ThreadStream
@@ -154,7 +155,7 @@ class Driver:
         self.watcher = Watcher()
         self.gate = self.context.gate
         self.gate.hold()
-        self.engine = Engine(self.context, self.config, observer=self.watcher, native=fake_native)
+        self.engine = Engine(Generation(self.context, self.config, fake_native), observer=self.watcher)
         self.dead = False  # the test has killed the engine
         self.tracked: list[Tracked] = []
         self._live: list[Tracked] = []

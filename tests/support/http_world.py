@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
+from pyllmcancel.generation import Generation
 from pyllmcancel.request import Request
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
@@ -74,7 +75,7 @@ class World:
         )
         self.context.step_cost = (0.0, 1.0)
         self.metrics = WatchedMetrics()
-        self.engine = Engine(self.context, config, observer=self.metrics, native=fake_native)
+        self.engine = Engine(Generation(self.context, config, fake_native), observer=self.metrics)
         server_config = ServerConfig(engine=config, limits=limits, **server_options)
         self.app = create_app(server_config, self.engine, self.metrics)
         self.gate = self.context.gate

@@ -121,6 +121,7 @@ sys.path.insert(0, sys.argv[1])
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import RequestFailed
+from pyllmcancel.generation import Generation
 from tests.support import fake_native
 
 hog = None
@@ -142,7 +143,7 @@ class Context(fake_native.Context):
         raise MemoryError
 
 context = Context(fake_native.Model(), n_ctx=512, n_seq_max=4, n_batch=64, n_threads=1)
-engine = Engine(context, EngineConfig(parallel=2), native=fake_native)
+engine = Engine(Generation(context, EngineConfig(parallel=2), fake_native))
 streams = [engine.generate(f"request {number}") for number in range(5)]
 told = []
 for stream in streams:

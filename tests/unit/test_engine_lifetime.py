@@ -13,6 +13,7 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.generation import Generation
 from pyllmcancel.server.metrics import EngineMetrics
 from tests.support import fake_native
 from tests.support.driver import RecordingSink
@@ -21,7 +22,7 @@ from tests.support.step_gate import TEST_LIMIT
 
 def an_engine(observer: EngineMetrics | None = None) -> tuple[Engine, fake_native.Context]:
     context = fake_native.Context(fake_native.Model(), n_ctx=256, n_seq_max=3, n_batch=16, n_threads=1)
-    return Engine(context, EngineConfig(parallel=1), observer=observer, native=fake_native), context
+    return Engine(Generation(context, EngineConfig(parallel=1), fake_native), observer=observer), context
 
 
 def assert_dropping_ends_it(engines: list[Engine]) -> None:

@@ -22,7 +22,7 @@ def assert_left(tracked: Tracked) -> None:
 
 def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
     """Leave as late as can be: the next step is planned, and only what takes some milliseconds now and then is left."""
-    scheduler = driver.engine._scheduler
+    scheduler = driver.engine.workload.scheduler
     tend = scheduler.tend
 
     def leave_and_tend() -> None:

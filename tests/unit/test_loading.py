@@ -14,6 +14,7 @@ from pyllmcancel import loading as loading_module
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import LoadCancelled, ModelLoadError
+from pyllmcancel.generation import Generation
 from pyllmcancel.loading import Loading
 from pyllmcancel.observer import NullObserver
 from tests.support import fake_native
@@ -28,7 +29,7 @@ def begin(held: HeldLoad) -> Loading:
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     context = fake_native.Context(fake_native.Model(), n_ctx=64, n_seq_max=1, n_batch=8, n_threads=1)
-    with Engine(context, EngineConfig(parallel=1), native=fake_native) as engine:
+    with Engine(Generation(context, EngineConfig(parallel=1), fake_native)) as engine:
         yield engine
 
 

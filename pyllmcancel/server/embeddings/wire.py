@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from pyllmcancel.embeddings.engine import MAX_TEXTS
+from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.server.answers import Answer
 from pyllmcancel.server.wire_common import GeneratingBody, TokenId
 

@@ -54,7 +54,7 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
 def test_when_nobody_comes_a_place_is_made_ready_for_whoever_does(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", 0.0)
+    monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", 0.0)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
     copied, copy_out = threading.Event(), driver.context.copy_out
@@ -77,7 +77,7 @@ def test_when_nobody_comes_a_place_is_made_ready_for_whoever_does(
 def test_a_client_that_goes_on_at_once_finds_nobody_making_ready(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", TEST_LIMIT)
+    monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
     for token in (1, 2):
@@ -115,7 +115,7 @@ def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPa
 def test_whoever_leaves_is_told_before_an_idle_prefix_is_copied(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.step_loop.READY_AFTER", TEST_LIMIT)
+    monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
     monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER", 1000)
     driver.submit([1] * 20, max_tokens=1)
     driver.run_to_the_end()
@@ -327,7 +327,7 @@ def test_a_preempted_request_resumes_with_the_same_output(make_driver: MakeDrive
     driver = make_driver(n_ctx=64)
     both = [driver.submit([number] * 20, max_tokens=30) for number in range(2)]
     driver.run_to_the_end()
-    assert driver.engine._scheduler.n_preempted > 0
+    assert driver.engine.workload.scheduler.n_preempted > 0
     assert [tracked.sink.tokens() for tracked in both] == [tracked.expected for tracked in both]
 
 

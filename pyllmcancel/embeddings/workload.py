@@ -1,0 +1,196 @@
+"""Embeddings: the texts of requests in slots, one vector for each; the loop's second workload.
+
+Texts of an aborted step that are still wanted stay open, and are in the next step.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
+from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.embeddings.request import MAX_TEXTS, EmbeddingRequest
+from pyllmcancel.embeddings.scheduler import TextScheduler
+from pyllmcancel.errors import InvalidRequestError, TextLengthError
+from pyllmcancel.request import FinishReason, RequestStatus
+from pyllmcancel.workload import Finished, Progress, StepMember
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pyllmcancel._native import Embedder, Model
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow
+    from pyllmcancel.embeddings.request import Text
+    from pyllmcancel.observer import Observer
+    from pyllmcancel.request import Request
+    from pyllmcancel.step import StepItem
+    from pyllmcancel.token_stream import Sink
+    from pyllmcancel.workload import Update
+
+TEXTS_PER_STEP = 64
+LONGEST_CHOSEN = 2048  # tokens; longer texts that must be seen whole are served if `ctx_size` says so
+
+
+class Embedding:
+    """Embeds. `request` may be called from any thread, everything else is the engine thread's.
+
+    Parameters
+    ----------
+    embedder
+        An embedder that nobody else uses.
+    config
+        Sizes and limits; `parallel` requests take turns, the others wait.
+    native
+        The module that made `embedder`, for its `CancelFlag`.
+    """
+
+    def __init__(self, embedder: Embedder, config: EngineConfig, native: Any) -> None:
+        self.config = config
+        self.model: Model = embedder.model
+        self.scheduler = TextScheduler(embedder, config.max_step_seconds)
+        self._embedder = embedder
+        self._native = native
+        self._n_admitted = 0  # requests that hold one of `parallel` places
+
+    @classmethod
+    def on(cls, model: Model, pooling: Pooling, config: EngineConfig, native: Any) -> Self:
+        """Make an embedder on a loaded model; ContextError if it cannot pool."""
+        # A text that must be seen whole is one step: the buffers for the longest one are made in advance.
+        longest = min(model.n_ctx_train, config.ctx_size or LONGEST_CHOSEN)
+        embedder = native.Embedder(
+            model,
+            n_ctx=config.context_size(model.n_ctx_train),
+            n_seq_max=TEXTS_PER_STEP,
+            n_batch=config.step_tokens() if pooling is Pooling.LAST else max(config.step_tokens(), longest),
+            n_threads=config.n_threads(),
+            n_threads_batch=config.n_threads_batch(),
+            adapt_threads=config.adapts_threads(),
+            pooling=pooling,
+            flash_attention=FLASH_ATTENTION[config.flash_attn],
+            type_k=CACHE_TYPES[config.cache_type_k],
+            type_v=CACHE_TYPES[config.cache_type_v],
+        )
+        return cls(embedder, config, native)
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens of one text."""
+        return self._embedder.n_text_max
+
+    @property
+    def n_embd(self) -> int:
+        """Length of an embedding."""
+        return self._embedder.n_embd
+
+    @property
+    def pooling(self) -> Pooling:
+        return self._embedder.pooling
+
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one."""
+        return self._embedder.n_threads
+
+    def request(
+        self,
+        texts: Sequence[Sequence[int]],
+        sink: Sink,
+        *,
+        timeout: float | None = None,
+        request_id: str | None = None,
+        session: str | None = None,
+        arrived_at: float | None = None,
+    ) -> EmbeddingRequest:
+        """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
+        self._check(texts)
+        if timeout is not None and not timeout >= 0.0:  # NaN is refused too
+            raise InvalidRequestError("timeout must not be negative", "timeout")
+        cancellation = Cancellation(self._native.CancelFlag())
+        made_id = request_id or f"req-{secrets.token_hex(8)}"
+        return EmbeddingRequest(
+            made_id, texts, cancellation, sink, timeout=timeout, session=session, arrived_at=arrived_at
+        )
+
+    def _check(self, texts: Sequence[Sequence[int]]) -> None:
+        if not 1 <= len(texts) <= MAX_TEXTS:
+            raise InvalidRequestError(f"a request has 1 to {MAX_TEXTS:,} texts, not {len(texts):,}", "input")
+        n_vocab = self.model.n_vocab
+        for index, tokens in enumerate(texts):
+            if not tokens:
+                raise InvalidRequestError(f"text {index} is empty", "input")
+            if len(tokens) > self.n_ctx:
+                raise TextLengthError(index, len(tokens), self.n_ctx)
+            if min(tokens) < 0 or max(tokens) >= n_vocab:
+                raise InvalidRequestError(f"text {index} has a token that is not in the vocabulary", "input")
+
+    # -- into and out of slots ----------------------------------------------------------------------------------------
+
+    def expire(self, _requests: Iterable[Request]) -> list[Update]:
+        """Finish none: of texts only the deadline of their request counts."""
+        return []
+
+    def can_admit(self, _request: Request) -> bool:
+        return self._n_admitted < self.config.parallel
+
+    def admit(self, request: Request) -> list[Update]:
+        request.admitted_at = time.monotonic()
+        request.status = RequestStatus.PREFILL
+        self._n_admitted += 1
+        self.scheduler.add(cast("EmbeddingRequest", request))
+        return []
+
+    def release(self, request: Request, *, keep: bool = False) -> None:
+        self._n_admitted -= 1
+        self.scheduler.remove(cast("EmbeddingRequest", request))
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> tuple[list[StepItem], list[Update]]:
+        return self.scheduler.plan(), []
+
+    def maintain(self) -> None:
+        """Do nothing: nothing is cached."""
+
+    def maintain_idle(self) -> bool:
+        return False
+
+    def rest(self) -> None:
+        self._embedder.rest()
+
+    def compute(self, items: list[StepItem]) -> EmbedResult:
+        fixed, per_token = self.scheduler.cost.fit()
+        return self._embedder.step(items, fixed_cost=fixed, cost_per_token=per_token)
+
+    def member(self, item: StepItem) -> StepMember:
+        text = self.scheduler.text(item.seq)
+        return StepMember(text.request, text.index, "prefill")
+
+    def take(self, rows: Sequence[EmbedRow], _observer: Observer) -> list[Update]:
+        updates: list[Update] = []
+        # Looked up first: a text at fault ends its request, and takes the slots of its other texts.
+        for text, row in [(self.scheduler.text(row.seq), row) for row in rows]:
+            if text.seq is not None:  # else another text of its request was at fault, a moment ago
+                updates += self._take_row(text, row)
+        return updates
+
+    def _take_row(self, text: Text, row: EmbedRow) -> list[Update]:
+        request = text.request
+        text.n_committed += row.n_tokens
+        if row.faulty:
+            error = f"the model's output for text {text.index} is no embedding: not finite, or all zero"
+            self.release(request)
+            return [Finished(request, FinishReason.ERROR, error=error)]
+        if row.embedding is None:
+            return []  # not at its end, or cancelled
+        self.scheduler.release(text)
+        request.n_left -= 1
+        done = Embedded(text.index, "", finish_reason=FinishReason.STOP, embedding=row.embedding)
+        if request.n_left:
+            return [Progress(request, done)]
+        self.release(request)
+        return [Finished(request, FinishReason.STOP, done)]

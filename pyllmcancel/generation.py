@@ -1,0 +1,292 @@
+"""Generation: the choices of requests in slots, their tokens, stop conditions and faults; the loop's first workload.
+
+A choice leaves the batch in the step in which it ends, and a request is over with its last choice.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.choices import ChoiceMaker
+from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
+from pyllmcancel.errors import ConstraintError
+from pyllmcancel.request import Choice, Delta, FinishReason, Request, RequestStatus, TokenLogprobs
+from pyllmcancel.scheduler import Scheduler
+from pyllmcancel.step import LogitFault
+from pyllmcancel.workload import Finished, Progress, StepMember
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pyllmcancel._native import Context, Model
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.observer import Observer
+    from pyllmcancel.request import GenerationParams
+    from pyllmcancel.step import StepItem, StepResult, StepRow
+    from pyllmcancel.token_stream import Sink
+    from pyllmcancel.workload import Update
+
+FAULTS = {
+    LogitFault.NOT_FINITE: "the model produced logits that are not finite",
+    LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
+    LogitFault.GRAMMAR: "the grammar allows no continuation",
+    LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to read this answer than can be followed",
+}
+
+
+class Generation:
+    """Generates. `request` may be called from any thread, everything else is the engine thread's.
+
+    Parameters
+    ----------
+    context
+        A context that nobody else uses.
+    config
+        Sizes, limits and targets.
+    native
+        The module that made `context`, for its `CancelFlag` and `Sampler`.
+    """
+
+    def __init__(self, context: Context, config: EngineConfig, native: Any) -> None:
+        self.config = config
+        self.model: Model = context.model
+        self.scheduler = Scheduler(context, config)
+        self._context = context
+        self._native = native
+        self._choice_maker = ChoiceMaker(self.model, native)
+
+    @classmethod
+    def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
+        """Make a context on a loaded model, and generate in it; ContextError if that cannot be."""
+        # Idle prefixes beside the running sequences: a part of divided cells each, a whole state in other memories.
+        unified = config.kv_unified or not model.can_divide_cells
+        n_cached = config.cached_sequences if model.memory_kind == "attention" and unified else 0
+        context = native.Context(
+            model,
+            n_ctx=config.context_size(model.n_ctx_train),
+            n_seq_max=config.parallel + n_cached,
+            n_batch=max(config.step_tokens(), config.parallel + n_cached),
+            n_threads=config.n_threads(),
+            n_threads_batch=config.n_threads_batch(),
+            adapt_threads=config.adapts_threads(),
+            kv_unified=config.kv_unified,
+            flash_attention=FLASH_ATTENTION[config.flash_attn],
+            type_k=CACHE_TYPES[config.cache_type_k],
+            type_v=CACHE_TYPES[config.cache_type_v],
+            checkpoint_interval=config.checkpoint_interval,
+            n_checkpoints=config.ctx_checkpoints,
+            checkpoint_bytes=config.checkpoint_mib << 20,
+        )
+        return cls(context, config, native)
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens, prompt and answer together, that one choice may have."""
+        return min(self._context.n_ctx, self.model.n_ctx_train)
+
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one."""
+        return self._context.n_threads
+
+    def request(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: GenerationParams,
+        sink: Sink,
+        *,
+        request_id: str | None = None,
+        session: str | None = None,
+        arrived_at: float | None = None,
+    ) -> Request:
+        """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
+        cancellation = Cancellation(self._native.CancelFlag())
+        made_id = request_id or f"req-{secrets.token_hex(8)}"
+        request = Request(made_id, params, cancellation, sink, session, arrived_at=arrived_at)
+        request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
+        return request
+
+    # -- into and out of slots ----------------------------------------------------------------------------------------
+
+    def expire(self, requests: Iterable[Request]) -> list[Update]:
+        """Finish with an empty answer those whose prompt took too long: their readers prefer that to a late answer."""
+        now = time.monotonic()
+        updates: list[Update] = []
+        for request in requests:
+            most, began = request.params.max_prompt_seconds, request.admitted_at
+            if (
+                request.status is RequestStatus.PREFILL
+                and most is not None
+                and began is not None
+                and now - began > most
+            ):
+                # Those that wanted no answer may have finished already.
+                for choice in [choice for choice in request.choices if choice.finish_reason is None]:
+                    choice.finish_reason = FinishReason.LENGTH
+                    updates.append(
+                        self._finish_choice(choice, Delta(choice.index, "", finish_reason=FinishReason.LENGTH))
+                    )
+        return updates
+
+    def can_admit(self, request: Request) -> bool:
+        return self.scheduler.has_room_for(request.choices[0])
+
+    def admit(self, request: Request) -> list[Update]:
+        self.scheduler.add(request)
+        return self._open_pending()
+
+    def release(self, request: Request, *, keep: bool) -> None:
+        for choice in request.choices:
+            self.scheduler.release(choice, keep=keep)
+
+    def _open_pending(self) -> list[Update]:
+        """Give slots to pending choices: of new requests, siblings of leaders, preempted ones."""
+        updates: list[Update] = []
+        for choice in self.scheduler.admit():
+            request = choice.request
+            choice.slot = choice.seq
+            if choice.admitted_at is None:
+                choice.admitted_at = time.monotonic()
+            if request.admitted_at is None:
+                request.admitted_at = choice.admitted_at
+                request.status = RequestStatus.PREFILL
+            updates += prompt_progress(choice)
+        return updates
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> tuple[list[StepItem], list[Update]]:
+        """What the scheduler plans, with constrained samplers told what is allowed; without those that cannot be."""
+        updates = self._open_pending()
+        items = self.scheduler.plan()
+        for item in items:
+            choice = self.scheduler.choice(item.seq) if self.scheduler.holds(item.seq) else None
+            if choice is None or choice.constraint is None or item.n_tokens < choice.n_pending:
+                continue
+            try:
+                choice.sampler.restrict(choice.constraint.mask())
+            except ConstraintError as error:
+                updates.append(self._fail(choice.request, str(error), keep=True))
+        return [item for item in items if self.scheduler.holds(item.seq)], updates
+
+    def maintain(self) -> None:
+        self.scheduler.tend()
+
+    def maintain_idle(self) -> bool:
+        return self.scheduler.make_ready()
+
+    def rest(self) -> None:
+        self._context.rest()
+
+    def compute(self, items: list[StepItem]) -> StepResult:
+        fixed, per_token = self.scheduler.cost.fit()
+        return self._context.step(items, fixed_cost=fixed, cost_per_token=per_token)
+
+    def member(self, item: StepItem) -> StepMember:
+        choice = self.scheduler.choice(item.seq)
+        phase = "decode" if choice.generated and item.n_tokens == 1 else "prefill"
+        return StepMember(choice.request, choice.index, phase)
+
+    def take(self, rows: Sequence[StepRow], observer: Observer) -> list[Update]:
+        updates: list[Update] = []
+        # Looked up first: a row at fault ends its request, and takes the slots of its siblings' rows.
+        for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows]:
+            if choice.seq is not None:  # else a sibling's fault has ended the request a moment ago
+                updates += self._take_row(choice, row, observer)
+        return updates
+
+    def _take_row(self, choice: Choice, row: StepRow, observer: Observer) -> list[Update]:
+        choice.n_committed += row.n_tokens
+        choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
+        updates = prompt_progress(choice)
+        if row.fault is not LogitFault.NONE:
+            updates.append(self._fail(choice.request, FAULTS[row.fault], keep=False))
+        elif row.token >= 0:
+            updates.append(self._take_token(choice, row, observer))
+        return updates
+
+    def _take_token(self, choice: Choice, row: StepRow, observer: Observer) -> Update:
+        if choice.leads and not choice.generated:
+            self.scheduler.prompt_computed(choice)
+        prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
+        if choice.max_tokens == 0:
+            # The prompt was all that was wanted; the token came with it.
+            choice.finish_reason = FinishReason.LENGTH
+            delta = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, prompt_logprobs=prompt_logprobs)
+        else:
+            clock_token(choice, observer)
+            try:
+                delta = self._delta(choice, row, prompt_logprobs)
+            except ConstraintError as error:
+                return self._fail(choice.request, str(error), keep=True)
+        return Progress(choice.request, delta) if choice.finish_reason is None else self._finish_choice(choice, delta)
+
+    def _delta(self, choice: Choice, row: StepRow, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
+        choice.generated.append(row.token)
+        eog = self.model.is_eog(row.token)
+        text = "" if eog else choice.detokenizer.feed(row.token)
+        choice.has_line_feed = choice.has_line_feed or "\n" in text
+        complete = not eog and choice.constraint is not None and choice.constraint.accept(row.token)
+        choice.finish_reason = finish_reason(choice, ended=eog or complete)
+        if choice.finish_reason is not None:
+            text += choice.detokenizer.flush()
+        tokens = () if eog else (row.token,)
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if row.logprob is not None and row.top_logprobs is not None and not eog:
+            logprobs = (TokenLogprobs(row.token, row.logprob, row.top_logprobs),)
+        stop_text = choice.detokenizer.stopped_by
+        return Delta(choice.index, text, tokens, logprobs, choice.finish_reason, stop_text, prompt_logprobs)
+
+    def _finish_choice(self, choice: Choice, delta: Delta) -> Update:
+        assert choice.finish_reason is not None
+        request = choice.request
+        self.scheduler.release(choice)
+        if any(sibling.finish_reason is None for sibling in request.choices):
+            return Progress(request, delta)
+        return Finished(request, choice.finish_reason, delta)
+
+    def _fail(self, request: Request, error: str, *, keep: bool) -> Finished:
+        self.release(request, keep=keep)
+        return Finished(request, FinishReason.ERROR, error=error)
+
+
+def prompt_progress(choice: Choice) -> list[Update]:
+    """How much of its prompt is computed, if that was asked for."""
+    if not choice.request.params.prompt_progress or choice.generated:
+        return []
+    done = min(choice.n_committed, len(choice.prompt))
+    return [Progress(choice.request, Delta(choice.index, "", prompt_done=done))]
+
+
+def clock_token(choice: Choice, observer: Observer) -> None:
+    request, now = choice.request, time.monotonic()
+    if request.first_token_at is None:
+        request.first_token_at = now
+        request.status = RequestStatus.DECODE
+        observer.first_token(request, now - request.arrived_at)
+    elif choice.last_token_at is not None:
+        observer.next_token(request, now - choice.last_token_at)
+    choice.first_token_at = choice.first_token_at or now
+    choice.last_token_at = now
+
+
+def finish_reason(choice: Choice, *, ended: bool) -> FinishReason | None:
+    """Why `choice` is complete with its last token; None if it goes on."""
+    if ended or choice.detokenizer.stopped_by is not None:
+        return FinishReason.STOP
+    if choice.detokenizer.outdented or len(choice.generated) >= choice.max_tokens or is_late(choice):
+        return FinishReason.LENGTH
+    return None
+
+
+def is_late(choice: Choice) -> bool:
+    """Whether the answer has taken longer than it may, from its first token, with a line feed in it."""
+    most = choice.request.params.max_predict_seconds
+    if most is None or not choice.has_line_feed:
+        return False
+    assert choice.first_token_at is not None
+    return time.monotonic() - choice.first_token_at > most

@@ -1,0 +1,216 @@
+"""The engine thread's loop: it admits requests, has steps planned and computed, publishes results, ends requests.
+
+One turn: end what was cancelled, publish, admit, plan, publish, look for cancels once more, compute a step with the GIL
+released, take its results. What is computed is the workload's: `generation`, or `embeddings.workload`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import said
+from pyllmcancel.observer import StepRecord
+from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.step import StepStatus
+from pyllmcancel.token_stream import Outbox
+from pyllmcancel.workload import Finished, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyllmcancel.endings import Endings
+    from pyllmcancel.observer import Observer, StepTrace
+    from pyllmcancel.registry import Registry
+    from pyllmcancel.step import StepItem
+    from pyllmcancel.workload import StepOutcome, Update, Workload
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+IDLE_AFTER = 0.1  # seconds without a request until idle housekeeping: a client that goes on at once is not held up
+
+
+class EngineLoop:
+    """Runs in one thread, from :meth:`run`; nothing here may be called from another, but for `stalled_for`."""
+
+    def __init__(
+        self, workload: Workload, registry: Registry, endings: Endings, *, observer: Observer, trace: StepTrace
+    ) -> None:
+        self._workload = workload
+        self._scheduler = workload.scheduler
+        self._registry = registry
+        self._endings = endings
+        self._observer = observer
+        self._trace = trace
+        self._outbox = Outbox()
+        self._running: list[Request] = []
+        self._n_steps = 0
+        # Written by the engine thread, replaced whole; read from any.
+        self.occupancy = self._scheduler.occupancy()
+        # Monotonic seconds; written by the engine thread, read by health checks.
+        self._step_began: float | None = None
+
+    def run(self) -> None:
+        """Work until the registry is closed and everything has ended."""
+        while self._running or self._wait_for_work():
+            self.turn()
+
+    def turn(self) -> None:
+        """One iteration; at most one step, whose events are published when the next turn, or the wait, begins."""
+        # Before admission: a request that supersedes another finds its slot and its cells given back. Published before
+        # admission, which may copy cells.
+        self._end_cancelled()
+        self._report(self._workload.expire(self._running))
+        self._publish()
+        self._admit()
+        items, updates = self._workload.plan()
+        # Publish endings from planning before the step.
+        self._report(updates)
+        self._publish()
+        if items:
+            self._workload.maintain()
+            # Once more: all of that takes time, and no step may begin for a client that has left.
+            if self._cancelled():
+                self._scheduler.resync(items)  # as after any step that does not count
+            else:
+                self._step(items)
+
+    def stalled_for(self) -> float:
+        """Seconds since the running step began; 0 between steps. May be called from any thread."""
+        began = self._step_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def bury(self, died_of: BaseException) -> None:
+        """End every request before the thread dies of an error. If this fails in its turn, it is to be tried again."""
+        self._step_began = None
+        self._outbox.flush()  # the thread may have died while it wrote an ending
+        failure: Exception | None = None
+        for request in self._registry.take_all(died_of):
+            try:
+                self._endings.bury(request, self._outbox, f"the engine died: {said(died_of)}")
+            except Exception as error:
+                failure = error  # the others end all the same
+        self._outbox.flush()
+        if failure is not None:
+            raise failure
+
+    def _wait_for_work(self) -> bool:
+        """Whether there is any, and not the end."""
+        self._publish()
+        has_work = self._registry.wait_for_work(0.0)
+        if has_work is None:
+            self._workload.rest()
+            has_work = self._registry.wait_for_work(IDLE_AFTER)
+        while has_work is None and self._workload.maintain_idle():
+            self._publish()
+            has_work = self._registry.wait_for_work(0.0)
+        return self._registry.wait_for_work() is True if has_work is None else has_work
+
+    # -- requests: in and out -----------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        while (request := self._registry.take_oldest(self._admissible)) is not None:
+            if self._is_cancelled(request):
+                # Between its leaving the queue and now, or while it waited: it never had a slot.
+                self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
+            else:
+                self._running.append(request)
+                self._report(self._workload.admit(request))
+
+    def _admissible(self, request: Request) -> bool:
+        return request.cancellation.requested or self._workload.can_admit(request)
+
+    def _end_cancelled(self) -> None:
+        for request in self._cancelled():
+            self._end(request, FinishReason.CANCELLED)
+
+    def _cancelled(self) -> list[Request]:
+        """Running requests that are not wanted any more."""
+        return [request for request in self._running if self._is_cancelled(request)]
+
+    def _is_cancelled(self, request: Request) -> bool:
+        """Whether it was cancelled, or its reader shows to have left.
+
+        An event loop that shares the GIL and two busy cores with the computation tells of a hang-up some milliseconds
+        late: by then the next step would have begun, and in company it is finished.
+        """
+        if request.sink.reader_has_left():
+            request.cancellation.request(CancelReason.DISCONNECT)
+        return request.cancellation.requested
+
+    def _end(
+        self, request: Request, finish_reason: FinishReason, *, keep: bool = True, error: str | None = None
+    ) -> None:
+        """End a request before it is complete: the slots first, then the event."""
+        self._workload.release(request, keep=keep)
+        self._finish(Finished(request, finish_reason, error=error))
+
+    def _report(self, updates: Iterable[Update]) -> None:
+        for update in updates:
+            match update:
+                case Progress(request, delta):
+                    self._outbox.add(request.sink, delta)
+                case Finished():
+                    self._finish(update)
+
+    def _finish(self, finished: Finished) -> None:
+        request, finish_reason, last, error = finished
+        self._running.remove(request)
+        self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error)
+
+    def _publish(self) -> None:
+        self.occupancy = self._scheduler.occupancy()
+        self._outbox.flush()
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _step(self, items: list[StepItem]) -> None:
+        began = self._step_began = time.monotonic()
+        outcome = self._workload.compute(items)
+        self._step_began = None
+        seconds = time.monotonic() - began
+        self._record(items, outcome, began, seconds)
+        match outcome.status:
+            case StepStatus.OK:
+                self._scheduler.cost.observe(sum(item.n_tokens for item in items), seconds)
+                self._report(self._workload.take(outcome.rows, self._observer))
+            case StepStatus.ABORTED:
+                self._scheduler.resync(items)
+            case StepStatus.NO_ROOM:
+                if not self._scheduler.preempt_newest():
+                    self._fail(items, "the context has no room for this request")
+            case StepStatus.INVALID | StepStatus.FAILED_ALLOC | StepStatus.FAILED_COMPUTE:
+                self._scheduler.resync(items)
+                self._isolate_failure(items, outcome.status)
+
+    def _isolate_failure(self, items: list[StepItem], status: StepStatus) -> None:
+        """Have each sequence of a failed step computed alone, and fail the one that fails alone."""
+        logger.warning("step %d of %d sequences failed: %s", self._n_steps, len(items), status.name.lower())
+        if len(items) > 1:
+            self._scheduler.suspect(item.seq for item in items)
+        else:
+            self._fail(items, f"the computation failed ({status.name.lower()})")
+
+    def _fail(self, items: list[StepItem], error: str) -> None:
+        for request in {self._workload.member(item).request for item in items}:
+            self._end(request, FinishReason.ERROR, keep=False, error=error)
+
+    def _record(self, items: list[StepItem], outcome: StepOutcome, began: float, seconds: float) -> None:
+        self._n_steps += 1
+        sequences = []
+        n_wasted = n_survivors = 0
+        for item in items:
+            member = self._workload.member(item)
+            sequences.append((member.request.id, member.index, member.phase, item.n_tokens))
+            cancelled = member.request.cancellation.requested
+            n_survivors += not cancelled
+            if cancelled or outcome.status is StepStatus.ABORTED:
+                n_wasted += item.n_tokens
+        status = outcome.status.name.lower()
+        record = StepRecord(
+            self._n_steps, began, seconds, tuple(sequences), status, outcome.spared, n_survivors, outcome.n_threads
+        )
+        self._trace.append(record)
+        self._observer.step_done(record, n_wasted)

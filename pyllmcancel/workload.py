@@ -1,0 +1,117 @@
+"""The contract between the loop and what an engine computes: generation, or embeddings.
+
+The loop calls the workload, in the engine thread; a workload calls neither the loop nor the readers. It returns what
+readers are to be told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyllmcancel.observer import Observer
+    from pyllmcancel.request import Delta, FinishReason, Request
+    from pyllmcancel.scheduler import Occupancy
+    from pyllmcancel.step import StepItem, StepStatus
+    from pyllmcancel.step_cost import StepCostModel
+
+
+class Progress(NamedTuple):
+    """A delta for a request's reader; the request goes on."""
+
+    request: Request
+    delta: Delta
+
+
+class Finished(NamedTuple):
+    """A request is over, and its slots are free; `last` is the delta that completes its answer."""
+
+    request: Request
+    finish_reason: FinishReason
+    last: Delta | None = None
+    error: str | None = None
+
+
+Update = Progress | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class StepMember:
+    """What an item of a step computes for: a request's choice, or text, in a phase."""
+
+    request: Request
+    index: int
+    phase: str
+
+
+class StepOutcome(Protocol):
+    """Of a step, as the compiled module tells it."""
+
+    @property
+    def status(self) -> StepStatus: ...
+    @property
+    def rows(self) -> Sequence[Any]: ...
+    @property
+    def spared(self) -> bool: ...
+    @property
+    def n_threads(self) -> int: ...
+
+
+class StepScheduler(Protocol):
+    """Slots, and what a step that did not count means for them."""
+
+    @property
+    def cost(self) -> StepCostModel: ...
+
+    def occupancy(self) -> Occupancy: ...
+
+    def resync(self, items: list[StepItem]) -> None:
+        """Take over what the compiled core says is still true."""
+
+    def suspect(self, seqs: Iterable[int]) -> None:
+        """Compute each of them alone, next."""
+
+    def preempt_newest(self) -> bool:
+        """Make room after the compiled core found none; False if nothing can give way."""
+
+
+class Workload(Protocol):
+    """What the loop asks of generation and of embeddings. Called by the engine thread only."""
+
+    @property
+    def scheduler(self) -> StepScheduler: ...
+
+    def expire(self, requests: Iterable[Request]) -> list[Update]:
+        """Finish those of the running `requests` that are late by their own limits."""
+
+    def can_admit(self, request: Request) -> bool:
+        """Whether the oldest waiting request can start now."""
+
+    def admit(self, request: Request) -> list[Update]:
+        """Take over a request that has left the queue."""
+
+    def plan(self) -> tuple[list[StepItem], list[Update]]:
+        """The next step, empty when nothing is running; and what ended because it cannot be in one."""
+
+    def maintain(self) -> None:
+        """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
+
+    def member(self, item: StepItem) -> StepMember: ...
+
+    def compute(self, items: list[StepItem]) -> StepOutcome:
+        """The step itself, with the GIL released."""
+
+    def take(self, rows: Sequence[Any], observer: Observer) -> list[Update]:
+        """Take over the results of a step."""
+
+    def release(self, request: Request, *, keep: bool) -> None:
+        """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
+
+    def rest(self) -> None:
+        """Stop the compute threads' spinning: no step follows for now."""
+
+    def maintain_idle(self) -> bool:
+        """Do some housekeeping that the next request would wait for; False if nothing is left."""
