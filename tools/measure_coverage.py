@@ -71,7 +71,7 @@ def run_tests(python: Path, tests: list[str]) -> int:
 
 
 def report_python(python: Path) -> None:
-    command = [python, "-P", "-m", "coverage"]
+    command = [str(python), "-P", "-m", "coverage"]
     options = ["--rcfile", str(CONFIGURATION)]
     for verb, *more in (("combine", "--quiet"), ("html", "--quiet", "-d", str(OUT / "python")), ("report",)):
         subprocess.run([*command, verb, *options, *more], cwd=ROOT, check=True)

@@ -37,9 +37,9 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {"a": 1}}}]},
     {"role": "tool", "content": "{}", "tool_call_id": "1"},
 ]
-# A server that answers so has failed: what it refuses it refuses with 4xx. Not served here: 501.
+# A server that answers so has failed: what it refuses it refuses with 4xx. Not served here: 501; out of time: 504.
 NOT_MEANT = range(500, 600)
-MEANT = {501, 503}
+MEANT = {501, 503, 504}
 
 
 def bodies(data: bytes) -> None:
