@@ -5,13 +5,16 @@
 
 namespace pyllmcancel {
 
-// How many cells sequences have in common. They share cells only from the first on, so that what two of them have in
-// common is one leading part: the sequences are paths from the root of a tree whose nodes are cells.
+// How many cells sequences have in common. They share cells only from the first on, so the sequences are paths from the
+// root of a tree whose nodes are cells.
+//
+// The paths are kept in an order in which any two of them have in common what all neighbours between them have (the
+// order of a walk over the tree), so that neighbours are all that is remembered.
 class SharedCells {
   public:
     void resize(std::size_t n_sequences);
 
-    // `to`, which held nothing, holds the first `n_cells` cells of `from` now.
+    // `to` holds the first `n_cells` cells of `from` now, and nothing else.
     void share(int32_t from, int32_t to, int32_t n_cells);
 
     // `seq` holds no more than its first `n_cells` cells now: what it computes after them is its own.
@@ -20,12 +23,20 @@ class SharedCells {
     // Cells that `seqs` hold together, `lengths[seq]` each; those that several hold count once.
     int32_t count(const std::vector<int32_t> & seqs, const std::vector<int32_t> & lengths) const;
 
-  private:
-    int32_t & common(int32_t a, int32_t b) { return common_[index(a, b)]; }
-    std::size_t index(int32_t a, int32_t b) const;
+    // Cells that all sequences hold together.
+    int32_t count(const std::vector<int32_t> & lengths) const;
 
-    std::size_t n_sequences_ = 0;
-    std::vector<int32_t> common_; // of each pair; a triangle
+  private:
+    struct Path {
+        int32_t seq;
+        int32_t n_common; // cells, with the path before this one
+    };
+    using Place = std::vector<Path>::iterator;
+
+    Place find(int32_t seq);
+    void take_out(Place place);
+
+    std::vector<Path> paths_;
 };
 
 } // namespace pyllmcancel
