@@ -1,0 +1,51 @@
+#pragma once
+
+#include "cancel_flag.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+
+namespace pyllmcancel {
+
+// To say what may come would take more time, or memory, than one answer may have.
+struct GrammarTooComplex : std::runtime_error {
+    GrammarTooComplex() : std::runtime_error("the grammar is too ambiguous") {}
+};
+
+// The request was cancelled meanwhile.
+struct GrammarInterrupted : std::runtime_error {
+    GrammarInterrupted() : std::runtime_error("the request was cancelled") {}
+};
+
+// How much work on a grammar one choice of a token may still take.
+class GrammarFuel {
+  public:
+    static constexpr int64_t FULL = int64_t{1} << 19U; // a unit is some ten nanoseconds
+
+    // Until the next call everything together has so much, and ends when the flag is raised; null: there is none.
+    void fill(const CancelFlag * flag) noexcept {
+        flag_ = flag;
+        left_ = FULL;
+    }
+
+    // Throws GrammarTooComplex, GrammarInterrupted.
+    void burn(uint32_t units) {
+        // As often as what is left passes a multiple, however large the units are.
+        const int64_t before = left_ / LOOK_EVERY;
+        left_ -= units;
+        if (left_ < 0) {
+            throw GrammarTooComplex();
+        }
+        if (left_ / LOOK_EVERY != before && flag_ != nullptr && flag_->raised()) {
+            throw GrammarInterrupted();
+        }
+    }
+
+  private:
+    static constexpr int64_t LOOK_EVERY = 1024; // units between two looks at the flag
+
+    const CancelFlag * flag_ = nullptr;
+    int64_t left_ = FULL;
+};
+
+} // namespace pyllmcancel
