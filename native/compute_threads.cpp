@@ -2,7 +2,7 @@
 
 #include "errors.hpp"
 #include "llama_calls.hpp"
-#include "step_status.hpp"
+#include "steady_clock.hpp"
 
 #include "ggml-cpu.h"
 

@@ -1,6 +1,6 @@
 #include "core_times.hpp"
 
-#include "step_status.hpp"
+#include "steady_clock.hpp"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -1,34 +1,19 @@
 #pragma once
 
-#include "abort_gate.hpp"
-#include "batch.hpp"
-#include "cancel_flag.hpp"
+#include "common_params.hpp"
 #include "model.hpp"
-#include "owned_context.hpp"
+#include "sequence_table.hpp"
 #include "step_items.hpp"
-#include "step_status.hpp"
+#include "step_runner.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 namespace pyllmcancel {
 
-struct EmbedderParams {
-    uint32_t n_ctx = 4096;   // cells, shared by all sequences; of no meaning to a model without memory
-    uint32_t n_seq_max = 64; // most texts in one step; seq_ids are 0 … n_seq_max - 1
-    uint32_t n_batch = 512;  // most tokens in one step; a step is always one ubatch
-    int32_t n_threads = 1;
-    int32_t n_threads_batch = 1;
-    bool adapt_threads = false; // as Context's
+struct EmbedderParams : CommonParams {
     int32_t pooling = -1; // llama_pooling_type; -1 is what the model says
-    bool offload_kqv = true;
-    int32_t flash_attention = -1; // llama.cpp's: -1 automatic, 0 off, 1 on
-    int32_t type_k = 1;           // ggml_type of the cells' keys; 1 is F16
-    int32_t type_v = 1;           // and of their values
-    double cut_seconds = -1.0;    // see AbortGate::install
-    bool abortable = true;        // false: never abort a step (for tests that show what that guards against)
 };
 
 struct EmbedRow {
@@ -38,12 +23,7 @@ struct EmbedRow {
     std::vector<float> embedding; // of length 1 (L2); empty before the text's end, when faulty, and when cancelled
 };
 
-struct EmbedResult {
-    StepStatus status = StepStatus::ok;
-    bool spared = false;  // a member was cancelled, and the policy let the step finish for the others
-    uint32_t polls = 0;   // graph nodes computed
-    int64_t decode_us = 0;
-    int32_t n_threads = 1; // that computed
+struct EmbedResult : StepOutcome {
     std::vector<EmbedRow> rows; // in the order of the items
 };
 
@@ -67,20 +47,16 @@ class Embedder {
     EmbedResult step(const std::vector<StepItem> & items, StepCost cost);
 
     // As Context's.
-    void rest();
+    void rest() { runner_.rest(); }
+    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { runner_.raise_at(poll, std::move(flag)); }
+    int32_t n_threads() const noexcept { return runner_.n_threads(); }
 
-    // For tests: raise `flag` at the given graph node, counted from 1, of the next step.
-    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { gate_.raise_at(poll, std::move(flag)); }
-
-    int32_t n_committed(int32_t seq) const { return at(seq).n_committed; }
-    int32_t n_seq_max() const noexcept { return static_cast<int32_t>(texts_.size()); }
+    int32_t n_committed(int32_t seq) const { return texts_.at(seq).n_committed; }
+    int32_t n_seq_max() const noexcept { return texts_.size(); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
     int32_t n_embd() const { return llama_model_n_embd_out(model_->handle()); }
     int32_t pooling() const noexcept { return pooling_; }
     bool splits() const noexcept { return splits_; }
-
-    // As Context's.
-    int32_t n_threads() const noexcept { return context_.n_threads(); }
 
     // Cells; 0 for a model without memory.
     int32_t n_ctx() const noexcept;
@@ -89,39 +65,24 @@ class Embedder {
     // Most tokens of one text.
     int32_t n_text_max() const noexcept;
     MemoryKind memory_kind() const noexcept { return kind_; }
-    const std::shared_ptr<const Model> & model() const noexcept { return model_; }
 
   private:
-    struct Text {
-        std::vector<llama_token> tokens;
-        int32_t n_committed = 0; // tokens that are computed; while short of all, their cells are true
-        bool open = false;
-        std::shared_ptr<const CancelFlag> flag;
-    };
-
-    const Text & at(int32_t seq) const;
-    Text & at(int32_t seq);
+    // Whether an abort leaves the committed cells as they were. Without memory there are none.
     bool keeps_truth() const noexcept { return kind_ == MemoryKind::attention || kind_ == MemoryKind::none; }
-    void forget(int32_t seq, int32_t n_kept);
-    void validate(const std::vector<StepItem> & items) const;
+    void rewind(int32_t seq, int32_t n_tokens);
     void fill_batch(const std::vector<StepItem> & items);
-    AbortGate::Ticket arm(const std::vector<StepItem> & items, StepCost cost);
     void roll_back(const std::vector<StepItem> & items);
-    void commit(const std::vector<StepItem> & items, EmbedResult & result);
+    EmbedRow commit(const StepItem & item);
     void read_embedding(EmbedRow & row) const;
 
-    std::shared_ptr<const Model> model_;
-    EmbedderParams params_;
+    std::shared_ptr<const Model> model_; // outlives runner_, whose llama_context computes with it
+    EmbedderParams params_;              // as llama.cpp took them
+    StepRunner runner_;
+    llama_memory_t memory_; // runner_'s; null for a model that keeps none
     MemoryKind kind_;
-    OwnedContext context_;
-    llama_memory_t memory_ = nullptr; // context_'s; null for a model that keeps none
-    int32_t pooling_ = 0;
-    bool splits_ = false;
-    std::vector<Text> texts_;
-    Batch batch_;
-    AbortGate gate_;
-    uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
-    std::atomic<bool> busy_{false};
+    int32_t pooling_;
+    bool splits_;
+    SequenceTable<Sequence> texts_;
 };
 
 } // namespace pyllmcancel

@@ -5,7 +5,7 @@
 
 namespace pyllmcancel {
 
-// Each class here becomes one Python exception, in the translator of _native.pyx and nowhere else.
+// Each class here becomes one Python exception, in translate.hpp and nowhere else.
 
 struct ModelLoadError : std::runtime_error {
     using std::runtime_error::runtime_error;

@@ -6,7 +6,7 @@
 #include "llama_calls.hpp"
 #include "log.hpp"
 #include "roomy_stack.hpp"
-#include "step_status.hpp"
+#include "steady_clock.hpp"
 
 #include "ggml-backend.h"
 

@@ -8,18 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
 
 namespace pyllmcancel {
 namespace {
 
-[[noreturn]] void refuse(const char * what, const std::string & why) {
-    throw ContextError(std::string("llama.cpp could not make ") + what + ": " + why);
+[[noreturn]] void refuse(const std::string & what, const std::string & why) {
+    throw ContextError("llama.cpp could not make " + what + ": " + why);
 }
 
 // Before it asks for the cells' memory, and sees that there is none, llama.cpp writes its books on them: with more cells
 // than the memory has room for it would be ended by the system.
-void check_books(const llama_context_params & params, const char * what) {
+void check_books(const llama_context_params & params, const std::string & what) {
     constexpr uint64_t bytes_per_cell = 64;
     const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     if (params.n_ctx > memory / bytes_per_cell / 2) {
@@ -27,7 +26,7 @@ void check_books(const llama_context_params & params, const char * what) {
     }
 }
 
-llama_context * init_context(llama_model * model, const llama_context_params & params, const char * what) {
+llama_context * init_context(llama_model * model, const llama_context_params & params, const std::string & what) {
     const AssertionsThrow guard;
     try {
         if (llama_context * context = calls::init_context(model, params)) {
@@ -53,7 +52,7 @@ OwnedContext::~OwnedContext() {
 }
 
 void OwnedContext::make(llama_model * model, const llama_context_params & params, bool adapt_threads,
-                        const char * what) {
+                        const std::string & what) {
     clear_log_errors();
     check_books(params, what);
     context_.reset(init_context(model, params, what));

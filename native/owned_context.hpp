@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace pyllmcancel {
 
@@ -22,7 +23,7 @@ class OwnedContext {
 
     // Makes the context and starts its threads; with `adapt_threads`, see before_step(). Throws ContextError with `what`
     // could not be done and why.
-    void make(llama_model * model, const llama_context_params & params, bool adapt_threads, const char * what);
+    void make(llama_model * model, const llama_context_params & params, bool adapt_threads, const std::string & what);
 
     // Before each step, by the thread that computes it: as many compute threads as there are cores for them now.
     void before_step();

@@ -1,9 +1,5 @@
 #pragma once
 
-#include "errors.hpp"
-
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 
 namespace pyllmcancel {
@@ -28,26 +24,5 @@ inline StepStatus status_of(int32_t rc) noexcept {
         default: return StepStatus::failed_compute;
     }
 }
-
-inline int64_t now_us() noexcept {
-    using namespace std::chrono;
-    return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
-}
-
-// Marks a context busy for the length of a call, or refuses.
-class Entry {
-  public:
-    explicit Entry(std::atomic<bool> & busy) : busy_(busy) {
-        if (busy_.exchange(true, std::memory_order_acquire)) {
-            throw ContextBusy();
-        }
-    }
-    ~Entry() { busy_.store(false, std::memory_order_release); }
-    Entry(const Entry &) = delete;
-    Entry & operator=(const Entry &) = delete;
-
-  private:
-    std::atomic<bool> & busy_;
-};
 
 } // namespace pyllmcancel

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+
+namespace pyllmcancel {
+
+// What a Context and an Embedder ask of llama.cpp alike.
+struct CommonParams {
+    uint32_t n_ctx = 4096;  // cells of all sequences together; of no meaning to a model without memory
+    uint32_t n_seq_max = 4; // seq_ids are 0 … n_seq_max - 1
+    uint32_t n_batch = 512; // most tokens in one step
+    int32_t n_threads = 1;
+    int32_t n_threads_batch = 1;
+    bool adapt_threads = false; // those are the most: fewer in steps beside other busy programs (thread_policy.hpp)
+    bool offload_kqv = true;
+    int32_t flash_attention = -1; // llama.cpp's: -1 automatic, 0 off, 1 on
+    int32_t type_k = 1;           // ggml_type of the cells' keys; 1 is F16
+    int32_t type_v = 1;           // and of their values
+    double cut_seconds = -1.0;    // see AbortGate::install
+    bool abortable = true;        // false: never abort a step (for tests that show what that guards against)
+};
+
+// Throws ContextError for more sequences than llama.cpp can have.
+void check_n_seq_max(const CommonParams & params);
+
+// llama.cpp's parameters, of one ubatch a step: what a step that returned ok computed is true, what any other computed
+// is gone, and pooling sees no further.
+llama_context_params native_params(const CommonParams & params);
+
+} // namespace pyllmcancel
