@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StepStatus(IntEnum):
-    """What ``llama_decode`` said; the numbers are those of ``StepStatus`` in ``native/context.hpp``."""
+    """What ``llama_decode`` said."""
 
     OK = 0
     ABORTED = 1
@@ -24,7 +24,7 @@ class StepStatus(IntEnum):
 
 
 class LogitFault(IntEnum):
-    """Why a row of logits could not be sampled; the numbers are those of ``native/logits.hpp``."""
+    """Why a row of logits could not be sampled."""
 
     NONE = 0
     NOT_FINITE = 1

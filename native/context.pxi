@@ -1,0 +1,231 @@
+from libc.stdint cimport int32_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.utility cimport move
+from libcpp.vector cimport vector
+
+from context cimport ContextParams, CppContext, CppStepResult, CppStepRow, OpenOptions
+from factories cimport make_context
+from llama cimport llama_token
+from sampler cimport CppLogitFault
+from step cimport StepCost, StepItem
+from swapped_prefix cimport CppSwappedPrefix
+
+from pyllmcancel.step import LogitFault, StepResult, StepRow
+
+cdef dict FAULTS = {
+    <int> CppLogitFault.none: LogitFault.NONE,
+    <int> CppLogitFault.not_finite: LogitFault.NOT_FINITE,
+    <int> CppLogitFault.all_equal: LogitFault.ALL_EQUAL,
+    <int> CppLogitFault.grammar: LogitFault.GRAMMAR,
+    <int> CppLogitFault.too_complex: LogitFault.TOO_COMPLEX,
+}
+
+
+cdef tuple described(CppStepRow & row):
+    cdef size_t i
+    tokens = []
+    for i in range(row.described.size()):
+        tokens.append((row.described[i].token, row.described[i].logprob, top_logprobs(row.described[i])))
+    return tuple(tokens)
+
+
+cdef object step_row(CppStepRow & row, cbool logprobs_wanted):
+    fault = FAULTS[<int> row.next.fault]
+    if not logprobs_wanted:
+        return StepRow(row.seq, row.n_tokens, row.next.token, fault)
+    if not row.sampled:
+        return StepRow(row.seq, row.n_tokens, -1, fault, None, None, described(row))
+    top = top_logprobs(row.next)
+    return StepRow(row.seq, row.n_tokens, row.next.token, fault, row.next.logprob, top, described(row))
+
+
+cdef class _Logits(_Array):
+    cdef Context context  # owns llama.cpp's logits buffer
+
+
+cdef class Context:
+    """A llama.cpp context: its cells, its sequences, and the one function that computes.
+
+    Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
+    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them.
+    """
+
+    cdef unique_ptr[CppContext] c_obj
+    cdef readonly Model model
+    cdef set logprob_seqs  # sequences whose sampler computes logprobs
+
+    def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
+                  n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True, cbool offload_kqv=True,
+                  int flash_attention=-1,
+                  int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
+                  row_padding=None, cut_seconds=None, cbool abortable=True, cbool trust_any_memory=False):
+        cdef ContextParams params
+        set_sizes(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch)
+        params.adapt_threads = adapt_threads
+        params.kv_unified = kv_unified
+        params.offload_kqv = offload_kqv
+        params.flash_attention = flash_attention
+        params.type_k = type_k
+        params.type_v = type_v
+        params.checkpoint_interval = checkpoint_interval
+        params.n_checkpoints = n_checkpoints
+        params.checkpoint_bytes = checkpoint_bytes
+        params.row_padding = -1 if row_padding is None else <int> bool(row_padding)
+        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
+        params.abortable = abortable
+        params.trust_any_memory = trust_any_memory
+        self.model = model
+        self.logprob_seqs = set()
+        with nogil:
+            self.c_obj = make_context(model.c_obj, params)
+
+    def __dealloc__(self):
+        # Joins the compute threads: never while holding the GIL.
+        with nogil:
+            self.c_obj.reset()
+
+    @property
+    def n_threads(self):
+        return self.c_obj.get().n_threads()
+
+    @property
+    def n_ctx(self):
+        return self.c_obj.get().n_ctx()
+
+    @property
+    def n_cells(self):
+        return self.c_obj.get().n_cells()
+
+    @property
+    def kv_unified(self):
+        return self.c_obj.get().kv_unified()
+
+    @property
+    def n_seq_max(self):
+        return self.c_obj.get().n_seq_max()
+
+    @property
+    def n_batch(self):
+        return self.c_obj.get().n_batch()
+
+    @property
+    def n_cells_used(self):
+        return self.c_obj.get().n_cells_used()
+
+    @property
+    def checkpoint_bytes(self):
+        return self.c_obj.get().checkpoint_bytes()
+
+    @property
+    def n_padding(self):
+        return self.c_obj.get().n_padding()
+
+    @property
+    def checkpoint_us(self):
+        return self.c_obj.get().checkpoint_us()
+
+    @property
+    def memory_kind(self):
+        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
+
+    def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
+             int32_t n_described=0):
+        cdef vector[llama_token] c_tokens = tokens
+        cdef OpenOptions options
+        options.reuse = reuse
+        options.n_described = n_described
+        cdef int32_t n_kept
+        with nogil:
+            n_kept = self.c_obj.get().open(seq, move(c_tokens), sampler.c_obj, flag.c_obj, options)
+        if n_described > 0 or sampler.c_obj.get().reports_logprobs():
+            self.logprob_seqs.add(seq)
+        return n_kept
+
+    def close(self, int32_t seq, *, cbool keep):
+        with nogil:
+            self.c_obj.get().close(seq, keep)
+        self.logprob_seqs.discard(seq)
+
+    def drop_cells(self, int32_t seq):
+        with nogil:
+            self.c_obj.get().drop_cells(seq)
+
+    def rest(self):
+        with nogil:
+            self.c_obj.get().rest()
+
+    def common_prefixes(self, tokens):
+        cdef vector[llama_token] c_tokens = tokens
+        cdef int32_t seq
+        return [self.c_obj.get().common_prefix(seq, c_tokens) for seq in range(self.c_obj.get().n_seq_max())]
+
+    def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens, *, size_t max_bytes):
+        cdef cbool shared
+        with nogil:
+            shared = self.c_obj.get().share_prefix(source, target, n_tokens, max_bytes)
+        return shared
+
+    @property
+    def can_swap(self):
+        return self.c_obj.get().can_swap()
+
+    @property
+    def can_offload(self):
+        return self.c_obj.get().can_offload()
+
+    def common_with(self, prefixes, tokens):
+        cdef vector[llama_token] c_tokens = tokens
+        return [as_made(prefix).common_prefix(c_tokens) for prefix in prefixes]
+
+    def swap_bytes(self, int32_t seq):
+        return self.c_obj.get().swap_bytes(seq)
+
+    def copy_out(self, int32_t seq, *, size_t max_bytes):
+        cdef shared_ptr[const CppSwappedPrefix] made
+        with nogil:
+            made = self.c_obj.get().copy_out(seq, max_bytes)
+        return swapped_prefix(made) if made else None
+
+    def ghost(self, int32_t seq):
+        return swapped_prefix(self.c_obj.get().ghost(seq))
+
+    def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
+        cdef cbool swapped
+        cdef const CppSwappedPrefix * made = as_made(prefix)
+        with nogil:
+            swapped = self.c_obj.get().swap_in(seq, made[0])
+        return swapped
+
+    def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
+        cdef vector[StepItem] c_items = step_items(items)
+        cdef StepCost cost = step_cost(fixed_cost, cost_per_token)
+        cdef CppStepResult result
+        with nogil:
+            result = self.c_obj.get().step(c_items, cost)
+        cdef size_t i
+        rows = []
+        for i in range(result.rows.size()):
+            rows.append(step_row(result.rows[i], result.rows[i].seq in self.logprob_seqs))
+        return StepResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
+                          result.sample_us, result.n_threads)
+
+    def raise_at(self, int poll, CancelFlag flag not None):
+        self.c_obj.get().raise_at(poll, flag.c_obj)
+
+    def n_committed(self, int32_t seq):
+        return self.c_obj.get().n_committed(seq)
+
+    def n_cells_of(self, seqs):
+        return self.c_obj.get().n_cells_of(seqs)
+
+    def tokens(self, int32_t seq):
+        return self.c_obj.get().tokens(seq)
+
+    def logits(self, int32_t seq):
+        cdef const float * data = self.c_obj.get().logits(seq)
+        if data == NULL:
+            return None
+        cdef _Logits row = _Logits()
+        row.context = self
+        return row.show(data, "f", sizeof(float), self.model.n_vocab)

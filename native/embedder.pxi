@@ -1,0 +1,117 @@
+from libc.stdint cimport int32_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport unique_ptr
+from libcpp.utility cimport move
+from libcpp.vector cimport vector
+
+from embedder cimport CppEmbedder, CppEmbedResult, EmbedderParams
+from factories cimport make_embedder
+from llama cimport llama_token
+from step cimport StepCost, StepItem
+
+from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow, Pooling
+
+
+cdef class Embedder:
+    """A llama.cpp context that pools: texts in, one normalised vector out for each.
+
+    The rules are Context's: one thread at a time, and `open`, `step`, `close`. Arrays are the reader's to keep.
+    """
+
+    cdef unique_ptr[CppEmbedder] c_obj
+    cdef readonly Model model
+
+    def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
+                  n_threads_batch=None, cbool adapt_threads=False, pooling=None, cbool offload_kqv=True,
+                  int flash_attention=-1, int type_k=1, int type_v=1, cut_seconds=None, cbool abortable=True):
+        cdef EmbedderParams params
+        set_sizes(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch)
+        params.adapt_threads = adapt_threads
+        params.pooling = -1 if pooling is None else pooling
+        params.offload_kqv = offload_kqv
+        params.flash_attention = flash_attention
+        params.type_k = type_k
+        params.type_v = type_v
+        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
+        params.abortable = abortable
+        self.model = model
+        with nogil:
+            self.c_obj = make_embedder(model.c_obj, params)
+
+    def __dealloc__(self):
+        # Joins the compute threads: never while holding the GIL.
+        with nogil:
+            self.c_obj.reset()
+
+    @property
+    def n_threads(self):
+        return self.c_obj.get().n_threads()
+
+    @property
+    def n_ctx(self):
+        return self.c_obj.get().n_ctx()
+
+    @property
+    def n_seq_max(self):
+        return self.c_obj.get().n_seq_max()
+
+    @property
+    def n_batch(self):
+        return self.c_obj.get().n_batch()
+
+    @property
+    def n_text_max(self):
+        return self.c_obj.get().n_text_max()
+
+    @property
+    def n_embd(self):
+        return self.c_obj.get().n_embd()
+
+    @property
+    def n_cells_used(self):
+        return self.c_obj.get().n_cells_used()
+
+    @property
+    def pooling(self):
+        return Pooling(self.c_obj.get().pooling())
+
+    @property
+    def splits(self):
+        return self.c_obj.get().splits()
+
+    @property
+    def memory_kind(self):
+        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
+
+    def open(self, int32_t seq, tokens, CancelFlag flag not None):
+        cdef vector[llama_token] c_tokens = tokens
+        with nogil:
+            self.c_obj.get().open(seq, move(c_tokens), flag.c_obj)
+
+    def close(self, int32_t seq):
+        with nogil:
+            self.c_obj.get().close(seq)
+
+    def rest(self):
+        with nogil:
+            self.c_obj.get().rest()
+
+    def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
+        cdef vector[StepItem] c_items = step_items(items)
+        cdef StepCost cost = step_cost(fixed_cost, cost_per_token)
+        cdef CppEmbedResult result
+        with nogil:
+            result = self.c_obj.get().step(c_items, cost)
+        cdef size_t i
+        rows = []
+        for i in range(result.rows.size()):
+            array = None if result.rows[i].embedding.empty() else embedding_array(result.rows[i].embedding)
+            rows.append(EmbedRow(result.rows[i].seq, result.rows[i].n_tokens, array, result.rows[i].faulty))
+        return EmbedResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
+                           result.n_threads)
+
+    def raise_at(self, int poll, CancelFlag flag not None):
+        self.c_obj.get().raise_at(poll, flag.c_obj)
+
+    def n_committed(self, int32_t seq):
+        return self.c_obj.get().n_committed(seq)

@@ -1,0 +1,43 @@
+from libc.stdint cimport int32_t
+from libcpp.memory cimport shared_ptr
+
+from swapped_prefix cimport CppSwappedPrefix
+
+from pyllmcancel import errors
+
+
+cdef const CppSwappedPrefix * as_made(SwappedPrefix prefix) except NULL:
+    # __new__ gets past __init__.
+    if prefix is None or not prefix.c_obj:
+        raise errors.UsageError("a SwappedPrefix is made by Context.copy_out or Context.ghost")
+    return prefix.c_obj.get()
+
+
+cdef class SwappedPrefix:
+    """Cells of an idle prefix, in plain memory."""
+
+    cdef shared_ptr[const CppSwappedPrefix] c_obj
+    cdef readonly int32_t n_tokens
+    cdef readonly size_t n_bytes
+    cdef readonly double seconds
+
+    def __init__(self):
+        raise TypeError("a SwappedPrefix is made by Context.copy_out or Context.ghost")
+
+    @property
+    def tokens(self):
+        return as_made(self).tokens()
+
+    def __dealloc__(self):
+        # Giving back a hundred MiB takes a while.
+        with nogil:
+            self.c_obj.reset()
+
+
+cdef SwappedPrefix swapped_prefix(shared_ptr[const CppSwappedPrefix] made):
+    cdef SwappedPrefix prefix = SwappedPrefix.__new__(SwappedPrefix)
+    prefix.c_obj = made
+    prefix.n_tokens = made.get().n_tokens()
+    prefix.n_bytes = made.get().n_bytes()
+    prefix.seconds = made.get().seconds()
+    return prefix
