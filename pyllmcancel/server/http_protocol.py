@@ -5,6 +5,7 @@ scope has its connection.
 from __future__ import annotations
 
 import asyncio
+import time
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 # Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
 READ_AHEAD = 1 << 20
-# Most bytes that are looked at before others have a turn: of chunks of one byte each, that is hundreds.
-READ_AT_ONCE = 1 << 12
+# Bytes that are read before other connections have a turn: the fewer, the longer reading takes. A kilobyte may be a
+# hundred chunks, each an event of its own.
+LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 16
+READ_SECONDS = 0.002
 
 
 class Stage(Enum):
@@ -50,6 +53,7 @@ class WatchfulProtocol(H11Protocol):
         super().__init__(**given)
         self._limits = limits
         self._others = connections
+        self._at_once = LEAST_AT_ONCE
         self._stage: Stage | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -59,7 +63,7 @@ class WatchfulProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.max_size = READ_AT_ONCE  # type: ignore[attr-defined]  # asyncio's, of sockets; others ignore it
+        self._read_at_once(LEAST_AT_ONCE)
         if not self._others.admit(self):
             self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
             return
@@ -70,6 +74,18 @@ class WatchfulProtocol(H11Protocol):
         self._stop_timer()
         self._others.gone(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        began = time.perf_counter()
+        super().data_received(data)
+        if time.perf_counter() - began > READ_SECONDS:
+            self._read_at_once(LEAST_AT_ONCE)
+        elif self._at_once < MOST_AT_ONCE:
+            self._read_at_once(2 * self._at_once)
+
+    def _read_at_once(self, size: int) -> None:
+        self._at_once = size
+        self.transport.max_size = size  # type: ignore[attr-defined]  # asyncio's, of sockets; others ignore it
 
     def handle_events(self) -> None:
         super().handle_events()
