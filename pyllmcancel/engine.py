@@ -28,11 +28,11 @@ from pyllmcancel.generation import Generation
 from pyllmcancel.loop import EngineLoop
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, StepTrace
-from pyllmcancel.reaper import Reaper
 from pyllmcancel.registry import Counts, Registry
 from pyllmcancel.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.token_stream import FORKED, AsyncStream, LoopSink, Sink, ThreadSink, ThreadStream
+from pyllmcancel.watcher import Watcher
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.embeddings.pooling import Embedded
     from pyllmcancel.observer import Observer
+    from pyllmcancel.request import Client
     from pyllmcancel.scheduler import Occupancy
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -84,8 +85,10 @@ class Engine:
         self.registry = Registry(self.config.max_queue)
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
-        self._loop = EngineLoop(workload, self.registry, self._endings, observer=self._observer, trace=self.trace)
-        self._reaper = Reaper(self._endings.cancel, self._endings.shut_down)
+        self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
+        self._loop = EngineLoop(
+            workload, self.registry, self._endings, self._watcher, observer=self._observer, trace=self.trace
+        )
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
         # None of its threads knows the engine itself, or nobody could ever drop it.
@@ -93,7 +96,7 @@ class Engine:
             target=work, args=(self._loop, self.stopped), name="pyllmcancel-engine", daemon=True
         )
         self._thread.start()
-        self._unclosed = weakref.finalize(self, end_unclosed, weakref.ref(self), self._reaper, self._pid)
+        self._unclosed = weakref.finalize(self, end_unclosed, weakref.ref(self), self._watcher, self._pid)
 
     @classmethod
     def load(
@@ -177,6 +180,7 @@ class Engine:
         request_id: str | None = None,
         session: str | None = None,
         arrived_at: float | None = None,
+        client: Client | None = None,
     ) -> Request:
         """Accept a request; its events go to `sink`. With a `session`, its older request is cancelled.
 
@@ -187,6 +191,8 @@ class Engine:
         arrived_at
             Monotonic seconds: deadlines count from here, and of a session's requests the one that arrived last is the
             newest. By default now.
+        client
+            Looked at right before each step: none begins for one that has left.
 
         Raises
         ------
@@ -198,7 +204,9 @@ class Engine:
         if not isinstance(self.workload, Generation):
             raise InvalidRequestError("this model makes embeddings, it does not generate", "model")
         return self._accept(
-            self.workload.request(prompts, params, sink, request_id=request_id, session=session, arrived_at=arrived_at)
+            self.workload.request(
+                prompts, params, sink, request_id=request_id, session=session, arrived_at=arrived_at, client=client
+            )
         )
 
     def submit_texts(
@@ -210,13 +218,20 @@ class Engine:
         request_id: str | None = None,
         session: str | None = None,
         arrived_at: float | None = None,
+        client: Client | None = None,
     ) -> Request:
         """As `submit`, for an embedding of each text (token ids): `sink` gets an `Embedded` for each, and the end."""
         if not isinstance(self.workload, Embedding):
             raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
         return self._accept(
             self.workload.request(
-                texts, sink, timeout=timeout, request_id=request_id, session=session, arrived_at=arrived_at
+                texts,
+                sink,
+                timeout=timeout,
+                request_id=request_id,
+                session=session,
+                arrived_at=arrived_at,
+                client=client,
             )
         )
 
@@ -233,7 +248,7 @@ class Engine:
             self._endings.conclude_waiting(cancelled)
         timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
         if timeout is not None:
-            self._reaper.at_deadline(request, request.arrived_at + timeout)
+            self._watcher.at_deadline(request, request.arrived_at + timeout)
         return request
 
     def generate(
@@ -295,9 +310,9 @@ class Engine:
         """
         return not self.forked and self._endings.cancel(request, reason)
 
-    def abandoned(self, request: Request) -> None:
+    def dropped(self, request: Request) -> None:
         """A reader dropped its stream; may be called from a destructor."""
-        self._reaper.abandoned(request)
+        self._watcher.dropped(request)
 
     def cancel_session(self, session: str, reason: CancelReason = CancelReason.EXPLICIT) -> Request | None:
         """Cancel a session's live request, if it has one."""
@@ -319,7 +334,7 @@ class Engine:
         if not self.registry.wait_until_empty(drain):
             self._endings.shut_down()
         self._thread.join()
-        self._reaper.close()
+        self._watcher.close()
         self._unclosed.detach()
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import weakref
 
     from pyllmcancel.loop import EngineLoop
-    from pyllmcancel.reaper import Reaper
+    from pyllmcancel.watcher import Watcher
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -58,7 +58,7 @@ def bury(loop: EngineLoop, died_of: BaseException) -> None:
             break
 
 
-def end_unclosed(engine: weakref.ref[Closable], reaper: Reaper, pid: int) -> None:
+def end_unclosed(engine: weakref.ref[Closable], watcher: Watcher, pid: int) -> None:
     """End an engine that nobody has closed: it was dropped, or the interpreter ends."""
     if os.getpid() != pid:
         return
@@ -67,5 +67,5 @@ def end_unclosed(engine: weakref.ref[Closable], reaper: Reaper, pid: int) -> Non
         left.close()
     else:
         # Wherever the garbage collector was called, maybe with a lock held that closing would wait for.
-        reaper.drop()
+        watcher.drop_engine()
     warnings.warn("an engine was never closed", ResourceWarning, stacklevel=2)

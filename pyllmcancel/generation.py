@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Context, Model
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import GenerationParams
+    from pyllmcancel.request import Client, GenerationParams
     from pyllmcancel.step import StepItem, StepResult, StepRow
     from pyllmcancel.token_stream import Sink
     from pyllmcancel.workload import Update
@@ -102,11 +102,12 @@ class Generation:
         request_id: str | None = None,
         session: str | None = None,
         arrived_at: float | None = None,
+        client: Client | None = None,
     ) -> Request:
         """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
         cancellation = Cancellation(self._native.CancelFlag())
         made_id = request_id or f"req-{secrets.token_hex(8)}"
-        request = Request(made_id, params, cancellation, sink, session, arrived_at=arrived_at)
+        request = Request(made_id, params, cancellation, sink, session, arrived_at=arrived_at, client=client)
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return request
 

@@ -10,7 +10,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import said
 from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import FinishReason, Request
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pyllmcancel.observer import Observer, StepTrace
     from pyllmcancel.registry import Registry
     from pyllmcancel.step import StepItem
+    from pyllmcancel.watcher import Watcher
     from pyllmcancel.workload import StepOutcome, Update, Workload
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -36,12 +36,20 @@ class EngineLoop:
     """Runs in one thread, from :meth:`run`; nothing here may be called from another, but for `stalled_for`."""
 
     def __init__(
-        self, workload: Workload, registry: Registry, endings: Endings, *, observer: Observer, trace: StepTrace
+        self,
+        workload: Workload,
+        registry: Registry,
+        endings: Endings,
+        watcher: Watcher,
+        *,
+        observer: Observer,
+        trace: StepTrace,
     ) -> None:
         self._workload = workload
         self._scheduler = workload.scheduler
         self._registry = registry
         self._endings = endings
+        self._watcher = watcher
         self._observer = observer
         self._trace = trace
         self._outbox = Outbox()
@@ -112,7 +120,8 @@ class EngineLoop:
 
     def _admit(self) -> None:
         while (request := self._registry.take_oldest(self._admissible)) is not None:
-            if self._is_cancelled(request):
+            self._watcher.look((request,))
+            if request.cancellation.requested:
                 # Between its leaving the queue and now, or while it waited: it never had a slot.
                 self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
             else:
@@ -128,17 +137,8 @@ class EngineLoop:
 
     def _cancelled(self) -> list[Request]:
         """Running requests that are not wanted any more."""
-        return [request for request in self._running if self._is_cancelled(request)]
-
-    def _is_cancelled(self, request: Request) -> bool:
-        """Whether it was cancelled, or its reader shows to have left.
-
-        An event loop that shares the GIL and two busy cores with the computation tells of a hang-up some milliseconds
-        late: by then the next step would have begun, and in company it is finished.
-        """
-        if request.sink.reader_has_left():
-            request.cancellation.request(CancelReason.DISCONNECT)
-        return request.cancellation.requested
+        self._watcher.look(self._running)
+        return [request for request in self._running if request.cancellation.requested]
 
     def _end(
         self, request: Request, finish_reason: FinishReason, *, keep: bool = True, error: str | None = None

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,6 +210,16 @@ class Choice:
         return self.request.choices[self.index + 1 : self.index + self.request.params.n]
 
 
+class Client(Protocol):
+    """Who a request is for, as far as that can be asked."""
+
+    def has_left(self) -> bool:
+        """Whether the client has closed its connection.
+
+        Asked by the engine thread right before each step, so it must not wait, not for the GIL either.
+        """
+
+
 class Request:
     """A request from its acceptance to its one ending."""
 
@@ -222,6 +232,7 @@ class Request:
         session: str | None = None,
         *,
         arrived_at: float | None = None,
+        client: Client | None = None,
     ) -> None:
         self.id = request_id
         self.params = params
@@ -238,6 +249,7 @@ class Request:
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
         self.sink: Sink = sink
+        self.client = client
         # Resolved once, by the owner, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
         # Running from the start, so that nobody who waits for it, and is cancelled, can cancel it.

@@ -11,7 +11,7 @@ import asyncio
 import queue
 import warnings
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -34,7 +34,7 @@ class Controls(Protocol):
 
     def cancel(self, request: Request, reason: CancelReason) -> bool: ...
 
-    def abandoned(self, request: Request) -> None:
+    def dropped(self, request: Request) -> None:
         """As `cancel`, a moment later, and from a destructor."""
 
     @property
@@ -51,12 +51,6 @@ class Sink(Protocol):
     def put(self, event: Event) -> None:
         """Take one event: in `loop`'s thread if there is one, else in any."""
 
-    def reader_has_left(self) -> bool:
-        """Whether that shows from here already, whatever the reader's own thread is busy with.
-
-        Asked by the engine's thread right before each step, so it must not wait, not for the GIL either.
-        """
-
 
 class ThreadSink:
     """Events for a reader that blocks in a thread."""
@@ -69,22 +63,12 @@ class ThreadSink:
     def put(self, event: Event) -> None:
         self.events.put(event)
 
-    def reader_has_left(self) -> bool:
-        return False  # its stream tells
-
 
 class LoopSink:
-    """Events for one reader in an event loop; touched in that loop's thread only, but for `reader_has_left`.
+    """Events for one reader in an event loop; touched in that loop's thread only."""
 
-    Parameters
-    ----------
-    has_left
-        As `Sink.reader_has_left`, for readers of whom it can be told.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, has_left: Callable[[], bool] | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._has_left = has_left
         self._events: deque[Event] = deque()
         self._reader: asyncio.Future[None] | None = None
 
@@ -92,9 +76,6 @@ class LoopSink:
         self._events.append(event)
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
-
-    def reader_has_left(self) -> bool:
-        return self._has_left is not None and self._has_left()
 
     async def get(self) -> Event:
         while not self._events:
@@ -190,7 +171,7 @@ class Stream:
 
     def __del__(self) -> None:
         if not (self.request.ended.done() or self.request.cancellation.requested or self._controls.forked):
-            self._controls.abandoned(self.request)
+            self._controls.dropped(self.request)
             warnings.warn(f"request {self.request.id} was dropped before its end", ResourceWarning, stacklevel=2)
 
 

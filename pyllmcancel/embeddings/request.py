@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel.cancellation import Cancellation
-    from pyllmcancel.request import Ending, RequestSummary
+    from pyllmcancel.request import Client, Ending, RequestSummary
     from pyllmcancel.token_stream import Sink
 
 MAX_TEXTS = 2048  # of one request; OpenAI's limit
@@ -48,9 +48,10 @@ class EmbeddingRequest(Request):
         timeout: float | None = None,
         session: str | None = None,
         arrived_at: float | None = None,
+        client: Client | None = None,
     ) -> None:
         params = GenerationParams(sampling=SamplingParams(), max_tokens=0, timeout=timeout)
-        super().__init__(request_id, params, cancellation, sink, session, arrived_at=arrived_at)
+        super().__init__(request_id, params, cancellation, sink, session, arrived_at=arrived_at, client=client)
         self.texts = [Text(self, index, tokens) for index, tokens in enumerate(texts)]
         # Written by the engine thread only.
         self.not_begun = deque(self.texts)

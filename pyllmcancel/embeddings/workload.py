@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow
     from pyllmcancel.embeddings.request import Text
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Request
+    from pyllmcancel.request import Client, Request
     from pyllmcancel.step import StepItem
     from pyllmcancel.token_stream import Sink
     from pyllmcancel.workload import Update
@@ -105,6 +105,7 @@ class Embedding:
         request_id: str | None = None,
         session: str | None = None,
         arrived_at: float | None = None,
+        client: Client | None = None,
     ) -> EmbeddingRequest:
         """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
         self._check(texts)
@@ -113,7 +114,14 @@ class Embedding:
         cancellation = Cancellation(self._native.CancelFlag())
         made_id = request_id or f"req-{secrets.token_hex(8)}"
         return EmbeddingRequest(
-            made_id, texts, cancellation, sink, timeout=timeout, session=session, arrived_at=arrived_at
+            made_id,
+            texts,
+            cancellation,
+            sink,
+            timeout=timeout,
+            session=session,
+            arrived_at=arrived_at,
+            client=client,
         )
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:

@@ -1,9 +1,7 @@
 """The HTTP side of a request's stream: an answer in one piece, or server-sent events.
 
-Both watch for the client's leaving from the first moment, by awaiting ``receive()``: that is the one way that works in
-the queue, in prefill, while streaming, and while ``send`` is blocked by a client that does not read. Leaving
-``__call__`` in any way cancels the request if it still runs; what the computation holds is the engine's to clean up,
-when it has really ended.
+Both watch for the client's leaving from the first moment. Leaving ``__call__`` in any way cancels the request if it
+still runs; what the computation holds is the engine's to clean up, when it has really ended.
 """
 
 from __future__ import annotations
@@ -12,13 +10,14 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastapi.responses import JSONResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
-from pyllmcancel.server.connection import connection_of
+from pyllmcancel.server.connection import connection_of, watched
 from pyllmcancel.server.error_responses import api_error
 from pyllmcancel.server.request_context import is_client_gone, mark_client_gone, request_id_of
 
@@ -67,29 +66,18 @@ class WatchedResponse(Response):
         return self._stream.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watcher = asyncio.create_task(self._watch(receive), name=f"watch {self._stream.request.id}")
-        try:
-            await self._answer(scope, receive, send)
-            await self._see_off(scope, watcher)
-        finally:
-            self._stream.cancel(CancelReason.DISCONNECT)
-            watcher.cancel()
-
-    @staticmethod
-    async def _see_off(scope: Scope, watcher: asyncio.Task[None]) -> None:
-        """Let the server know, too, that the client has left, if the engine has seen that first.
-
-        To a server that does not know, an answer that ends too early is a defect, which it logs, and tells the client.
-        """
-        connection = connection_of(scope)
-        if is_client_gone(scope) and connection is not None:
-            connection.drop()
-            await watcher
-
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._stream.cancel(CancelReason.DISCONNECT)
+        cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
+        with watched(receive, cancel) as client_left:
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                cancel()
+            connection = connection_of(scope)
+            if is_client_gone(scope) and connection is not None:
+                # The engine may have seen it before the HTTP server did, to which an answer that ends too early is a
+                # defect: it would log it, and tell the client.
+                connection.drop()
+                await client_left
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from fastapi import Request
 
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
-from pyllmcancel.server.connection import hang_up_of
+from pyllmcancel.server.connection import connection_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generation_response import Dialect, EventStreamResponse, GenerationResponse, WholeResponse
 from pyllmcancel.server.request_context import arrival_of, request_id_of
@@ -58,7 +58,7 @@ async def submit(
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
     session = session_of(request, body)
-    sink = LoopSink(asyncio.get_running_loop(), hang_up_of(request.scope))
+    sink = LoopSink(asyncio.get_running_loop())
     try:
         with failure_told(engine):
             work = partial(
@@ -69,6 +69,7 @@ async def submit(
                 request_id=request_id_of(request.scope),
                 session=session,
                 arrived_at=arrival_of(request.scope),
+                client=connection_of(request.scope),
             )
             if is_laborious(prompts, params):
                 accepted = await state.preparations.submit(request, work, session, engine.cancel)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import Pause
+from pyllmcancel.server.connection import watched
 
 if TYPE_CHECKING:
     from starlette.types import Receive
@@ -106,14 +107,13 @@ class Workers:
         submitted = self._threads.submit(function, work.check)
         submitted.add_done_callback(work.note_end)
         done = asyncio.wrap_future(submitted)
-        watcher = asyncio.create_task(_until_left(receive, work))
         try:
-            await asyncio.wait((done, work.stopped), return_when=asyncio.FIRST_COMPLETED)
+            with watched(receive, work.client_left):
+                await asyncio.wait((done, work.stopped), return_when=asyncio.FIRST_COMPLETED)
             if work.stopped.done():
                 raise work.stopped.result()  # even if `done` is too: closing cancels what has not begun
             return done.result()
         finally:
-            watcher.cancel()
             work.abandon()
             done.cancel()  # drops what has not begun; of what has, the outcome is not used
             self._live.discard(work)
@@ -129,9 +129,3 @@ class Workers:
         """Close, and wait for the pieces that are being worked on."""
         self.close()
         await asyncio.to_thread(self._threads.shutdown)
-
-
-async def _until_left(receive: Receive, work: Work) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    work.client_left()

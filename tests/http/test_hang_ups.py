@@ -104,7 +104,8 @@ def test_a_busy_event_loop_is_not_waited_for(
             world.gate.wait_held()
         with busy_loop(mine):
             client.leave(way)
-            until(mine.sink.reader_has_left, bool)  # the kernel takes its time
+            assert mine.client is not None
+            until(mine.client.has_left, bool)  # the kernel takes its time
             world.gate.let_through()
             ending = mine.ended.result(TEST_LIMIT)
         answer = everything_from(client) if way == "half-close" else b""

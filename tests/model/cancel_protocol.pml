@@ -47,7 +47,7 @@ chan waiting = [N] of { byte };  /* WaitingQueue */
 byte newest = NOBODY;            /* SessionMap, of the one key */
 bool held[N];                    /* Registry._holds */
 
-/* Written by the engine's thread alone, but for `left`: the client has hung up (Sink.reader_has_left). */
+/* Written by the engine's thread alone, but for `left`: the client has hung up (Client.has_left). */
 bool runs[N];                    /* EngineLoop._running */
 byte done[N];                    /* tokens computed */
 bool in_step[N];                 /* AbortGate::members_ */
@@ -299,7 +299,7 @@ proctype engine()
 	bool said, aborted, some;
 
 turn:
-	/* EngineLoop._end_cancelled, _is_cancelled and _end: the slot first, then the ending */
+	/* EngineLoop._end_cancelled, Watcher.look and EngineLoop._end: the slot first, then the ending */
 	do
 	:: atomic { i < N && runs[i] && left[i] && reason[i] == none -> skip }; request_cancel(i, disconnect, said)
 #ifndef NOT_LET_GO
@@ -310,7 +310,7 @@ turn:
 #endif
 	:: i == N -> i = 0; break
 	od;
-	/* EngineLoop._admit: Registry.take_oldest, then _is_cancelled */
+	/* EngineLoop._admit: Registry.take_oldest, then Watcher.look */
 	do
 	:: atomic { !registry_lock && len(waiting) > 0 && n_run < SLOTS -> waiting ? i; owner[i] = _pid };
 		if

@@ -16,8 +16,8 @@ from tests.support.fake_native import CancelFlag
 from tests.support.step_gate import TEST_LIMIT
 
 
-def wait_for_reaper(driver: Driver) -> None:
-    """Return when the reaper has worked off what it was given before: a request of nobody's is cancelled last."""
+def wait_for_watcher(driver: Driver) -> None:
+    """Return when the watcher has worked off what it was given before: a request of nobody's is cancelled last."""
     flag = CancelFlag()
     earlier = driver.tracked[0].request
     nobodys = Request("nobody's", earlier.params, Cancellation(flag), earlier.sink)
@@ -32,7 +32,7 @@ def disconnect(driver: Driver, case: Case) -> Iterator[None]:
     expected = contextlib.nullcontext() if tracked.ended else pytest.warns(ResourceWarning, match="dropped before")
     with expected:
         tracked.stream = None
-    wait_for_reaper(driver)
+    wait_for_watcher(driver)
     yield
 
 
@@ -79,7 +79,7 @@ def explicit_by_session(driver: Driver, case: Case) -> Iterator[None]:
 def deadline(driver: Driver, case: Case) -> Iterator[None]:
     """The request's time is up."""
     driver.expire(case.request)
-    wait_for_reaper(driver)
+    wait_for_watcher(driver)
     yield
 
 

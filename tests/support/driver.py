@@ -33,12 +33,21 @@ MEMORIES: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass
+class LeavingClient:
+    """A client that leaves when a test says so."""
+
+    left: bool = False
+
+    def has_left(self) -> bool:
+        return self.left
+
+
 class RecordingSink(ThreadSink):
-    """Keeps every event; `on_event` runs in the engine thread, which waits for it. `left` is what that one is told."""
+    """Keeps every event; `on_event` runs in the engine thread, which waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.left = False
         self.record: list[Event] = []
         self.on_event: Callable[[Event], None] = lambda _: None
 
@@ -46,9 +55,6 @@ class RecordingSink(ThreadSink):
         self.record.append(event)
         super().put(event)
         self.on_event(event)
-
-    def reader_has_left(self) -> bool:
-        return self.left
 
     @property
     def endings(self) -> list[Ending]:
@@ -70,6 +76,7 @@ class Tracked:
     """A request of a test, all that it was told, and the stream that its reader holds."""
 
     request: Request
+    client: LeavingClient
     sink: RecordingSink
     stream: ThreadStream | None
     prompt: list[int]
@@ -166,10 +173,10 @@ class Driver:
         names = {name: options.pop(name, None) for name in ("request_id", "session")}
         keep_stream = options.pop("stream", False)
         params = generation_params(**{"temperature": 0.0, "max_tokens": 4} | options)
-        sink = RecordingSink()
-        request = self.engine.submit([list(tokens)], params, sink, **names)
+        client, sink = LeavingClient(), RecordingSink()
+        request = self.engine.submit([list(tokens)], params, sink, **names, client=client)
         expected = self.model.greedy(tokens, request.choices[0].max_tokens)
-        tracked = Tracked(request, sink, None, list(tokens), expected)
+        tracked = Tracked(request, client, sink, None, list(tokens), expected)
         if keep_stream:
             tracked.stream = ThreadStream(request, self.engine, sink)
         self.tracked.append(tracked)
@@ -222,9 +229,9 @@ class Driver:
         return decided
 
     def expire(self, tracked: Tracked | Request) -> None:
-        """Let its deadline be now: the reaper's own appointment, only the time is the test's."""
+        """Let its deadline be now: the watcher's own appointment, only the time is the test's."""
         request = tracked.request if isinstance(tracked, Tracked) else tracked
-        self.engine._reaper.at_deadline(request, time.monotonic())
+        self.engine._watcher.at_deadline(request, time.monotonic())
 
     def close(self) -> None:
         self.gate.open()

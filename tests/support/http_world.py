@@ -166,7 +166,7 @@ class World:
         """Let a request's deadline be now: the appointment is the engine's own, only the time is the test's."""
         found = self.engine.registry.find(request_id)
         assert isinstance(found, Request)
-        self.engine._reaper.at_deadline(found, time.monotonic())
+        self.engine._watcher.at_deadline(found, time.monotonic())
 
     async def shut_down(self, drain: float = 0.0) -> None:
         await self.app.state.server.close(drain)

@@ -28,7 +28,7 @@ def an_engine(observer: EngineMetrics | None = None) -> tuple[Engine, fake_nativ
 def assert_dropping_ends_it(engines: list[Engine]) -> None:
     """The engine in `engines`, to which nobody else refers."""
     gone = weakref.ref(engines[0])
-    threads, stopped = (engines[0]._thread, engines[0]._reaper._thread), engines[0].stopped
+    threads, stopped = (engines[0]._thread, engines[0]._watcher._thread), engines[0].stopped
     with pytest.warns(ResourceWarning, match="never closed"):
         engines.clear()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Readers of whom a sink can tell that they have left: no step begins with them, whatever their own thread is at."""
+"""Clients that show to have left: no step begins with them, whatever the thread of their readers is at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
     tend = scheduler.tend
 
     def leave_and_tend() -> None:
-        tracked.sink.left = True
+        tracked.client.left = True
         tend()
 
     scheduler.tend = leave_and_tend  # type: ignore[method-assign]
@@ -37,7 +37,7 @@ def test_whoever_leaves_during_a_step_is_in_none_that_begins_later(driver: Drive
     stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
     driver.step(1 + n_steps)
     assert driver.holds(leaves)
-    leaves.sink.left = True
+    leaves.client.left = True
     driver.step()
     assert_left(leaves)
     assert driver.holds(stays)
@@ -76,7 +76,7 @@ def test_when_the_only_one_leaves_no_step_follows(driver: Driver) -> None:
     driver.step(2)
 
     def leave(_: StepRecord) -> None:
-        leaves.sink.left = True
+        leaves.client.left = True
 
     driver.watcher.on_step_done = leave
     driver.step()
@@ -87,7 +87,7 @@ def test_when_the_only_one_leaves_no_step_follows(driver: Driver) -> None:
 def test_whoever_has_left_the_queue_is_never_admitted(driver: Driver) -> None:
     blockers = [driver.submit("blocker", max_tokens=1) for _ in range(2)]
     waits, follows = driver.submit("waits"), driver.submit("follows")
-    waits.sink.left = True
+    waits.client.left = True
     driver.step_until(lambda: all(blocker.ended for blocker in blockers))
     assert_left(waits)
     assert waits.request.admitted_at is None
@@ -98,6 +98,6 @@ def test_whoever_has_left_the_queue_is_never_admitted(driver: Driver) -> None:
 def test_an_earlier_reason_wins(driver: Driver) -> None:
     tracked = driver.submit(max_tokens=6)
     driver.step()
-    tracked.sink.left = True
+    tracked.client.left = True
     driver.cancel(tracked)
     assert tracked.ending.cancel_reason is CancelReason.EXPLICIT

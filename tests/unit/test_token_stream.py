@@ -23,14 +23,14 @@ class Controls:
 
     def __init__(self) -> None:
         self.cancelled: list[CancelReason] = []
-        self.dropped: list[str] = []
+        self.drops: list[str] = []
 
     def cancel(self, request: Request, reason: CancelReason) -> bool:
         self.cancelled.append(reason)
         return request.cancellation.request(reason)
 
-    def abandoned(self, request: Request) -> None:
-        self.dropped.append(request.id)
+    def dropped(self, request: Request) -> None:
+        self.drops.append(request.id)
 
 
 def delta(text: str) -> Delta:
@@ -150,7 +150,7 @@ def test_a_dropped_stream_cancels_and_warns() -> None:
     stream = ThreadStream(request, controls, ThreadSink())
     with pytest.warns(ResourceWarning, match="forgotten was dropped before its end"):
         del stream
-    assert controls.dropped == ["forgotten"]
+    assert controls.drops == ["forgotten"]
 
 
 def test_a_stream_dropped_after_the_end_says_nothing() -> None:
@@ -158,7 +158,7 @@ def test_a_stream_dropped_after_the_end_says_nothing() -> None:
     request.ended.set_result(ending())
     stream = ThreadStream(request, controls, ThreadSink())
     del stream
-    assert controls.dropped == []
+    assert controls.drops == []
 
 
 def test_a_stream_dropped_after_its_cancel_says_nothing() -> None:
@@ -166,7 +166,7 @@ def test_a_stream_dropped_after_its_cancel_says_nothing() -> None:
     stream = ThreadStream(request, controls, ThreadSink())
     assert stream.cancel()
     del stream
-    assert controls.dropped == []
+    assert controls.drops == []
 
 
 def test_a_dropped_stream_of_an_engine_frees_its_slot(driver: Driver) -> None:

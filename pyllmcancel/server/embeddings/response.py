@@ -15,7 +15,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.pooling import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.bodies import prepared
-from pyllmcancel.server.connection import hang_up_of
+from pyllmcancel.server.connection import connection_of
 from pyllmcancel.server.error_responses import api_error
 from pyllmcancel.server.generation_response import WatchedResponse
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
@@ -56,7 +56,7 @@ async def submit_texts(
     The `deadline` is in seconds from the arrival.
     """
     engine = state_of(request).engine
-    sink = LoopSink(asyncio.get_running_loop(), hang_up_of(request.scope))
+    sink = LoopSink(asyncio.get_running_loop())
     tokens = await prepared(request, partial(text_tokens, state_of(request).texts, texts))
     with failure_told(engine):
         accepted = engine.submit_texts(
@@ -66,6 +66,7 @@ async def submit_texts(
             request_id=request_id_of(request.scope),
             session=session,
             arrived_at=arrival_of(request.scope),
+            client=connection_of(request.scope),
         )
     return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
 

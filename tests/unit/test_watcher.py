@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyllmcancel import reaper as reaper_module
+from pyllmcancel import watcher as watcher_module
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.reaper import FEW, Reaper
 from pyllmcancel.request import Ending, FinishReason, Request, RequestStatus, Usage
+from pyllmcancel.watcher import FEW, Watcher
 from tests.support.bare import bare_request
+from tests.support.driver import LeavingClient
 from tests.support.step_gate import TEST_LIMIT
 
 
 class Cancelled(queue.SimpleQueue):
-    """What the reaper has cancelled: pairs of id and reason, in order."""
+    """What the watcher has cancelled: pairs of id and reason, in order."""
 
     def cancel(self, request: Request, reason: CancelReason) -> None:
         self.put((request.id, reason))
@@ -34,28 +35,28 @@ def cancelled() -> Cancelled:
 
 
 @pytest.fixture
-def reaper(cancelled: Cancelled) -> Iterator[Reaper]:
-    reaper = Reaper(cancelled.cancel)
-    yield reaper
-    reaper.close()
+def watcher(cancelled: Cancelled) -> Iterator[Watcher]:
+    watcher = Watcher(cancelled.cancel)
+    yield watcher
+    watcher.close()
 
 
-def test_a_deadline_that_has_passed_cancels_at_once(reaper: Reaper, cancelled: Cancelled) -> None:
+def test_a_deadline_that_has_passed_cancels_at_once(watcher: Watcher, cancelled: Cancelled) -> None:
     request = bare_request("late")
-    reaper.at_deadline(request, time.monotonic() - 1.0)
+    watcher.at_deadline(request, time.monotonic() - 1.0)
     assert cancelled.next() == ("late", CancelReason.DEADLINE)
 
 
-def test_a_deadline_cancels_when_its_time_has_come_and_not_before(reaper: Reaper, cancelled: Cancelled) -> None:
+def test_a_deadline_cancels_when_its_time_has_come_and_not_before(watcher: Watcher, cancelled: Cancelled) -> None:
     request, at = bare_request("soon"), time.monotonic() + 0.02
-    reaper.at_deadline(request, at)
+    watcher.at_deadline(request, at)
     assert cancelled.next() == ("soon", CancelReason.DEADLINE)
     assert time.monotonic() >= at
 
 
 @dataclass(slots=True)
 class Clock:
-    """The reaper's. It stands still until a test sets it: on a busy machine a hundredth of a second is over at once."""
+    """The watcher's. It stands still until a test sets it: on a busy machine a hundredth of a second is soon over."""
 
     now: float = 0.0
 
@@ -66,71 +67,79 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(reaper_module, "time", clock)
+    monkeypatch.setattr(watcher_module, "time", clock)
     return clock
 
 
-def wait_until_told(reaper: Reaper, cancelled: Cancelled) -> None:
-    """Return when the reaper knows all that it was told before."""
+def wait_until_told(watcher: Watcher, cancelled: Cancelled) -> None:
+    """Return when the watcher knows all that it was told before."""
     marker = bare_request("marker")
-    reaper.abandoned(marker)
+    watcher.dropped(marker)
     assert cancelled.next()[0] == "marker"
 
 
-def test_deadlines_come_in_the_order_of_their_times(clock: Clock, reaper: Reaper, cancelled: Cancelled) -> None:
+def test_deadlines_come_in_the_order_of_their_times(clock: Clock, watcher: Watcher, cancelled: Cancelled) -> None:
     first, second = bare_request("first"), bare_request("second")
-    reaper.at_deadline(second, 0.02)
-    reaper.at_deadline(first, 0.01)
-    wait_until_told(reaper, cancelled)
+    watcher.at_deadline(second, 0.02)
+    watcher.at_deadline(first, 0.01)
+    wait_until_told(watcher, cancelled)
     clock.now = 1.0
     assert [cancelled.next()[0] for _ in range(2)] == ["first", "second"]
 
 
-def test_a_dropped_request_is_cancelled_as_disconnected(reaper: Reaper, cancelled: Cancelled) -> None:
+def test_a_dropped_request_is_cancelled_as_disconnected(watcher: Watcher, cancelled: Cancelled) -> None:
     request = bare_request("dropped")
-    reaper.abandoned(request)
+    watcher.dropped(request)
     assert cancelled.next() == ("dropped", CancelReason.DISCONNECT)
 
 
-def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, reaper: Reaper, cancelled: Cancelled) -> None:
+def test_a_look_cancels_those_whose_client_has_left_and_no_others(watcher: Watcher, cancelled: Cancelled) -> None:
+    left, there, nobodys = bare_request("left"), bare_request("there"), bare_request("nobody's")
+    left.client, there.client = LeavingClient(left=True), LeavingClient()
+    watcher.look((nobodys, there, left))
+    assert cancelled.next() == ("left", CancelReason.DISCONNECT)
+    assert cancelled.empty()
+
+
+def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, watcher: Watcher, cancelled: Cancelled) -> None:
     request, other = bare_request("gone"), bare_request("other")
-    reaper.at_deadline(request, 0.01)
-    reaper.at_deadline(other, 0.02)
-    wait_until_told(reaper, cancelled)
+    watcher.at_deadline(request, 0.01)
+    watcher.at_deadline(other, 0.02)
+    wait_until_told(watcher, cancelled)
     del request
     gc.collect()
     clock.now = 1.0
     assert cancelled.next()[0] == "other"
 
 
-def test_an_appointment_does_not_keep_a_request_alive(reaper: Reaper, cancelled: Cancelled) -> None:
+def test_an_appointment_does_not_keep_a_request_alive(watcher: Watcher, cancelled: Cancelled) -> None:
     request = bare_request("r")
     finalised = []
     import weakref
 
     weakref.finalize(request, finalised.append, True)
-    reaper.at_deadline(request, time.monotonic() + 3600.0)
+    watcher.at_deadline(request, time.monotonic() + 3600.0)
     del request
     gc.collect()
     assert finalised == [True]
 
 
 @pytest.mark.parametrize("seconds", [1e12, float("inf")])
-def test_a_deadline_in_the_far_future_does_not_stop_the_reaper(
-    reaper: Reaper, cancelled: Cancelled, seconds: float
+def test_a_deadline_in_the_far_future_does_not_stop_the_watcher(
+    watcher: Watcher, cancelled: Cancelled, seconds: float
 ) -> None:
     far, near = bare_request("far"), bare_request("near")
-    reaper.at_deadline(far, time.monotonic() + seconds)
-    reaper.abandoned(near)
-    reaper.abandoned(near)
+    watcher.at_deadline(far, time.monotonic() + seconds)
+    watcher.dropped(near)
+    watcher.dropped(near)
     assert [cancelled.next()[0] for _ in range(2)] == ["near", "near"]
 
 
-def test_a_closed_reaper_cancels_no_more_and_can_be_closed_again(cancelled: Cancelled) -> None:
-    reaper = Reaper(cancelled.cancel)
-    reaper.close()
-    reaper.abandoned(bare_request("late"))
-    reaper.close()
+def test_a_closed_watcher_cancels_no_more_and_can_be_closed_again(cancelled: Cancelled) -> None:
+    watcher = Watcher(cancelled.cancel)
+    watcher.close()
+    watcher.dropped(bare_request("late"))
+    watcher.close()
     assert cancelled.empty()
 
 
@@ -138,15 +147,15 @@ def end(request: Request) -> None:
     request.ended.set_result(Ending(FinishReason.STOP, Usage(), RequestStatus.DECODE))
 
 
-def test_deadlines_of_ended_requests_do_not_pile_up(reaper: Reaper, cancelled: Cancelled) -> None:
+def test_deadlines_of_ended_requests_do_not_pile_up(watcher: Watcher, cancelled: Cancelled) -> None:
     live, ended = [bare_request("live") for _ in range(10)], [bare_request("ended") for _ in range(1000)]
     for request in (*live, *ended):
-        reaper.at_deadline(request, time.monotonic() + 3600.0)
+        watcher.at_deadline(request, time.monotonic() + 3600.0)
         if request in ended:
             end(request)
-    reaper.abandoned(live[0])
+    watcher.dropped(live[0])
     assert cancelled.next() == ("live", CancelReason.DISCONNECT)
-    assert len(live) <= reaper.n_appointments <= 2 * (len(live) + FEW)
+    assert len(live) <= watcher.n_appointments <= 2 * (len(live) + FEW)
 
 
 def test_a_cancel_that_fails_does_not_keep_others_from_their_deadlines(
@@ -157,10 +166,10 @@ def test_a_cancel_that_fails_does_not_keep_others_from_their_deadlines(
             raise MemoryError
         cancelled.cancel(request, reason)
 
-    reaper = Reaper(cancel)
+    watcher = Watcher(cancel)
     unlucky, next_one = bare_request("unlucky"), bare_request("next")
-    reaper.abandoned(unlucky)
-    reaper.abandoned(next_one)
+    watcher.dropped(unlucky)
+    watcher.dropped(next_one)
     assert cancelled.next()[0] == "next"
     assert "request unlucky could not be cancelled" in caplog.text
-    reaper.close()
+    watcher.close()

@@ -1,7 +1,8 @@
-"""One thread that cancels what is late, and what its reader has dropped.
+"""The watcher: it cancels requests whose deadline has passed, whose client has left, or whose stream was dropped.
 
-Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even in
-a thread that holds the engine's lock. Everything else here is touched by the one thread only.
+Deadlines and dropped streams are a thread's. Sockets are looked at by the engine thread, right before each step: an
+event loop that shares the GIL and two busy cores with the computation tells of a closed connection some milliseconds
+late, when the next step would have begun; and in company that one would be finished.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -38,13 +39,16 @@ class Last(Enum):
     DROPPED = "dropped"
 
 
-class Reaper:
-    """Calls `cancel(request, reason)` when a request's time is up, unless it has ended by then.
+class Watcher:
+    """Calls `cancel(request, reason)`, in its own thread or in that of `look`.
+
+    Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
+    in a thread that holds the engine's lock. Everything else here is touched by its own thread only.
 
     Parameters
     ----------
     shut_down
-        Called after `drop`, in this thread.
+        Called after `drop_engine`, in its own thread.
     """
 
     def __init__(
@@ -56,22 +60,28 @@ class Reaper:
         self._order = itertools.count()
         self._appointments: list[Appointment] = []
         self._most = FEW
-        self._thread = threading.Thread(target=self._run, name="pyllmcancel-reaper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pyllmcancel-watcher", daemon=True)
         self._thread.start()
 
     def at_deadline(self, request: Request, at: float) -> None:
         """Cancel `request` at the monotonic time `at`, in seconds."""
         self._inbox.put((at, next(self._order), weakref.ref(request), CancelReason.DEADLINE))
 
-    def abandoned(self, request: Request) -> None:
-        """Cancel `request` now; may be called from a destructor."""
+    def look(self, requests: Iterable[Request]) -> None:
+        """Cancel those whose client has left; waits for nothing, not for the GIL either. For the engine thread."""
+        for request in requests:
+            if request.client is not None and request.client.has_left():
+                self._cancel(request, CancelReason.DISCONNECT)
+
+    def dropped(self, request: Request) -> None:
+        """Cancel `request`, whose stream nobody holds any more; may be called from a destructor."""
         self._inbox.put((0.0, next(self._order), weakref.ref(request), CancelReason.DISCONNECT))
 
     def close(self) -> None:
         self._inbox.put(Last.CLOSED)
         self._thread.join()
 
-    def drop(self) -> None:
+    def drop_engine(self) -> None:
         """The engine is gone: shut down what is left of it, and end; may be called from a destructor."""
         self._inbox.put(Last.DROPPED)
 
