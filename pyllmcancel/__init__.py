@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.engine import Engine
     from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
-    from pyllmcancel.request import Delta, Ending, FinishReason, GenerationParams, RequestStatus, Usage
+    from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
+    from pyllmcancel.request import GenerationParams
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.token_stream import AsyncStream, ThreadStream
 
@@ -42,7 +43,8 @@ _MODULES = {
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("Error", "RequestCancelled", "RequestFailed"),
-    "request": ("Delta", "Ending", "FinishReason", "GenerationParams", "RequestStatus", "Usage"),
+    "events": ("Delta", "Ending", "FinishReason", "RequestStatus", "Usage"),
+    "request": ("GenerationParams",),
     "sampling": ("SamplingParams",),
     "token_stream": ("AsyncStream", "ThreadStream"),
 }

@@ -11,13 +11,14 @@ import time
 from typing import TYPE_CHECKING
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.request import Ending, FinishReason, RequestStatus
+from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.token_stream import Outbox
 
 if TYPE_CHECKING:
+    from pyllmcancel.events import Delta
     from pyllmcancel.observer import Observer
     from pyllmcancel.registry import Registry
-    from pyllmcancel.request import Delta, Request
+    from pyllmcancel.request import Request
 
 logger = logging.getLogger("pyllmcancel.engine")
 

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Pooling, pooling_of
-from pyllmcancel.embeddings.workload import Embedding
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.endings import Endings
 from pyllmcancel.engine_thread import end_unclosed, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
+from pyllmcancel.events import Sink
 from pyllmcancel.generation import Generation
 from pyllmcancel.loop import EngineLoop
 from pyllmcancel.models import packaged_model_path
@@ -31,7 +32,7 @@ from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.registry import Counts, Registry
 from pyllmcancel.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.token_stream import FORKED, AsyncStream, LoopSink, Sink, ThreadSink, ThreadStream
+from pyllmcancel.token_stream import FORKED, AsyncStream, LoopSink, ThreadSink, ThreadStream
 from pyllmcancel.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pyllmcancel.embeddings.pooling import Embedded
+    from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.observer import Observer
     from pyllmcancel.request import Client
     from pyllmcancel.scheduler import Occupancy

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyllmcancel.cancellation import CancelReason
-    from pyllmcancel.request import Usage
+    from pyllmcancel.events import Usage
 
 
 class Error(Exception):

@@ -14,7 +14,8 @@ from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.choices import ChoiceMaker
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.errors import ConstraintError
-from pyllmcancel.request import Choice, Delta, FinishReason, Request, RequestStatus, TokenLogprobs
+from pyllmcancel.events import Delta, FinishReason, RequestStatus, TokenLogprobs
+from pyllmcancel.request import Choice, Request
 from pyllmcancel.scheduler import Scheduler
 from pyllmcancel.step import LogitFault
 from pyllmcancel.workload import Finished, Progress, StepMember
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Context, Model
     from pyllmcancel.config import EngineConfig
+    from pyllmcancel.events import Sink
     from pyllmcancel.observer import Observer
     from pyllmcancel.request import Client, GenerationParams
     from pyllmcancel.step import StepItem, StepResult, StepRow
-    from pyllmcancel.token_stream import Sink
     from pyllmcancel.workload import Update
 
 FAULTS = {

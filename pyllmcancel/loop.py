@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import said
+from pyllmcancel.events import FinishReason
 from pyllmcancel.observer import StepRecord
-from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.request import Request
 from pyllmcancel.step import StepStatus
 from pyllmcancel.token_stream import Outbox
 from pyllmcancel.workload import Finished, Progress

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pyllmcancel.request import Ending, Request
+    from pyllmcancel.events import Ending
+    from pyllmcancel.request import Request
 
 
 @dataclass(frozen=True, slots=True)

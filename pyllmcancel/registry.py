@@ -18,7 +18,8 @@ from pyllmcancel.sessions import SessionMap
 from pyllmcancel.waiting_queue import WaitingQueue
 
 if TYPE_CHECKING:
-    from pyllmcancel.request import Ending, Request, RequestSummary
+    from pyllmcancel.events import Ending
+    from pyllmcancel.request import Request, RequestSummary
 
 MAX_HOLDS = 1024
 LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance

@@ -9,106 +9,34 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, TokenLogprobs, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from pyllmcancel._native import Sampler
     from pyllmcancel.cancellation import Cancellation, CancelReason
     from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
     from pyllmcancel.detokenizer import Detokenizer
+    from pyllmcancel.events import Sink
     from pyllmcancel.sampling import SamplingParams
-    from pyllmcancel.token_stream import Sink
 
-
-class RequestStatus(StrEnum):
-    """Where a request is. "Cancelling" is derived: cancelled and not yet FINISHED.
-
-    PREPARING comes before there is a `Request`: its schema is being compiled, say.
-    """
-
-    PREPARING = "preparing"
-    WAITING = "waiting"
-    PREFILL = "prefill"
-    DECODE = "decode"
-    FINISHED = "finished"
-
-
-class FinishReason(StrEnum):
-    STOP = "stop"
-    LENGTH = "length"
-    CANCELLED = "cancelled"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of a request. After a cancel: what had been processed by then.
-
-    `prompt_tokens` counts tokens that were computed or came from the cache, `cached_tokens` the latter alone.
-    """
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """Logprobs of one generated token: its own, and records (token, logprob) of the likeliest, likeliest first."""
-
-    token: int
-    logprob: float
-    top: NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What one step added to one choice. The last of a choice carries its finish reason.
-
-    `prompt_logprobs` come with the first delta of a choice that asked for them: one for every prompt token but the
-    first, which nothing predicts. `prompt_done` tokens of the prompt are computed, for a request that asked for
-    progress.
-    """
-
-    index: int
-    text: str
-    tokens: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    finish_reason: FinishReason | None = None
-    stop_text: str | None = None
-    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    prompt_done: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The one terminal event of a request.
-
-    Attributes
-    ----------
-    finish_reason
-        STOP or LENGTH (of the last choice to end), CANCELLED, or ERROR.
-    cancel_reason
-        Why, when CANCELLED.
-    error
-        What went wrong, when ERROR.
-    phase
-        Where the request was when it ended.
-    cancel_latency
-        Seconds from `cancel()` until the computation had stopped and the slot was free; None if not cancelled.
-    """
-
-    finish_reason: FinishReason
-    usage: Usage
-    phase: RequestStatus
-    cancel_reason: CancelReason | None = None
-    error: str | None = None
-    cancel_latency: float | None = None
+# Those of `events` until the server takes them from there.
+__all__ = [
+    "Choice",
+    "Client",
+    "Delta",
+    "Ending",
+    "FinishReason",
+    "GenerationParams",
+    "Request",
+    "RequestStatus",
+    "RequestSummary",
+    "TokenLogprobs",
+    "Usage",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed
-from pyllmcancel.request import Delta, Ending, FinishReason
+from pyllmcancel.events import Delta, Ending, Event, FinishReason
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from pyllmcancel.events import Sink
     from pyllmcancel.request import Request
 
-Event = Delta | Ending
 FORKED = "this process was forked from the engine's: nobody computes here; load an engine of its own"
 
 
@@ -40,16 +40,6 @@ class Controls(Protocol):
     @property
     def forked(self) -> bool:
         """Whether this process was forked from the engine's: nobody computes here."""
-
-
-class Sink(Protocol):
-    """Where a request's events go. `loop` is None for readers that are plain threads."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None: ...
-
-    def put(self, event: Event) -> None:
-        """Take one event: in `loop`'s thread if there is one, else in any."""
 
 
 class ThreadSink:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pyllmcancel.events import Delta, FinishReason
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Delta, FinishReason, Request
+    from pyllmcancel.request import Request
     from pyllmcancel.scheduler import Occupancy
     from pyllmcancel.step import StepItem, StepStatus
     from pyllmcancel.step_cost import StepCostModel

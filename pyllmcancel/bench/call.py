@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import h11
 
@@ -13,9 +13,26 @@ from pyllmcancel.bench.connection import Connection
 from pyllmcancel.bench.exchange import Ask, Exchange, Outcome
 
 if TYPE_CHECKING:
-    from pyllmcancel.bench.client import Client
+    from collections.abc import Mapping
+
+    from pyllmcancel.bench.connection import Address
+    from pyllmcancel.bench.exchange import Target
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+
+
+class Maker(Protocol):
+    """What makes requests of one server, and keeps its idle connections."""
+
+    target: Target
+    address: Address
+
+    def body(self, ask: Ask) -> bytes: ...
+    def request(
+        self, method: str, path: str, body: bytes, *, keep: bool | None = None, more: Mapping[str, str] | None = None
+    ) -> h11.Request: ...
+    def take(self) -> Connection | None: ...
+    def give_back(self, connection: Connection) -> None: ...
 
 
 class Call:
@@ -24,7 +41,7 @@ class Call:
     `cut` hangs up: from then on nothing that arrives counts. Once the exchange has an outcome it is a no-op.
     """
 
-    def __init__(self, client: Client, ask: Ask) -> None:
+    def __init__(self, client: Maker, ask: Ask) -> None:
         self.exchange = Exchange(ask, began_at=time.monotonic())
         self._client = client
         self._connection: Connection | None = None

@@ -1,19 +1,14 @@
-"""The values that an embedder takes and gives: what crosses the boundary to the compiled module, and what leaves it."""
+"""What an embedder takes and gives: the values that cross the boundary to the compiled module."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
-
-from pyllmcancel.errors import ContextError
-from pyllmcancel.request import Delta
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pyllmcancel._native import Model
     from pyllmcancel.step import StepStatus
 
 POOLINGS = ("auto", "none", "mean", "cls", "last")
@@ -27,28 +22,6 @@ class Pooling(IntEnum):
     CLS = 2
     LAST = 3
     RANK = 4
-
-
-def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling:
-    """How `model` pools, if `wanted`, one of `POOLINGS`, does not say otherwise; NONE for one that generates.
-
-    Raises
-    ------
-    ContextError
-        It ranks texts; or it would generate, though pooling is `required`.
-    """
-    pooling = _own_pooling(model) if wanted == "auto" else Pooling[wanted.upper()]
-    if required and pooling is Pooling.NONE:
-        raise ContextError("this model does not pool; embeddings of it need to be told how (--pooling)")
-    return pooling
-
-
-def _own_pooling(model: Model) -> Pooling:
-    architecture = model.metadata.get("general.architecture", "")
-    pooling = Pooling(int(model.metadata.get(f"{architecture}.pooling_type", Pooling.NONE)))
-    if pooling is Pooling.RANK:
-        raise ContextError("this model ranks texts, which is not supported")
-    return pooling
 
 
 class EmbedRow(NamedTuple):
@@ -74,10 +47,3 @@ class EmbedResult(NamedTuple):
     polls: int
     decode_us: int
     n_threads: int = 1
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Embedded(Delta):
-    """One text of a request is done; `index` is its place among the request's texts."""
-
-    embedding: NDArray[np.float32]

@@ -6,15 +6,19 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyllmcancel.request import GenerationParams, Request, Usage
+from pyllmcancel.events import Delta, Usage
+from pyllmcancel.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pyllmcancel.cancellation import Cancellation
-    from pyllmcancel.request import Client, Ending, RequestSummary
-    from pyllmcancel.token_stream import Sink
+    from pyllmcancel.events import Ending, Sink
+    from pyllmcancel.request import Client, RequestSummary
 
 MAX_TEXTS = 2048  # of one request; OpenAI's limit
 
@@ -33,6 +37,13 @@ class Text:
     @property
     def n_pending(self) -> int:
         return len(self.tokens) - self.n_committed
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Embedded(Delta):
+    """One text of a request is done; `index` is its place among the request's texts."""
+
+    embedding: NDArray[np.float32]
 
 
 class EmbeddingRequest(Request):

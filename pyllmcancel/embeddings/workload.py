@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
-from pyllmcancel.embeddings.pooling import Embedded, Pooling
-from pyllmcancel.embeddings.request import MAX_TEXTS, EmbeddingRequest
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
-from pyllmcancel.errors import InvalidRequestError, TextLengthError
-from pyllmcancel.request import FinishReason, RequestStatus
+from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
+from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow
     from pyllmcancel.embeddings.request import Text
+    from pyllmcancel.events import Sink
     from pyllmcancel.observer import Observer
     from pyllmcancel.request import Client, Request
     from pyllmcancel.step import StepItem
-    from pyllmcancel.token_stream import Sink
     from pyllmcancel.workload import Update
 
 TEXTS_PER_STEP = 64
@@ -202,3 +202,25 @@ class Embedding:
             return [Progress(request, done)]
         self.release(request)
         return [Finished(request, FinishReason.STOP, done)]
+
+
+def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling:
+    """How `model` pools, if `wanted`, one of `POOLINGS`, does not say otherwise; NONE for one that generates.
+
+    Raises
+    ------
+    ContextError
+        It ranks texts; or it would generate, though pooling is `required`.
+    """
+    pooling = _own_pooling(model) if wanted == "auto" else Pooling[wanted.upper()]
+    if required and pooling is Pooling.NONE:
+        raise ContextError("this model does not pool; embeddings of it need to be told how (--pooling)")
+    return pooling
+
+
+def _own_pooling(model: Model) -> Pooling:
+    architecture = model.metadata.get("general.architecture", "")
+    pooling = Pooling(int(model.metadata.get(f"{architecture}.pooling_type", Pooling.NONE)))
+    if pooling is Pooling.RANK:
+        raise ContextError("this model ranks texts, which is not supported")
+    return pooling

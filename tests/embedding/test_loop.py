@@ -10,11 +10,13 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
-from pyllmcancel.request import FinishReason, GenerationParams, Request, RequestStatus
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.scheduler import Occupancy
 from pyllmcancel.step import StepStatus

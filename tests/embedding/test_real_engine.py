@@ -11,11 +11,12 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Embedded, Pooling
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
-from pyllmcancel.request import FinishReason
+from pyllmcancel.events import FinishReason
 from pyllmcancel.scheduler import Occupancy
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel import _native
-from pyllmcancel.embeddings.pooling import Pooling, pooling_of
+from pyllmcancel.embeddings.pooling import Pooling
+from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.errors import ContextError, ModelLoadError
 from pyllmcancel.sampling import SamplingParams
 

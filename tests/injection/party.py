@@ -13,8 +13,8 @@ from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
-from pyllmcancel.request import Ending, FinishReason, Request
-from pyllmcancel.token_stream import Event
+from pyllmcancel.events import Ending, Event, FinishReason
+from pyllmcancel.request import Request
 from tests.support.driver import RecordingSink
 
 LIMIT = 60.0

@@ -11,10 +11,11 @@ import pytest
 from gguf import PoolingType
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Embedded
+from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
-from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.events import FinishReason
+from pyllmcancel.request import Request
 from tests.injection.party import ToldSink, fault
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyllmcancel.request import Request, RequestStatus
+from pyllmcancel.events import RequestStatus
+from pyllmcancel.request import Request
 from tests.support.driver import CHUNK, Driver, Stop, Tracked
 from tests.support.step_gate import TEST_LIMIT
 

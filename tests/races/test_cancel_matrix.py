@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.request import FinishReason
+from pyllmcancel.events import FinishReason
 from tests.races import phases, sources
 from tests.support.driver import MEMORIES, Driver, complete
 from tests.support.invariants import check_invariants

@@ -14,8 +14,8 @@ import pytest
 
 import pyllmcancel
 from pyllmcancel.errors import EngineDiedError
+from pyllmcancel.events import Ending
 from pyllmcancel.loop import EngineLoop
-from pyllmcancel.request import Ending
 from tests.support.driver import Driver, Tracked
 from tests.support.step_gate import TEST_LIMIT
 

@@ -13,8 +13,9 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.events import FinishReason
 from pyllmcancel.generation import Generation
-from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT

@@ -18,8 +18,9 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
+from pyllmcancel.events import FinishReason
 from pyllmcancel.generation import Generation
-from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher, in_thread
 from tests.support.step_gate import TEST_LIMIT

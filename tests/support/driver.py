@@ -17,10 +17,11 @@ from typing import Any
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.events import Delta, Ending, Event, FinishReason
 from pyllmcancel.generation import Generation
 from pyllmcancel.observer import NullObserver, StepRecord
-from pyllmcancel.request import Delta, Ending, FinishReason, Request
-from pyllmcancel.token_stream import Event, ThreadSink, ThreadStream
+from pyllmcancel.request import Request
+from pyllmcancel.token_stream import ThreadSink, ThreadStream
 from tests.support import fake_native
 from tests.support.step_gate import TEST_LIMIT
 

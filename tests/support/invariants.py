@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pyllmcancel.request import FinishReason, RequestStatus
+from pyllmcancel.events import FinishReason, RequestStatus
 from tests.support.driver import Driver, Tracked, complete
 
 

@@ -9,7 +9,8 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine import generation_params
 from pyllmcancel.errors import RequestCancelled, RequestFailed
-from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.events import FinishReason
+from pyllmcancel.request import Request
 from pyllmcancel.step import StepStatus
 from pyllmcancel.token_stream import AsyncStream
 from tests.support.driver import Driver

@@ -12,7 +12,7 @@ import pytest
 from pyllmcancel.choices import MAX_CHOICES
 from pyllmcancel.engine import generation_params
 from pyllmcancel.errors import ContextLengthError, EngineClosedError, InvalidRequestError, QueueFullError
-from pyllmcancel.request import FinishReason
+from pyllmcancel.events import FinishReason
 from tests.support.driver import Driver, RecordingSink, complete
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pyllmcancel.errors import EngineDiedError, RequestFailed
-from pyllmcancel.request import FinishReason, Request
+from pyllmcancel.events import FinishReason
+from pyllmcancel.request import Request
 from pyllmcancel.server.metrics import EngineMetrics
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT

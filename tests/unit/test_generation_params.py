@@ -10,7 +10,7 @@ import pytest
 
 from pyllmcancel.engine import generation_params
 from pyllmcancel.errors import ConstraintError, RequestFailed
-from pyllmcancel.request import FinishReason
+from pyllmcancel.events import FinishReason
 from tests.support.driver import CHUNK, Driver, RecordingSink
 from tests.support.fake_model import N_VOCAB
 from tests.support.step_gate import TEST_LIMIT

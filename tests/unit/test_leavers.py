@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason
 from pyllmcancel.observer import StepRecord
-from pyllmcancel.request import FinishReason
 from tests.support.driver import Driver, Tracked, complete
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import RequestFailed
+from pyllmcancel.events import FinishReason, RequestStatus, Usage
 from pyllmcancel.observer import StepRecord
-from pyllmcancel.request import FinishReason, RequestStatus, Usage
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support import fake_native
 from tests.support.driver import Driver, Tracked, complete

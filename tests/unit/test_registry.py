@@ -9,9 +9,10 @@ import pytest
 from pyllmcancel.cancellation import Cancellation, CancelReason
 from pyllmcancel.endings import Endings
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
+from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.observer import NullObserver
 from pyllmcancel.registry import MAX_HOLDS, Accepted, Registry
-from pyllmcancel.request import Ending, FinishReason, Request, RequestStatus, RequestSummary
+from pyllmcancel.request import Request, RequestSummary
 from pyllmcancel.token_stream import Outbox
 from tests.support.bare import bare_request
 from tests.support.fake_model import CancelFlag

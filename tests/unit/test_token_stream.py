@@ -10,8 +10,9 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
-from pyllmcancel.request import Delta, Ending, FinishReason, Request, RequestStatus, Usage
-from pyllmcancel.token_stream import AsyncStream, Event, LoopSink, Outbox, ThreadSink, ThreadStream
+from pyllmcancel.events import Delta, Ending, Event, FinishReason, RequestStatus, Usage
+from pyllmcancel.request import Request
+from pyllmcancel.token_stream import AsyncStream, LoopSink, Outbox, ThreadSink, ThreadStream
 from tests.support.bare import bare_request
 from tests.support.driver import Driver
 

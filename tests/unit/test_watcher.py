@@ -12,7 +12,8 @@ import pytest
 
 from pyllmcancel import watcher as watcher_module
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.request import Ending, FinishReason, Request, RequestStatus, Usage
+from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
+from pyllmcancel.request import Request
 from pyllmcancel.watcher import FEW, Watcher
 from tests.support.bare import bare_request
 from tests.support.driver import LeavingClient

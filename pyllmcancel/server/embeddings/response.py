@@ -12,7 +12,7 @@ import numpy as np
 from fastapi.responses import Response
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.embeddings.pooling import Embedded
+from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.connection import connection_of
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import Receive, Scope, Send
 
+    from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.request import Delta, Usage
     from pyllmcancel.server.tokens import TextReader
 
 

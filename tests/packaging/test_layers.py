@@ -1,0 +1,194 @@
+"""The layers of the package: calls go down only. Read from the syntax trees, imports for type checkers included."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "pyllmcancel"
+
+# The architecture, from the top down. A module may import modules of its own layer and of those below it. A package
+# stands for all of its modules that are not named themselves.
+LAYERS = {
+    "command": "cli __main__",
+    "server": "server bench",
+    "engine": "pyllmcancel engine loading",
+    "loop": "loop engine_thread",
+    "workloads": "workload generation choices embeddings.workload",
+    "policy": "scheduler prefix_cache swap_space swap_store swap_policy step_cost embeddings.scheduler",
+    "tables and streams": "registry waiting_queue sessions token_stream endings watcher observer",
+    "requests": "request embeddings.request",
+    "text": "chat_template bounded_template infill detokenizer constraints helper helper_process",
+    "values": "cancellation events errors sampling config step pausing models embeddings embeddings.pooling _native",
+}
+CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept"}
+
+
+@dataclass(frozen=True)
+class Import:
+    importer: str
+    imported: str
+    at_run_time: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer} -> {self.imported}"
+
+
+Sources = dict[str, str]
+
+
+@cache
+def sources() -> Sources:
+    """The package's modules by their names, without ``pyllmcancel.``."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py*")):
+        if path.suffix in (".py", ".pyi"):
+            parts = path.relative_to(PACKAGE).with_suffix("").parts
+            name = ".".join(part for part in parts if part != "__init__")
+            found[name or "pyllmcancel"] = path.read_text("utf-8")
+    return found
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def imports(modules: Sources) -> list[Import]:
+    return [found for name, text in modules.items() for found in _imports(name, parsed(text), modules)]
+
+
+def _imports(importer: str, node: ast.AST, modules: Sources, *, at_run_time: bool = True) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                yield from _imports(importer, child, modules, at_run_time=False)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                assert level == 0, f"{importer} has a relative import"
+                for alias in names:
+                    whole = f"{module}.{alias.name}"
+                    name = whole if _own(whole) in modules else str(module)
+                    if _own(name) is not None:
+                        yield Import(importer, str(_own(name)), at_run_time)
+            case ast.Import(names=names):
+                for alias in names:
+                    if _own(alias.name) is not None:
+                        yield Import(importer, str(_own(alias.name)), at_run_time)
+            case _:
+                yield from _imports(importer, child, modules, at_run_time=at_run_time)
+
+
+def _own(name: str) -> str | None:
+    """The name of a module of ours, without ``pyllmcancel.``; None of others."""
+    package, _, module = name.partition(".")
+    return (module or package) if package == "pyllmcancel" else None
+
+
+def layer_of(module: str) -> str:
+    """Its own layer, or that of the nearest package that has one."""
+    name = module
+    while True:
+        for layer, members in LAYERS.items():
+            if name in members.split():
+                return layer
+        assert "." in name, f"{module} is in no layer"
+        name = name.rpartition(".")[0]
+
+
+def upward(modules: Sources) -> list[str]:
+    """Imports of a higher layer."""
+    order = list(LAYERS)
+    return [
+        str(found)
+        for found in imports(modules)
+        if order.index(layer_of(found.imported)) < order.index(layer_of(found.importer))
+    ]
+
+
+def circular(modules: Sources) -> set[str]:
+    """Modules that import each other, directly or not."""
+    below: dict[str, set[str]] = {name: set() for name in modules}
+    for found in imports(modules):
+        below[found.importer].add(found.imported)
+    return {name for name in modules if _reaches(name, name, below)}
+
+
+def _reaches(begin: str, end: str, below: dict[str, set[str]]) -> bool:
+    seen, todo = set[str](), [begin]
+    while todo:
+        for name in below.get(todo.pop(), set()) - seen:
+            seen.add(name)
+            todo.append(name)
+    return end in seen
+
+
+def importers_of_the_compiled_module(modules: Sources) -> set[str]:
+    return {found.importer for found in imports(modules) if found.imported == "_native" and found.at_run_time}
+
+
+def cancellers(modules: Sources) -> set[str]:
+    """Functions that call ``….cancellation.request(…)``."""
+    return {f"{name}.{place}" for name, text in modules.items() for place in _cancellers(parsed(text), ())}
+
+
+def _cancellers(node: ast.AST, path: tuple[str, ...]) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="cancellation"), attr="request")):
+                yield ".".join(path)
+        named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from _cancellers(child, (*path, child.name) if named else path)
+
+
+def test_no_module_imports_a_higher_layer() -> None:
+    assert upward(sources()) == []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circular(sources()) == set()
+
+
+def test_only_the_engine_imports_the_compiled_module() -> None:
+    assert importers_of_the_compiled_module(sources()) == {"engine"}
+
+
+def test_a_request_is_cancelled_in_two_places() -> None:
+    assert cancellers(sources()) == CANCELLERS
+
+
+def test_every_name_in_the_picture_is_a_module_and_stands_there_once() -> None:
+    names = [name for members in LAYERS.values() for name in members.split()]
+    assert len(names) == len(set(names))
+    assert set(names) <= sources().keys()
+
+
+@pytest.mark.parametrize(
+    ("module", "added"),
+    [
+        ("registry", "from pyllmcancel.loop import EngineLoop"),
+        ("generation", "def later():\n    import pyllmcancel.engine"),
+        ("request", "if TYPE_CHECKING:\n    from pyllmcancel.token_stream import Stream"),
+        ("loading", "from pyllmcancel.server import app"),
+    ],
+)
+def test_an_import_upwards_is_found(module: str, added: str) -> None:
+    changed = sources() | {module: f"{sources()[module]}\n{added}\n"}
+    assert [found.split(" ")[0] for found in upward(changed)] == [module]
+
+
+def test_a_circle_is_found_in_a_layer_too() -> None:
+    added = "if TYPE_CHECKING:\n    from pyllmcancel.registry import Registry"
+    changed = sources() | {"sessions": f"{sources()['sessions']}\n{added}\n"}
+    assert {"registry", "sessions"} <= circular(changed)
+    assert upward(changed) == []
+
+
+def test_what_else_is_forbidden_is_found() -> None:
+    assert "loop" in importers_of_the_compiled_module(sources() | {"loop": "from pyllmcancel import _native"})
+    third = "class EngineLoop:\n    def turn(self, request):\n        request.cancellation.request(REASON)"
+    assert cancellers(sources() | {"loop": third}) == CANCELLERS | {"loop.EngineLoop.turn"}
