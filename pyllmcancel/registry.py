@@ -1,4 +1,4 @@
-"""The front desk: which requests there are, who waits, which is its session's newest. Everything under one lock.
+"""The registry: which requests there are, which wait, which is the newest of its session. All under one lock.
 
 A request is owned by the waiting queue, then by the engine thread. The registry is where ownership changes hands, so it
 is the one place where threads meet: each method is one short critical section, and none of them calls out.
@@ -127,7 +127,7 @@ class Registry:
             return oldest
 
     def wait_for_work(self, timeout: float | None = None) -> bool | None:
-        """Block until a request waits; False once the desk is closed and nobody waits.
+        """Block until a request waits; False once the registry is closed and none waits.
 
         None if `timeout` seconds pass before either.
         """

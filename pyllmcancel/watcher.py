@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-LONGEST_WAIT = 3600.0  # seconds; a lock cannot wait for ever and a day, a client may ask for it
-# Appointments that may be out of date without being looked for.
-FEW = 64
+LONGEST_WAIT = 3600.0  # seconds; a client may ask for a longer deadline than a lock can wait for
+FEW = 64  # deadlines of ended requests that may be kept without being looked for
 
-Appointment = tuple[float, int, "weakref.ref[Request]", CancelReason]
+Due = tuple[float, int, "weakref.ref[Request]", CancelReason]
 
 
 class Last(Enum):
-    """The last letter in the inbox."""
+    """What ends the thread."""
 
     CLOSED = "closed"
     DROPPED = "dropped"
@@ -56,9 +55,9 @@ class Watcher:
     ) -> None:
         self._cancel = cancel
         self._shut_down = shut_down
-        self._inbox: queue.SimpleQueue[Appointment | Last] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Due | Last] = queue.SimpleQueue()
         self._order = itertools.count()
-        self._appointments: list[Appointment] = []
+        self._pending: list[Due] = []  # a heap
         self._most = FEW
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-watcher", daemon=True)
         self._thread.start()
@@ -86,30 +85,30 @@ class Watcher:
         self._inbox.put(Last.DROPPED)
 
     @property
-    def n_appointments(self) -> int:
-        return len(self._appointments)
+    def n_pending(self) -> int:
+        return len(self._pending)
 
     def _run(self) -> None:
         while True:
-            due = self._appointments[0][0] - time.monotonic() if self._appointments else None
-            if due is not None and due <= 0:
-                self._keep(heapq.heappop(self._appointments))
+            wait = self._pending[0][0] - time.monotonic() if self._pending else None
+            if wait is not None and wait <= 0:
+                self._cancel_due(heapq.heappop(self._pending))
                 continue
             try:
-                letter = self._inbox.get(timeout=None if due is None else min(due, LONGEST_WAIT))
+                message = self._inbox.get(timeout=None if wait is None else min(wait, LONGEST_WAIT))
             except queue.Empty:
                 continue
-            match letter:
+            match message:
                 case Last.CLOSED:
                     return
                 case Last.DROPPED:
                     self._shut_down()
                     return
                 case _:
-                    self._note(letter)
+                    self._note(message)
 
-    def _keep(self, appointment: Appointment) -> None:
-        _, _, reference, reason = appointment
+    def _cancel_due(self, due: Due) -> None:
+        _, _, reference, reason = due
         request = reference()
         if request is None:
             return
@@ -119,13 +118,13 @@ class Watcher:
             # The others' deadlines are kept all the same.
             logger.exception("request %s could not be cancelled", request.id)
 
-    def _note(self, appointment: Appointment) -> None:
-        """Add an appointment; those of ended requests go when they may be half of all."""
-        heapq.heappush(self._appointments, appointment)
-        if len(self._appointments) > self._most:
-            self._appointments = [one for one in self._appointments if is_live(one[2]())]
-            heapq.heapify(self._appointments)
-            self._most = FEW + 2 * len(self._appointments)
+    def _note(self, due: Due) -> None:
+        """Add `due`; those of ended requests go when they may be half of all."""
+        heapq.heappush(self._pending, due)
+        if len(self._pending) > self._most:
+            self._pending = [one for one in self._pending if is_live(one[2]())]
+            heapq.heapify(self._pending)
+            self._most = FEW + 2 * len(self._pending)
 
 
 def is_live(request: Request | None) -> bool:

@@ -230,7 +230,7 @@ class Driver:
         return decided
 
     def expire(self, tracked: Tracked | Request) -> None:
-        """Let its deadline be now: the watcher's own appointment, only the time is the test's."""
+        """Let its deadline be now: the watcher's own deadline, only the time is the test's."""
         request = tracked.request if isinstance(tracked, Tracked) else tracked
         self.engine._watcher.at_deadline(request, time.monotonic())
 

@@ -163,7 +163,7 @@ class World:
     # -- causes of an end ---------------------------------------------------------------------------------------------
 
     def expire(self, request_id: str) -> None:
-        """Let a request's deadline be now: the appointment is the engine's own, only the time is the test's."""
+        """Let a request's deadline be now: the deadline is the watcher's own, only the time is the test's."""
         found = self.engine.registry.find(request_id)
         assert isinstance(found, Request)
         self.engine._watcher.at_deadline(found, time.monotonic())

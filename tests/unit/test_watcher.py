@@ -113,7 +113,7 @@ def test_a_request_that_is_gone_is_left_in_peace(clock: Clock, watcher: Watcher,
     assert cancelled.next()[0] == "other"
 
 
-def test_an_appointment_does_not_keep_a_request_alive(watcher: Watcher, cancelled: Cancelled) -> None:
+def test_a_deadline_does_not_keep_a_request_alive(watcher: Watcher, cancelled: Cancelled) -> None:
     request = bare_request("r")
     finalised = []
     import weakref
@@ -156,7 +156,7 @@ def test_deadlines_of_ended_requests_do_not_pile_up(watcher: Watcher, cancelled:
             end(request)
     watcher.dropped(live[0])
     assert cancelled.next() == ("live", CancelReason.DISCONNECT)
-    assert len(live) <= watcher.n_appointments <= 2 * (len(live) + FEW)
+    assert len(live) <= watcher.n_pending <= 2 * (len(live) + FEW)
 
 
 def test_a_cancel_that_fails_does_not_keep_others_from_their_deadlines(
