@@ -69,7 +69,7 @@ class Rig:
         return {delta.index: delta.embedding for delta in deltas if isinstance(delta, Embedded)}
 
     def check_complete(self, request: Request, *texts: Sequence[int]) -> None:
-        ending = request.ended.result(TEST_LIMIT)
+        ending = self.sinks[request.id].ending()
         assert ending.finish_reason is FinishReason.STOP
         assert ending.usage.prompt_tokens == sum(map(len, texts))
         found = self.vectors(request)

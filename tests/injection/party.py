@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
-from pyllmcancel.events import Ending, Event, FinishReason
+from pyllmcancel.events import Ending, FinishReason
 from pyllmcancel.request import Request
 from tests.support.driver import RecordingSink
 
@@ -27,24 +26,6 @@ ANSWER = 6
 COMPLETE = {FinishReason.STOP, FinishReason.LENGTH}
 
 Answer = tuple[tuple[int, ...], ...]
-
-
-class ToldSink(RecordingSink):
-    """Waits for the end as its reader sees it: what is in use has been counted anew by then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._told = threading.Event()
-
-    def put(self, event: Event) -> None:
-        super().put(event)
-        if isinstance(event, Ending):
-            self._told.set()
-
-    def ending(self) -> Ending:
-        assert self._told.wait(LIMIT), "no ending"
-        (ending,) = self.endings
-        return ending
 
 
 @contextmanager
@@ -85,19 +66,19 @@ class Party:
         assert all(len(answer[0]) == ANSWER for answer in party.undisturbed)
         return party
 
-    def submit(self, prompt: list[int], *, n: int = 1) -> tuple[Request, ToldSink]:
-        sink = ToldSink()
+    def submit(self, prompt: list[int], *, n: int = 1) -> tuple[Request, RecordingSink]:
+        sink = RecordingSink()
         params = generation_params(temperature=0.0, max_tokens=ANSWER, n=n)
         return self.engine.submit([prompt], params, sink), sink
 
-    def meet(self) -> list[tuple[Request, ToldSink]]:
+    def meet(self) -> list[tuple[Request, RecordingSink]]:
         """Submit all at once, and wait until each has ended."""
         came = [self.submit(prompt, n=n) for prompt, n in zip(PROMPTS, CHOICES, strict=True)]
         for _, sink in came:
             sink.ending()
         return came
 
-    def meet_until_it_closes(self) -> list[tuple[Request, ToldSink]]:
+    def meet_until_it_closes(self) -> list[tuple[Request, RecordingSink]]:
         """As `meet`, of an engine that may end before the last of them is there: it refuses that one."""
         came = []
         with suppress(EngineClosedError):
@@ -113,7 +94,7 @@ class Party:
         assert sink.ending().finish_reason in COMPLETE
         return answer_of(sink)
 
-    def check_outcome(self, came: list[tuple[Request, ToldSink]], *, most_failed: int) -> list[Ending]:
+    def check_outcome(self, came: list[tuple[Request, RecordingSink]], *, most_failed: int) -> list[Ending]:
         """One ending each; the right answer or an error that says something. Returns the errors."""
         failed = []
         for (_, sink), expected in zip(came, self.undisturbed[: len(came)], strict=True):
@@ -146,6 +127,6 @@ class Party:
         raise AssertionError("an engine that died took a request")
 
 
-def answer_of(sink: ToldSink) -> Answer:
+def answer_of(sink: RecordingSink) -> Answer:
     indices = sorted({delta.index for delta in sink.deltas})
     return tuple(tuple(sink.tokens(index)) for index in indices)

@@ -47,8 +47,9 @@ class Crowd:
 
     def tokens(self, request: Request, index: int = 0) -> list[int]:
         """What a request got in the end, which must be its whole answer."""
-        assert request.ended.result(TEST_LIMIT).finish_reason is FinishReason.LENGTH
-        return self.sinks[request.id].tokens(index)
+        sink = self.sinks[request.id]
+        assert sink.ending().finish_reason is FinishReason.LENGTH
+        return sink.tokens(index)
 
     @property
     def n_preempted(self) -> int:

@@ -51,8 +51,9 @@ class Real:
         return request
 
     def tokens(self, request: Request, index: int = 0) -> list[int]:
-        request.ended.result(TEST_LIMIT)
-        return self.sinks[request.id].tokens(index)
+        sink = self.sinks[request.id]
+        sink.ending()
+        return sink.tokens(index)
 
     def check_nothing_left(self) -> None:
         assert self.engine.registry.wait_until_empty(TEST_LIMIT)

@@ -50,12 +50,21 @@ class RecordingSink(ThreadSink):
     def __init__(self) -> None:
         super().__init__()
         self.record: list[Event] = []
+        self._ended = threading.Event()
         self.on_event: Callable[[Event], None] = lambda _: None
 
     def put(self, event: Event) -> None:
         self.record.append(event)
         super().put(event)
+        if isinstance(event, Ending):
+            self._ended.set()
         self.on_event(event)
+
+    def ending(self) -> Ending:
+        """The one ending, waited for: `Request.ended` tells it before the last events come here."""
+        assert self._ended.wait(TEST_LIMIT), "no ending"
+        (ending,) = self.endings
+        return ending
 
     @property
     def endings(self) -> list[Ending]:

@@ -75,8 +75,8 @@ def test_a_full_queue_is_free_again_at_once_when_a_waiter_is_cancelled(make_driv
 def test_several_prompts_are_choices_of_one_request(driver: Driver) -> None:
     sink, prompts = RecordingSink(), [list(b"one"), list(b"two")]
     driver.gate.open()
-    request = driver.engine.submit(prompts, generation_params(temperature=0.0, max_tokens=3, n=2), sink)
-    assert request.ended.result(5.0).usage.completion_tokens == 12
+    driver.engine.submit(prompts, generation_params(temperature=0.0, max_tokens=3, n=2), sink)
+    assert sink.ending().usage.completion_tokens == 12
     expected = [driver.model.greedy(prompt, 3) for prompt in prompts for _ in range(2)]
     assert [sink.tokens(index) for index in range(4)] == expected
 

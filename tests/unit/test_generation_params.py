@@ -13,7 +13,6 @@ from pyllmcancel.errors import ConstraintError, RequestFailed
 from pyllmcancel.events import FinishReason
 from tests.support.driver import CHUNK, Driver, RecordingSink
 from tests.support.fake_model import N_VOCAB
-from tests.support.step_gate import TEST_LIMIT
 
 MakeDriver = Callable[..., Driver]
 
@@ -152,9 +151,9 @@ def test_an_answer_of_one_line_is_not_cut(driver: Driver) -> None:
 def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None:
     sink = RecordingSink()
     params = generation_params(max_tokens=0, max_prompt_seconds=0.0, temperature=0.0)
-    request = driver.engine.submit([[5] * (4 * CHUNK), [6]], params, sink)
+    driver.engine.submit([[5] * (4 * CHUNK), [6]], params, sink)
     driver.gate.open()
-    assert request.ended.result(TEST_LIMIT).finish_reason is FinishReason.LENGTH
+    assert sink.ending().finish_reason is FinishReason.LENGTH
     assert sorted(delta.index for delta in sink.deltas) == [0, 1]
     driver.gate.hold()
 
