@@ -80,7 +80,7 @@ class Cancellation:
         with self._lock:
             if self._sealed or self._reason is not None:
                 return False
-            # The reason before the flag: whoever sees the flag finds a reason.
+            # The reason before the flag: a thread that sees the flag finds a reason.
             self._requested_at = time.monotonic()
             self._reason = reason
             self._flag.set()
@@ -92,7 +92,7 @@ class Cancellation:
         Raises
         ------
         RuntimeError
-            It had been sealed before: somebody ends the request for the second time.
+            It had been sealed before: the request is ended for the second time.
         """
         with self._lock:
             if self._sealed:

@@ -1,7 +1,7 @@
-"""How a request ends, once: sealed, forgotten, logged, counted, told.
+"""How a request is cancelled, and how it ends, once: sealed, forgotten, logged, counted, reported.
 
-Called by whoever owns the request at that moment, after its computation has stopped and its slots are free. A thread
-that cancels a request which still waits takes it out of the queue, and so comes to own it.
+A request is ended by its owner, after its computation has stopped and its slots are free: by the engine thread, or by a
+thread that cancels it while it waits, and becomes its owner by taking it out of the queue.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Endings:
             self._log(request, ending)
             self._tell_observer(request, ending)
         finally:
-            # After all that: whoever waits for this finds every table, log and counter up to date.
+            # Last: a thread that waits for the ending finds every table, log and counter up to date.
             outbox.pay()
 
     def _tell_observer(self, request: Request, ending: Ending) -> None:

@@ -92,7 +92,7 @@ class Engine:
         )
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
-        # None of its threads knows the engine itself, or nobody could ever drop it.
+        # None of its threads refers to the engine: one that is dropped must be collected.
         self._thread = threading.Thread(
             target=work, args=(self._loop, self.stopped), name="pyllmcancel-engine", daemon=True
         )
@@ -156,7 +156,7 @@ class Engine:
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the engine's: nobody computes here."""
+        """Whether this process was forked from the engine's, and so has no engine thread."""
         return os.getpid() != self._pid
 
     def stalled_for(self) -> float:
@@ -358,7 +358,7 @@ def compiled_module() -> Any:
 
 
 def generation_params(**options: Any) -> GenerationParams:
-    """GenerationParams from flat options, those of SamplingParams among them."""
+    """GenerationParams from flat options, fields of SamplingParams included."""
     names = [field.name for field in fields(GenerationParams) if field.name != "sampling"]
     own = {name: options.pop(name) for name in names if name in options}
     return GenerationParams(sampling=SamplingParams(**options), **own)

@@ -1,6 +1,6 @@
-"""The engine thread's first call and its last ones, and the end of an engine that nobody closes.
+"""The engine thread's first call and its last ones, and the end of an engine that was never closed.
 
-Nothing here keeps an engine: one that everybody has dropped is collected, and its thread ends.
+Nothing here refers to an engine: one that is dropped is collected, and its thread ends.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def bury(loop: EngineLoop, died_of: BaseException) -> None:
 
 
 def end_unclosed(engine: weakref.ref[Closable], watcher: Watcher, pid: int) -> None:
-    """End an engine that nobody has closed: it was dropped, or the interpreter ends."""
+    """End an engine that was not closed: it was dropped, or the interpreter ends."""
     if os.getpid() != pid:
         return
     if (left := engine()) is not None:

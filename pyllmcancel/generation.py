@@ -45,7 +45,7 @@ class Generation:
     Parameters
     ----------
     context
-        A context that nobody else uses.
+        A context of its own.
     config
         Sizes, limits and targets.
     native
@@ -115,7 +115,7 @@ class Generation:
     # -- into and out of slots ----------------------------------------------------------------------------------------
 
     def expire(self, requests: Iterable[Request]) -> list[Update]:
-        """Finish with an empty answer those whose prompt took too long: their readers prefer that to a late answer."""
+        """Finish answers whose prompt took too long, as empty: their readers prefer that to a late answer."""
         now = time.monotonic()
         updates: list[Update] = []
         for request in requests:
@@ -162,7 +162,7 @@ class Generation:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self) -> tuple[list[StepItem], list[Update]]:
-        """What the scheduler plans, with constrained samplers told what is allowed; without those that cannot be."""
+        """What the scheduler plans, with each constraint's allowed tokens set; requests whose constraint fails end."""
         updates = self._open_pending()
         items = self.scheduler.plan()
         for item in items:

@@ -1,4 +1,4 @@
-"""An engine that is on its way: loaded by a thread of its own, while whoever wants it does something else."""
+"""Loading an engine in a thread of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Loading:
 
     def __init__(self, config: EngineConfig, observer: Observer, *, load: Callable[..., Engine] = Engine.load) -> None:
         self.future: Future[Engine] = Future()
-        self.future.set_running_or_notify_cancel()  # whoever stops waiting for it must not cancel it
+        self.future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it
         self.began = self._reported_at = time.monotonic()
         self.progress = 0.0  # written by the loading thread, as is `_reported_at`
         self._given_up = False  # sticky; read by the loading thread
@@ -72,7 +72,7 @@ class Loading:
         try:
             self.future.set_result(self._load())
         except BaseException as error:
-            # Whatever it is: somebody waits for the future.
+            # Any exception: the server waits for the future.
             self.future.set_exception(error)
 
     def _on_progress(self, fraction: float) -> bool:

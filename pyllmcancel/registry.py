@@ -55,7 +55,7 @@ class Registry:
         self._waiting = WaitingQueue(max_queue)
         self._sessions = SessionMap()
         self._requests: dict[str, Request] = {}  # accepted and not ended
-        self._withdrawn: set[Request] = set()  # of those: they are their cancellers', who are about to end them
+        self._withdrawn: set[Request] = set()  # of those: owned by their cancellers, which are about to end them
         self._history: deque[RequestSummary] = deque(maxlen=history)
         self._holds: dict[str, float] = {}  # ids and sessions to cancel on arrival, and until when
         self._closed = False
@@ -81,8 +81,8 @@ class Registry:
     def _session_order(self, request: Request) -> tuple[Request | None, Request | None]:
         """The older and the newer one of a session that has two now; the newer is installed.
 
-        Newer is who arrived later: a request with more to be done before it is accepted must not supersede one that
-        its client sent after it.
+        Newer is the one that arrived later: a request that took longer to prepare must not supersede one that its
+        client sent after it.
         """
         newest = self._sessions.newest(request.session) if request.session is not None else None
         if newest is not None and newest.arrived_at > request.arrived_at:
@@ -138,7 +138,7 @@ class Registry:
     def seal(self, request: Request) -> CancelReason | None:
         """Its owner ends it: closed to cancels, and its session open to others, in one critical section.
 
-        From here on nobody sees it. Were it sealed outside, a newer one of its session could not cancel it, and for a
+        From here on it is not listed. Were it sealed outside, a newer one of its session could not cancel it, and for a
         moment both would live.
         """
         with self._lock:

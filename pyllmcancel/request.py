@@ -180,7 +180,7 @@ class Request:
         self.client = client
         # Resolved once, by the owner, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
-        # Running from the start, so that nobody who waits for it, and is cancelled, can cancel it.
+        # Running from the start, so that a waiter that is cancelled cannot cancel it.
         self.ended.set_running_or_notify_cancel()
 
     @property

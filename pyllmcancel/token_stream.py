@@ -1,4 +1,4 @@
-"""From the engine thread to whoever reads an answer: asyncio tasks, or plain threads.
+"""Events from the engine thread to the readers of answers: asyncio tasks, or plain threads.
 
 A sink takes a request's events from the engine; a stream is what the reader holds. The engine knows sinks only, so a
 stream that its reader forgets is collected, and cancels. Events of one step are handed to an event loop in one call,
@@ -39,7 +39,7 @@ class Controls(Protocol):
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the engine's: nobody computes here."""
+        """Whether this process was forked from the engine's, and so has no engine thread."""
 
 
 class ThreadSink:

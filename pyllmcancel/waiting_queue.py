@@ -1,7 +1,7 @@
 """Requests that wait for a slot, in the order of their arrival.
 
 Taking a request out of here is how its ownership changes hands: the engine thread takes the oldest to run it, a
-canceller withdraws one to end it. Whoever gets it out is the only one who may end it.
+canceller withdraws one to end it. The thread that takes it out is the only one that may end it.
 
 Not synchronised: the engine guards it, and the session map, with one lock.
 """

@@ -67,13 +67,13 @@ class Watcher:
         self._inbox.put((at, next(self._order), weakref.ref(request), CancelReason.DEADLINE))
 
     def look(self, requests: Iterable[Request]) -> None:
-        """Cancel those whose client has left; waits for nothing, not for the GIL either. For the engine thread."""
+        """Cancel requests whose client has left; waits for nothing, not for the GIL either. For the engine thread."""
         for request in requests:
             if request.client is not None and request.client.has_left():
                 self._cancel(request, CancelReason.DISCONNECT)
 
     def dropped(self, request: Request) -> None:
-        """Cancel `request`, whose stream nobody holds any more; may be called from a destructor."""
+        """Cancel `request`, whose stream was dropped; may be called from a destructor."""
         self._inbox.put((0.0, next(self._order), weakref.ref(request), CancelReason.DISCONNECT))
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class Watcher:
             logger.exception("request %s could not be cancelled", request.id)
 
     def _note(self, due: Due) -> None:
-        """Add `due`; those of ended requests go when they may be half of all."""
+        """Add `due`; deadlines of ended requests go when they may be half of all."""
         heapq.heappush(self._pending, due)
         if len(self._pending) > self._most:
             self._pending = [one for one in self._pending if is_live(one[2]())]

@@ -86,7 +86,7 @@ class Workload(Protocol):
     def scheduler(self) -> StepScheduler: ...
 
     def expire(self, requests: Iterable[Request]) -> list[Update]:
-        """Finish those of the running `requests` that are late by their own limits."""
+        """Finish running requests that have exceeded a time limit of their own."""
 
     def can_admit(self, request: Request) -> bool:
         """Whether the oldest waiting request can start now."""

@@ -42,7 +42,7 @@ class Embedding:
     Parameters
     ----------
     embedder
-        An embedder that nobody else uses.
+        An embedder of its own.
     config
         Sizes and limits; `parallel` requests take turns, the others wait.
     native
