@@ -16,7 +16,7 @@ import venv
 from collections.abc import Callable
 from functools import partial
 
-from bench.peers.protocol import ROOT
+from bench.peers.programs import ROOT
 
 PROGRAMS = ("llama-server", "llama-bench", "llama-batched-bench", "pyllmcancel_probe")
 PEERS = ("xllamacpp==2026.10.11549", "llama-cpp-python[server]==0.3.36")

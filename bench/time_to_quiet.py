@@ -9,49 +9,40 @@ server's threads until they rest. With ``--pid`` and ``--url`` it measures a ser
 from __future__ import annotations
 
 import argparse
-import json
+import asyncio
 import random
-import socket
 import statistics
-import time
+import uuid
 from contextlib import nullcontext
 from pathlib import Path
 
-import httpx
-
-from bench.server_process import serving
-from pyllmcancel.bench.server_truth import seconds_until_quiet
-
-
-def leave_mid_prompt(url: str, pid: int, prompt: list[int], *, stream: bool, after: float) -> float:
-    """Send a completion request, close the socket `after` seconds later; seconds until the server rests."""
-    target = httpx.URL(url)
-    body = json.dumps({"prompt": prompt, "max_tokens": 64, "stream": stream, "model": "any"}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {target.host}\r\nContent-Type: application/json\r\n"
-    with socket.create_connection((target.host, target.port)) as connection:
-        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        time.sleep(after)
-    return seconds_until_quiet(pid, since=time.monotonic())
+from bench.peers import OURS, Settings
+from bench.peers.running import free_port, running
+from pyllmcancel.bench.client import Ask, Client, Target
+from pyllmcancel.bench.server_truth import stopped_after
 
 
-def run(url: str, pid: int, arguments: argparse.Namespace) -> dict[str, list[float]]:
-    chance = random.Random(arguments.seed)
+async def measure(url: str, pid: int, arguments: argparse.Namespace) -> dict[str, list[float]]:
+    """Milliseconds from each close of a socket until the server rests, streaming and not."""
+    client, chance = Client(Target(url=url, keep_alive=False)), random.Random(arguments.seed)
     latencies: dict[str, list[float]] = {"streaming": [], "whole": []}
     for _ in range(arguments.runs):
         for kind, times in latencies.items():
-            prompt = [chance.randrange(1000, arguments.vocabulary) for _ in range(arguments.tokens)]
-            quiet = leave_mid_prompt(url, pid, prompt, stream=kind == "streaming", after=arguments.after)
-            times.append(quiet * 1e3)
-            refuse_other_endings(url)
+            ask = Ask(
+                prompt=[chance.randrange(1000, arguments.vocabulary) for _ in range(arguments.tokens)],
+                max_tokens=64,
+                request_id=uuid.uuid4().hex,
+                stream=kind == "streaming",
+                cut_after=arguments.after,
+            )
+            exchange = await client.ask(ask)
+            times.append((await stopped_after(pid, exchange.ended_at or 0.0)).seconds * 1e3)
+            # The figure means nothing unless the request was cancelled by its client's leaving, in prefill.
+            entry = await client.fetch_json("GET", f"/v1/requests/{ask.request_id}")
+            how = entry["status"], entry["cancel_reason"], entry["phase"]
+            if how != ("cancelled", "disconnect", "prefill"):
+                raise RuntimeError(f"the request ended otherwise: {how}")
     return latencies
-
-
-def refuse_other_endings(url: str) -> None:
-    """The measurement means nothing unless the request was cancelled by its client's leaving, in prefill."""
-    newest = httpx.get(f"{url}/v1/requests").json()["data"][0]
-    how = newest["status"], newest["cancel_reason"], newest["phase"]
-    if how != ("cancelled", "disconnect", "prefill"):
-        raise RuntimeError(f"the request ended otherwise: {how}")
 
 
 def main() -> None:
@@ -59,19 +50,15 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--url")
     parser.add_argument("--pid", type=int)
-    parser.add_argument("--port", type=int, default=18100)
     parser.add_argument("--tokens", type=int, default=1600)
     parser.add_argument("--vocabulary", type=int, default=150_000)
     parser.add_argument("--after", type=float, default=1.5, help="seconds between sending and leaving")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.url is not None:
-        running = nullcontext((arguments.url, arguments.pid))
-    else:
-        running = serving(arguments.model, arguments.port, "--ctx-size", "4096")
-    with running as (url, pid):
-        latencies = run(url, pid, arguments)
+    settings = Settings(model=arguments.model, port=free_port(), threads=0, parallel=0, ctx_size=4096)
+    with nullcontext(arguments) if arguments.url is not None else running(OURS, settings) as server:
+        latencies = asyncio.run(measure(server.url, server.pid, arguments))
     for kind, times in latencies.items():
         print(  # noqa: T201 - the result of the command
             f"{kind:>10}: median {statistics.median(times):.1f} ms, worst {max(times):.1f} ms, "

@@ -25,7 +25,8 @@ from typing import Any
 
 from bench.hostile.attacks import NAMES, attack
 from bench.hostile.probes import LIMIT, Visitor
-from bench.server_process import start_pyllmcancel, wait_until_healthy
+from bench.peers import OURS, Settings
+from bench.peers.running import wait_until_ready
 from pyllmcancel.models import packaged_model_path
 
 PROBES = ("health", "completion", "cancel")
@@ -36,11 +37,13 @@ COLUMNS = ("attack", *PROBES, "SIGTERM", "peak MiB", "tracebacks", "log lines")
 
 def measure(name: str | None, port: int, seconds: float, files: int | None, log: Path) -> dict[str, Any]:
     """The worst times beside one attack, or without any."""
-    process = start_pyllmcancel(packaged_model_path(), port, "--threads", "1", log=log)
+    settings = Settings(model=packaged_model_path(), port=port, threads=1, parallel=0, ctx_size=0)
+    with log.open("wb") as output:
+        process = subprocess.Popen(OURS.command(settings), stdout=output, stderr=subprocess.STDOUT)
     try:
         if files is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
-        wait_until_healthy(process, f"http://127.0.0.1:{port}")
+        wait_until_ready(process, f"{settings.url}/health")
         visitors = {probe: Visitor(port) for probe in PROBES}
         for probe, visitor in visitors.items():
             getattr(visitor, probe)()  # the first of its kind imports, and fills caches

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
-from bench.native.probe_module import ROOT, load_probe
+from bench.native.probe_module import load_probe
 from bench.native.tables import Table, as_text, write_json
+from bench.peers.programs import ROOT
 from pyllmcancel import _native
+from pyllmcancel.models import packaged_model_path
 
-PACKAGED = ROOT / "pyllmcancel" / "models" / "stdlib-coder.gguf"
 BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "row-padding", "throughput")
 
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
     probe = load_probe()
     for name in options.benchmarks or BENCHMARKS:
-        for path in options.model or [PACKAGED]:
+        for path in options.model or [packaged_model_path()]:
             table = run(name, probe, path, options)
             conditions = {"model_file": path.name, "model_mib": round(path.stat().st_size / 2**20, 1)}
             write_json(table, options.out / f"micro-{name}-{path.stem}.json", conditions)

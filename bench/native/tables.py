@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.side_by_side.conditions import describe_code, describe_machine, now
+from bench.tables import aligned
 
 Row = dict[str, Any]  # of str, int, float and bool
 
@@ -27,14 +29,14 @@ class Table:
 
 def summary(values: Sequence[float], digits: int = 3) -> Row:
     """Median, quartiles and extremes of a sample, and its size."""
-    quartiles = [values[0]] * 3 if len(values) < 2 else statistics.quantiles(values, n=4, method="inclusive")
-    named = {"median": quartiles[1], "q1": quartiles[0], "q3": quartiles[2], "min": min(values), "max": max(values)}
-    return {"n": len(values)} | {name: round(value, digits) for name, value in named.items()}
+    named = {"median": 50, "q1": 25, "q3": 75, "min": 0, "max": 100}
+    found = np.percentile(values, list(named.values()))
+    return {"n": len(values)} | {name: round(float(value), digits) for name, value in zip(named, found, strict=True)}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """The smallest of `values` that at least `percent` % of them do not exceed."""
-    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
+    return float(np.percentile(values, percent, method="inverted_cdf"))
 
 
 def write_json(table: Table, path: Path, conditions: Row) -> None:
@@ -56,9 +58,7 @@ def write_json(table: Table, path: Path, conditions: Row) -> None:
 def as_text(table: Table) -> str:
     """The table in columns, for a terminal."""
     keys = list(table.rows[0]) if table.rows else []
-    cells = [keys, *([_cell(row[key]) for key in keys] for row in table.rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(keys))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    lines = aligned([keys, *([_cell(row[key]) for key in keys] for row in table.rows)])
     return "\n".join([f"{table.title} ({table.unit})", *lines])
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
-from bench.native.__main__ import PACKAGED, main
-from bench.native.llama_tools import ToolMissing, require_tools
-from bench.native.probe_module import ProbeMissing, load_probe
+from bench.native.__main__ import main
+from bench.native.probe_module import load_probe
 from bench.native.tables import Table, as_text, percentile
+from bench.peers import NotAvailableError
 from pyllmcancel import _native
+from pyllmcancel.models import packaged_model_path
 
+PACKAGED = packaged_model_path()
 NAME = "packaged"
 
 
@@ -22,7 +24,7 @@ NAME = "packaged"
 def probe() -> Any:
     try:
         return load_probe()
-    except ProbeMissing as error:
+    except NotAvailableError as error:
         pytest.skip(str(error))
 
 
@@ -100,12 +102,11 @@ def test_steps_are_timed_with_and_without_padding() -> None:
 
 
 def test_throughput_is_compared_with_llama_cpps_benchmarks() -> None:
-    try:
-        require_tools()
-    except ToolMissing as error:
-        pytest.skip(str(error))
     plan = throughput.Plan(threads=1, prompts=(16,), n_generate=4, batches=(1, 2), n_prompt=8, rounds=1)
-    table = throughput.measure(_native, PACKAGED, NAME, plan)
+    try:
+        table = throughput.measure(_native, PACKAGED, NAME, plan)
+    except NotAvailableError as error:
+        pytest.skip(str(error))
     assert_rows_alike(table)
     assert [row["what"] for row in table.rows] == ["pp16", "tg4", "tg4x1", "tg4x2", "tg4x1", "tg4x2"]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.native.llama_tools import batched_bench, llama_bench, require_tools
 from bench.native.tables import Row, Table
+from bench.peers.programs import run_llama_tool
 from pyllmcancel.sampling import SamplingParams
 
 Speeds = dict[str, float]
@@ -95,14 +95,7 @@ class Core:
 
 
 def measure(native: Any, path: Path, name: str, plan: Plan) -> Table:
-    """All in turn, `rounds` times.
-
-    Raises
-    ------
-    ToolMissing
-        llama.cpp's tools are not built.
-    """
-    require_tools()
+    """All in turn, `rounds` times; NotAvailableError if llama.cpp's tools are not built."""
     model = native.Model.load(path)
     cores = {unified: Core(native, model, plan, unified=unified) for unified in (True, False)}
     for core in cores.values():
@@ -115,19 +108,36 @@ def one_round(cores: Mapping[bool, Core], path: Path, plan: Plan) -> dict[str, t
     """The core's speeds and the peer's, by peer, each by what was measured."""
     single: Speeds = {f"pp{n}": cores[True].prefill(n) for n in plan.prompts}
     single[f"tg{plan.n_generate}"] = cores[True].generate(1, 1)
-    found = {"llama-bench": (single, llama_bench(path, plan.threads, plan.prompts, plan.n_generate))}
-    sizes = path, plan.threads, plan.n_prompt, plan.n_generate, plan.batches
+    found = {"llama-bench": (single, llama_bench(path, plan))}
     for unified, core in cores.items():
         ours = {f"tg{plan.n_generate}x{n}": core.generate(n, plan.n_prompt) for n in plan.batches}
         cells = "one set of cells" if unified else "divided cells"
-        found[f"llama-batched-bench, {cells}"] = ours, batched_bench(*sizes, unified=unified)
+        found[f"llama-batched-bench, {cells}"] = ours, batched_bench(path, plan, unified=unified)
     return found
+
+
+def llama_bench(path: Path, plan: Plan) -> Speeds:
+    """llama-bench's tokens per second of each prompt and of one generation, after its warm-up."""
+    sizes = ("-p", ",".join(map(str, plan.prompts)), "-n", plan.n_generate)
+    rows = run_llama_tool("llama-bench", "-m", path, "-t", plan.threads, "-r", 1, "-o", "jsonl", *sizes)
+    return {f"pp{row['n_prompt']}" if row["n_prompt"] else f"tg{row['n_gen']}": float(row["avg_ts"]) for row in rows}
+
+
+def batched_bench(path: Path, plan: Plan, *, unified: bool) -> Speeds:
+    """llama-batched-bench's tokens per second of all sequences together while they generate."""
+    arguments = (
+        *("-m", path, "-t", plan.threads, "-tb", plan.threads, "-b", 512, "-ub", 512, "--output-format", "jsonl"),
+        *("-npp", plan.n_prompt, "-ntg", plan.n_generate, "-npl", ",".join(map(str, plan.batches))),
+        *("-c", max(plan.batches) * (plan.n_prompt + plan.n_generate), *(["-kvu"] if unified else [])),
+    )
+    rows = run_llama_tool("llama-batched-bench", *arguments)
+    return {f"tg{plan.n_generate}x{row['pl']}": float(row["speed_tg"]) for row in rows}
 
 
 def rows(rounds: Sequence[Mapping[str, tuple[Speeds, Speeds]]], name: str, plan: Plan) -> Iterator[Row]:
     """Medians over the rounds, and the core's over each peer's for the same thing."""
-    for peer, (ours, theirs) in rounds[0].items():
-        for what in (what for what in ours if what in theirs):
+    for peer, (ours, _) in rounds[0].items():
+        for what in ours:  # a KeyError where the peer's program did not report it
             core, other = (statistics.median(found[peer][side][what] for found in rounds) for side in (0, 1))
             yield {
                 "model": name,

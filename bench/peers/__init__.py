@@ -1,16 +1,168 @@
-"""The servers that are measured side by side: one small file each.
+"""The servers that are measured: how each is started, and which lines of its log tell what no answer does.
 
-Adding another: write a module here whose `PEER` meets `bench.peers.protocol.Peer`, and name it in `PEERS`.
+`programs` finds them on this machine, `running` starts one and waits until it is ready. Another server is one more
+`Peer` in `PEERS`.
 """
 
 from __future__ import annotations
 
-from bench.peers import llama_cpp_python, llama_server, pyllmcancel, pyllmcancel_unified, xllamacpp
-from bench.peers.protocol import NotAvailableError, Peer, Settings
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version as installed_version
+from pathlib import Path
 
+from bench.peers.programs import ROOT, NotAvailableError, ask, find_program, find_python, package_version
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a server is started with.
+
+    Attributes
+    ----------
+    parallel
+        Requests that may compute at once; 0: the server's default. A server without batching says so in its notes.
+    ctx_size
+        Cells of the context of all `parallel` requests together.
+    options
+        Further options of its command line, for servers that know them.
+    """
+
+    model: Path
+    port: int
+    threads: int
+    parallel: int
+    ctx_size: int
+    options: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A server under test.
+
+    Attributes
+    ----------
+    name
+        As the command line and the report have it.
+    notes
+        What a reader of the figures has to know: how it was started and why.
+    version, command
+        What is measured, and how it is started; NotAvailableError if it is not there.
+    ready_path
+        Answers 200 when the server can generate.
+    session_header
+        The header under which a newer request replaces an older one; None: the server has no sessions.
+    left
+        The line of its log that it writes when it has noticed that a client has left; None: there is none.
+    released
+        The line for a slot that is given back; group ``n_tokens``: prompt and answer together, as computed.
+    """
+
+    name: str
+    notes: str
+    version: Callable[[], str]
+    command: Callable[[Settings], list[str]]
+    ready_path: str = "/health"
+    session_header: str | None = None
+    left: re.Pattern[str] | None = None
+    released: re.Pattern[str] | None = None
+
+
+def llamas_options(settings: Settings) -> list[str]:
+    """The options that llama-server and this project's server share."""
+    return [
+        *("--model", str(settings.model), "--host", HOST, "--port", str(settings.port)),
+        *("--threads", str(settings.threads), "--ctx-size", str(settings.ctx_size)),
+        *(("--parallel", str(settings.parallel)) if settings.parallel else ()),
+        *settings.options,
+    ]
+
+
+def pyllmcancel(settings: Settings) -> list[str]:
+    # -P: the checkout's own folder has no compiled module and must not hide the installed package.
+    return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *llamas_options(settings)]
+
+
+def find_llama_server() -> str:
+    return find_program("LLAMA_SERVER", ROOT / "build" / "tools" / "bin" / "llama-server")
+
+
+def llama_server_version() -> str:
+    lines = ask(find_llama_server(), "--version").splitlines()
+    return next((line for line in lines if line.startswith("version")), lines[0])
+
+
+def llama_cpp_python(settings: Settings) -> list[str]:
+    return [
+        *(find_python("llama_cpp"), "-P", "-m", "llama_cpp.server"),
+        *("--model", str(settings.model), "--host", HOST, "--port", str(settings.port)),
+        *("--n_threads", str(settings.threads), "--n_threads_batch", str(settings.threads)),
+        # One request at a time: it gets the context that each of the others' slots has.
+        *("--n_ctx", str(settings.ctx_size // settings.parallel)),
+    ]
+
+
+def xllamacpp(settings: Settings) -> list[str]:
+    names = ("port", "threads", "parallel", "ctx_size")
+    parameters = {"model": str(settings.model), "host": HOST} | {name: getattr(settings, name) for name in names}
+    launcher = Path(__file__).with_name("launch_xllamacpp.py")
+    return [find_python("xllamacpp"), "-P", str(launcher), json.dumps(parameters)]
+
+
+OURS = Peer(
+    name="pyllmcancel",
+    notes="defaults; `--parallel` divides the context's cells among its slots",
+    version=lambda: installed_version("pyllmcancel"),
+    command=pyllmcancel,
+    session_header="X-Session-Id",
+    left=re.compile(r"request \S+ cancelled \(disconnect\)"),
+)
+LLAMA_SERVER = Peer(
+    name="llama-server",
+    notes="defaults (n_batch 2048, n_ubatch 512); the context's cells are divided among its slots",
+    version=llama_server_version,
+    command=lambda settings: [find_llama_server(), *llamas_options(settings)],
+    session_header="X-Conversation-Id",
+    left=re.compile(r"cancel task, id_task = \d+"),
+    released=re.compile(r"stop processing: n_tokens = (?P<n_tokens>\d+)"),
+)
 PEERS: dict[str, Peer] = {
-    module.PEER.name: module.PEER
-    for module in (pyllmcancel, pyllmcancel_unified, llama_server, llama_cpp_python, xllamacpp)
+    peer.name: peer
+    for peer in (
+        OURS,
+        replace(
+            OURS,
+            name="pyllmcancel-unified",
+            notes="`--kv-unified`: any request can have the whole context",
+            command=lambda settings: [*pyllmcancel(settings), "--kv-unified"],
+        ),
+        LLAMA_SERVER,
+        Peer(
+            name="llama-cpp-python",
+            notes="defaults; computes one request at a time, in the context of one slot; any new request interrupts a "
+            "stream",
+            version=lambda: package_version(find_python("llama_cpp"), "llama_cpp_python"),
+            command=llama_cpp_python,
+            ready_path="/v1/models",
+        ),
+        replace(
+            LLAMA_SERVER,
+            name="xllamacpp",
+            notes="llama-server's code, newer, in a wheel that is compiled for any x86-64 rather than this machine; "
+            "defaults",
+            version=lambda: package_version(find_python("xllamacpp"), "xllamacpp"),
+            command=xllamacpp,
+        ),
+    )
 }
 
-__all__ = ["PEERS", "NotAvailableError", "Peer", "Settings"]
+__all__ = ["HOST", "PEERS", "NotAvailableError", "Peer", "Settings"]

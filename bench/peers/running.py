@@ -1,4 +1,4 @@
-"""A peer that runs: started, waited for, its log read line by line as it comes, stopped."""
+"""A server that runs: started, waited for, its log read line by line as it comes, stopped."""
 
 from __future__ import annotations
 
@@ -8,37 +8,46 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bench.peers.protocol import HOST, Peer, Settings
-from bench.server_process import wait_until_healthy
+import httpx
 
-STOP_SECONDS = 10.0
+from bench.peers import HOST, Peer, Settings
+
+READY_SECONDS = 300.0
+STOP_SECONDS = 30.0
 
 
 class TimedLog:
-    """A process's output: every line with the monotonic time at which it came. Read by a thread of its own."""
+    """A process's output: every line with the monotonic time at which it came. Read by a thread of its own.
 
-    def __init__(self, pipe: IO[bytes], copy: Path | None = None) -> None:
+    `listener` gets each line and its time, in that thread.
+    """
+
+    def __init__(
+        self, pipe: IO[bytes], copy: Path | None = None, listener: Callable[[str, float], object] | None = None
+    ) -> None:
         # Written by the reading thread, read by others, under the condition.
         self._lines: list[tuple[float, str]] = []
         self._ended = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._read, args=(pipe, copy), name="peer-log", daemon=True)
+        self._thread = threading.Thread(target=self._read, args=(pipe, copy, listener), name="server-log", daemon=True)
         self._thread.start()
 
-    def _read(self, pipe: IO[bytes], copy: Path | None) -> None:
+    def _read(self, pipe: IO[bytes], copy: Path | None, listener: Callable[[str, float], object] | None) -> None:
         with open(copy or os.devnull, "ab") as kept:
             for line in pipe:
-                now = time.monotonic()
+                now, text = time.monotonic(), line.decode("utf-8", "replace").rstrip()
                 kept.write(line)
                 with self._changed:
-                    self._lines.append((now, line.decode("utf-8", "replace").rstrip()))
+                    self._lines.append((now, text))
                     self._changed.notify_all()
+                if listener is not None:
+                    listener(text, now)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -64,23 +73,20 @@ class TimedLog:
         with self._changed:
             return "\n".join(text for _, text in self._lines[-n_lines:])
 
+    def join(self) -> None:
+        """Wait until the process's last line was read; not for long, since its children may hold the pipe open."""
+        self._thread.join(2.0)
+
 
 @dataclass(slots=True)
 class RunningPeer:
-    """A server that is ready.
-
-    Attributes
-    ----------
-    seconds_to_ready
-        From the start of the process until it said that it can generate.
-    """
+    """A server that is ready; `seconds_to_ready` are those from its start until it said that it can generate."""
 
     peer: Peer
     settings: Settings
-    command: list[str]
     process: subprocess.Popen[bytes]
     log: TimedLog
-    seconds_to_ready: float = field(default=0.0)
+    seconds_to_ready: float = 0.0
 
     @property
     def url(self) -> str:
@@ -92,32 +98,47 @@ class RunningPeer:
 
 
 @contextmanager
-def running(peer: Peer, settings: Settings, log: Path | None = None) -> Iterator[RunningPeer]:
-    """Start a peer and wait until it is ready; stop it at the end, the hard way if it does not obey."""
-    command = peer.command(settings)
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | dict(peer.environment())
-    )
+def running(
+    peer: Peer,
+    settings: Settings,
+    log: Path | None = None,
+    listener: Callable[[str, float], object] | None = None,
+) -> Iterator[RunningPeer]:
+    """Start a server and wait until it is ready; stop it at the end, the hard way if it does not obey."""
+    process = subprocess.Popen(peer.command(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
-    timed_log = TimedLog(process.stdout, log)
-    running_peer = RunningPeer(peer, settings, command, process, timed_log)
+    found = RunningPeer(peer, settings, process, TimedLog(process.stdout, log, listener))
     try:
         try:
-            running_peer.seconds_to_ready = wait_until_healthy(process, settings.url, path=peer.ready_path)
+            found.seconds_to_ready = wait_until_ready(process, settings.url + peer.ready_path)
         except (RuntimeError, TimeoutError) as error:
-            raise RuntimeError(f"{peer.name}: {error}\n{timed_log.tail()}") from error
-        yield running_peer
+            raise RuntimeError(f"{peer.name}: {error}\n{found.log.tail()}") from error
+        yield found
     finally:
-        stop(process)
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        found.log.join()
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def wait_until_ready(process: subprocess.Popen[bytes], url: str) -> float:
+    """Seconds until `url` is answered with 200."""
+    began = time.monotonic()
+    # One client: making one costs more than the request, on cores that the server wants for loading.
+    with httpx.Client(timeout=1.0) as client:
+        while time.monotonic() - began < READY_SECONDS:
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with status {process.returncode}")
+            try:
+                if client.get(url).status_code == httpx.codes.OK:
+                    return time.monotonic() - began
+            except httpx.TransportError:
+                pass
+            time.sleep(0.02)
+    raise TimeoutError(f"{url} was not answered with 200 in {READY_SECONDS} s")
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
     python -m bench.report build/bench
 
-Every figure is computed from the parts' JSON. `results` finds values in them, `tables` and `pictures` show them, `aims`
-judges them. What was tried where an aim was missed is prose, and stands in remarks.toml.
+Every figure is computed from the parts' JSON. `results` finds values in them, `sections` and `pictures` show them,
+`aims` judges them. What was tried where an aim was missed is prose, and stands in remarks.toml. The tables of
+``python -m bench.native`` are added where its files lie in the same folder.
 """

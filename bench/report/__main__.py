@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from bench.peers.protocol import ROOT
-from bench.report.aims import AIMS, REMARKS, Verdict
-from bench.report.microbenchmarks import Document, microbenchmarks, read_documents
+from bench.peers.programs import ROOT
+from bench.report.aims import AIMS, Verdict
 from bench.report.pictures import draw_all
 from bench.report.results import Results, read_results
-from bench.report.sections import SECTIONS, Section
-from bench.report.tables import line, markdown
+from bench.report.sections import SECTIONS, Section, markdown
 from bench.side_by_side.measurements import MEASUREMENTS
+from bench.tables import head, line
 
 REPORT = ROOT / "bench" / "REPORT.md"
+REMARKS = Path(__file__).with_name("remarks.toml")
+Document = Mapping[str, Any]  # what `bench.native` wrote of one benchmark and one model
 
 
 def main() -> int:
@@ -30,7 +33,8 @@ def main() -> int:
     results = read_results(arguments.folder)
     pictures = draw_all(results, arguments.report.parent / "plots")
     remarks = tomllib.loads(REMARKS.read_text(encoding="utf-8"))
-    text = report(results, pictures, remarks, read_documents(arguments.folder))
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(arguments.folder.glob("micro-*.json"))]
+    text = report(results, pictures, remarks, documents)
     arguments.report.write_text(text, encoding="utf-8")
     sys.stderr.write(f"{arguments.report}, {len(pictures)} plots\n")
     return 0
@@ -55,8 +59,7 @@ def conditions(results: Results) -> list[str]:
         "measured in turn, a server freshly started for each part, with the same model file, compute threads, slots "
         "and context. Values of all rounds are taken together; ratios compare medians of this run.",
         "",
-        line(["", ""]),
-        line(["---", "---"]),
+        *head(["", ""], text=2),
         line(["processor", f"{machine['cpu']}, {machine['cores']} cores usable"]),
         line(["memory", f"{machine['memory_gib']} GiB"]),
         line(["system", f"{machine['system']}, Python {machine['python']}"]),
@@ -70,7 +73,7 @@ def conditions(results: Results) -> list[str]:
         lines.append(line(["time that the host gave to other machines", text]))
     if run["effort"] != 1.0:
         lines.append(line(["**effort**", f"**{run['effort']}: a trial, not a measurement**"]))
-    lines += ["", line(["peer", "version", "how it was started"]), line(["---", "---", "---"])]
+    lines += ["", *head(["peer", "version", "how it was started"], text=3)]
     described = [name for name in results.peers if name in run["peers"]]
     return lines + [
         line([name, *(without_folders(run["peers"][name][key]) for key in ("version", "notes"))]) for name in described
@@ -79,12 +82,11 @@ def conditions(results: Results) -> list[str]:
 
 def aims(results: Results, remarks: Mapping[str, str]) -> list[str]:
     """A line for each aim; what was tried where one was missed comes below."""
-    lines = [line(["aim", "", "found"]), line(["---", "---", "---"])]
-    missed = []
+    lines, missed = head(["aim", "", "found"], text=3), []
     for aim in AIMS:
-        finding = aim.judge(results)
-        lines.append(line([aim.text, finding.verdict, finding.text]))
-        if finding.verdict is Verdict.MISSED and aim.key in remarks:
+        verdict, found = aim.judge(results)
+        lines.append(line([aim.text, verdict, found]))
+        if verdict is Verdict.MISSED and aim.key in remarks:
             missed.append(f"- {aim.text}: {remarks[aim.key].strip()}")
     return lines + (["", "Where one was missed:", "", *missed] if missed else [])
 
@@ -93,6 +95,39 @@ def show(section: Section, results: Results, pictures: Mapping[str, Path]) -> li
     drawn = [f"![{name}](plots/{pictures[name].name})" for name in section.pictures if name in pictures]
     lines = [f"## {section.title}", "", section.text, "", *markdown(results, section.rows)]
     return [*lines, "", *drawn] if drawn else lines
+
+
+def microbenchmarks(documents: Sequence[Document]) -> list[str]:
+    """One table for each benchmark, the models' rows under each other; nothing where there is no document."""
+    if not documents:
+        return []
+    commits = ", ".join(sorted({document["code"]["commit"][:12] for document in documents}))
+    origin = f"Written by `python -m bench.native` at commit {commits}, with no server and no client."
+    lines = ["## The core on its own", "", origin]
+    for name in dict.fromkeys(document["name"] for document in documents):
+        found = [document for document in documents if document["name"] == name]
+        title, unit = str(found[0]["title"]), found[0]["unit"]
+        text = f"{title[0].upper()}{title[1:]}; in {unit} where the column does not say otherwise."
+        lines += [
+            "",
+            f"### {name}",
+            "",
+            text,
+            "",
+            *micro_table([row for document in found for row in document["rows"]]),
+        ]
+    return lines
+
+
+def micro_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All columns but the extremes: quartiles say it shorter."""
+    keys = [key for key in rows[0] if key not in ("min", "max")]
+    aligned = line(["---" if isinstance(rows[0][key], str) else "---:" for key in keys])
+    return [line(keys), aligned, *(line([micro_cell(row.get(key, "")) for key in keys]) for row in rows)]
+
+
+def micro_cell(value: object) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else str(value)
 
 
 def gaps(results: Results) -> list[str]:

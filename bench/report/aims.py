@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
-from bench.aiperf.page import RUNS
-from bench.report.results import OURS, REFERENCE, RIVAL, Results
-from bench.report.tables import per_cent, seconds, whole
+from bench.report.results import OURS, REFERENCE, RIVAL, Results, per_cent, seconds, whole
+from bench.side_by_side.aiperf import RUNS
 from bench.side_by_side.cancel_latency import KINDS
-from bench.side_by_side.throughput import REQUESTS
+from bench.side_by_side.load import REQUESTS
 from pyllmcancel.bench.percentiles import percentile
-
-REMARKS = Path(__file__).with_name("remarks.toml")
 
 
 class Verdict(StrEnum):
@@ -25,152 +21,126 @@ class Verdict(StrEnum):
     UNKNOWN = "not measured"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found, in words, and whether it is good enough; None: nothing was found."""
-
-    text: str
-    good: bool | None
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.good is None:
-            return Verdict.UNKNOWN
-        return Verdict.MET if self.good else Verdict.MISSED
-
-
-NOTHING = Finding("", None)
+Finding = tuple[str, bool] | None
+"""What was found, in words, and whether it is good enough; None: nothing was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Something to be reached; `key` names it in remarks.toml."""
+    """Something to be reached; `key` names it in remarks.toml, `between` stands between what was found."""
 
     key: str
     text: str
-    judge: Callable[[Results], Finding]
+    find: Callable[[Results], Sequence[Finding]]
+    between: str = "; "
 
-
-def all_of(findings: Sequence[Finding]) -> Finding:
-    """Good if each one is; unknown as soon as one is."""
-    known = [finding for finding in findings if finding.good is not None]
-    text = "; ".join(finding.text for finding in known)
-    if any(not finding.good for finding in known):
-        return Finding(text, False)
-    return Finding(text, True if known and len(known) == len(findings) else None)
+    def judge(self, results: Results) -> tuple[Verdict, str]:
+        """Met if all that is asked for was found and is good; missed as soon as one is not."""
+        findings = self.find(results)
+        known = [finding for finding in findings if finding is not None]
+        text = self.between.join(text for text, _ in known)
+        if not all(good for _, good in known):
+            return Verdict.MISSED, text
+        return (Verdict.MET if known and len(known) == len(findings) else Verdict.UNKNOWN), text
 
 
 def at_most(limit: float, value: float | None, text: Callable[[float], str]) -> Finding:
-    return NOTHING if value is None else Finding(text(value), value <= limit)
+    return None if value is None else (text(value), value <= limit)
 
 
 def at_least(limit: float, value: float | None, text: Callable[[float], str]) -> Finding:
-    return NOTHING if value is None else Finding(text(value), value >= limit)
+    return None if value is None else (text(value), value >= limit)
 
 
-def cancel_latency(results: Results) -> Finding:
-    def judge(name: str) -> Iterator[Finding]:
-        values = results.values("cancel-latency", OURS, name, "latency")
-        yield at_most(0.015, percentile(values, 50), lambda value: f"{name}: p50 {seconds(value)}")
-        yield at_most(0.040, percentile(values, 99), lambda value: f"p99 {seconds(value)} of {len(values)}")
+def cancel_latency(results: Results) -> list[Finding]:
+    found = []
+    for kind in KINDS:
+        values = results.values("cancel-latency", OURS, kind.name, "latency")
+        n = len(values)
+        found += [
+            at_most(0.015, percentile(values, 50), lambda value, kind=kind: f"{kind.name}: p50 {seconds(value)}"),
+            at_most(0.040, percentile(values, 99), lambda value, n=n: f"p99 {seconds(value)} of {n}"),
+        ]
+    return found
 
-    return all_of([finding for kind in KINDS for finding in judge(kind.name)])
 
-
-def in_company(results: Results) -> Finding:
+def in_company(results: Results) -> list[Finding]:
     tokens = results.values("cancel-in-company", OURS, "tokens_after")
     steps = results.values("cancel-in-company", OURS, "steps_begun_after")
-    return all_of(
-        [
-            at_most(
-                1, max(tokens, default=None), lambda value: f"at most {whole(value)} tokens, {len(tokens)} cancels"
-            ),
-            at_most(0, max(steps, default=None), lambda value: f"in {whole(value)} steps that began after it"),
-        ]
-    )
+    return [
+        at_most(1, max(tokens, default=None), lambda value: f"at most {whole(value)} tokens, {len(tokens)} cancels"),
+        at_most(0, max(steps, default=None), lambda value: f"in {whole(value)} steps that began after it"),
+    ]
 
 
-def queued(results: Results) -> Finding:
+def queued(results: Results) -> list[Finding]:
     values = results.values("queued-hang-up", OURS, "noticed_after")
     theirs = results.median("queued-hang-up", RIVAL, "noticed_after")
     beside = "" if theirs is None else f" ({RIVAL}: {seconds(theirs)})"
-    never = sum(results.values("queued-hang-up", OURS, "never_noticed"))
-    if never:
-        return Finding(f"{whole(never)} were never noticed", False)
-    return at_most(0.050, max(values, default=None), lambda value: f"worst of {len(values)}: {seconds(value)}{beside}")
+    if never := sum(results.values("queued-hang-up", OURS, "never_noticed")):
+        return [(f"{whole(never)} were never noticed", False)]
+    worst = max(values, default=None)
+    return [at_most(0.050, worst, lambda value: f"worst of {len(values)}: {seconds(value)}{beside}")]
 
 
-def typing_storm(results: Results) -> Finding:
-    return at_most(1.1, results.median("typing-storm", OURS, "ratio"), lambda value: f"{value:.2f} times as long")
+def typing_storm(results: Results) -> list[Finding]:
+    return [at_most(1.1, results.median("typing-storm", OURS, "ratio"), "{:.2f} times as long".format)]
 
 
-def stop_then_next(results: Results) -> Finding:
+def stop_then_next(results: Results) -> list[Finding]:
     ratio = results.ratio("stop-then-next", ("stop_to_first_token",))
-    return at_least(50, 1 / ratio if ratio else None, lambda value: f"{value:.0f} times shorter")
+    return [at_least(50, 1 / ratio if ratio else None, "{:.0f} times shorter".format)]
 
 
-def cpu_after_leaving(results: Results) -> Finding:
-    used = sum(results.values("cpu-after-leaving", OURS, "cpu_seconds"))
-    after = sum(results.values("cpu-after-leaving", OURS, "cpu_after_leaving"))
-    return at_most(0.01, after / used if used else None, per_cent)
+def cpu_after_leaving(results: Results) -> list[Finding]:
+    return [at_most(0.01, results.share("cpu-after-leaving", OURS, "cpu_after_leaving", "cpu_seconds"), per_cent)]
 
 
-def no_worse(path: str, *, more: bool) -> Callable[[Results], Finding]:
+def no_worse(path: str, *, more: bool) -> Callable[[Results], list[Finding]]:
     """Judge a figure of speed at each number of clients against llama-server's, as ratio of the better to the worse."""
 
-    def judge(results: Results) -> Finding:
+    def find(results: Results) -> list[Finding]:
         found = []
         for n in REQUESTS:
             ours, theirs = (results.median(f"throughput-{n}", peer, path) for peer in (OURS, RIVAL))
             above, below = (ours, theirs) if more else (theirs, ours)
             # An ITL of zero is possible, where most tokens share an event: theirs is a miss, ours is not judged.
             good = above / below if above is not None and below else None
-            found.append(at_least(1.0, good, lambda value: f"{value:.2f}"))
-        return joined(found)
+            found.append(at_least(1.0, good, "{:.2f}".format))
+        return found
 
-    return judge
+    return find
 
 
-def near_reference(results: Results) -> Finding:
+def near_reference(results: Results) -> list[Finding]:
     ratios = [results.ratio(f"throughput-{n}", ("tokens_per_second",), REFERENCE) for n in REQUESTS]
-    return joined([at_least(0.97, ratio, lambda value: f"{value:.2f}") for ratio in ratios])
+    return [at_least(0.97, ratio, "{:.2f}".format) for ratio in ratios]
 
 
-def joined(findings: Sequence[Finding]) -> Finding:
-    """As `all_of`, in a short form: one figure for each number of clients."""
-    whole = all_of(findings)
-    return Finding(whole.text.replace("; ", ", "), whole.good)
+def goodput(results: Results) -> list[Finding]:
+    return [at_least(1.3, results.ratio("goodput-50", ("tokens_per_second",)), "{:.2f} times".format)]
 
 
-def goodput(results: Results) -> Finding:
-    ratio = results.ratio("goodput-50", ("tokens_per_second",))
-    return at_least(1.3, ratio, lambda value: f"{value:.2f} times")
-
-
-def aiperf(results: Results) -> Finding:
-    found = []
-    for run in RUNS.values():
+def aiperf(results: Results) -> list[Finding]:
+    found: list[Finding] = []
+    for run in RUNS:
         errors = results.values(f"aiperf-{run.name}", OURS, "errors")
         theirs = results.values(f"aiperf-{run.name}", RIVAL, "errors")
         beside = f" ({RIVAL}: {whole(sum(theirs))})" if theirs else ""
-        text = f"{run.title}: {whole(sum(errors))}{beside}"
-        found.append(Finding(text, not any(errors)) if errors else NOTHING)
-    return all_of(found)
+        found.append((f"{run.title}: {whole(sum(errors))}{beside}", not any(errors)) if errors else None)
+    return found
 
 
-def memory(results: Results) -> Finding:
-    path = ("after_use", "resident")
-    ours, theirs = (results.median("resources", peer, *path) for peer in (OURS, RIVAL))
+def memory(results: Results) -> list[Finding]:
+    ours, theirs = (results.median("resources", peer, "after_use", "resident") for peer in (OURS, RIVAL))
     if ours is None or theirs is None:
-        return NOTHING
-    return Finding(f"{ours:,.0f} MiB and {theirs:,.0f} MiB: {ours - theirs:+,.0f}", ours - theirs <= 120e6 / 2**20)
+        return [None]
+    return [(f"{ours:,.0f} MiB and {theirs:,.0f} MiB: {ours - theirs:+,.0f}", ours - theirs <= 120e6 / 2**20)]
 
 
-def start(results: Results) -> Finding:
+def start(results: Results) -> list[Finding]:
     ours, theirs = (results.median("resources", peer, "seconds_to_ready") for peer in (OURS, RIVAL))
-    if ours is None or theirs is None:
-        return NOTHING
-    return Finding(f"{seconds(ours)} and {seconds(theirs)}", ours - theirs <= 1.0)
+    return [None if ours is None or theirs is None else (f"{seconds(ours)} and {seconds(theirs)}", ours - theirs <= 1)]
 
 
 AIMS = (
@@ -201,11 +171,18 @@ AIMS = (
         "tokens",
         f"No cancels, tokens/s at 1, 4, 8 clients: at least {RIVAL}'s",
         no_worse("tokens_per_second", more=True),
+        ", ",
     ),
-    Aim("ttft", f"No cancels, TTFT at 1, 4, 8 clients: at least as good as {RIVAL}'s", no_worse("ttft", more=False)),
-    Aim("itl", f"No cancels, ITL at 1, 4, 8 clients: at least as good as {RIVAL}'s", no_worse("itl", more=False)),
-    Aim("tpot", f"No cancels, TPOT at 1, 4, 8 clients: at least as good as {RIVAL}'s", no_worse("tpot", more=False)),
-    Aim("reference", f"No cancels, tokens/s at 1, 4, 8 clients: within 3 % of {REFERENCE}'s", near_reference),
+    *(
+        Aim(
+            name,
+            f"No cancels, {name.upper()} at 1, 4, 8 clients: at least as good as {RIVAL}'s",
+            no_worse(name, more=False),
+            ", ",
+        )
+        for name in ("ttft", "itl", "tpot")
+    ),
+    Aim("reference", f"No cancels, tokens/s at 1, 4, 8 clients: within 3 % of {REFERENCE}'s", near_reference, ", "),
     Aim("goodput", f"Goodput with 50 % cancelled: at least 1.3 times {RIVAL}'s", goodput),
     Aim("aiperf", "AIPerf: no errors but its own cancels, in every run", aiperf),
     Aim("memory", f"Memory: at most {RIVAL}'s resident set and 120 MB", memory),

@@ -10,8 +10,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.report.results import Results
 from bench.side_by_side.cancel_latency import KINDS
-from bench.side_by_side.cancelled_load import PERCENTS
-from bench.side_by_side.throughput import REQUESTS
+from bench.side_by_side.load import PERCENTS, REQUESTS
 from pyllmcancel.bench import plots
 
 DPI = 100

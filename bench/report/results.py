@@ -1,4 +1,4 @@
-"""The parts of a run, and the values that are found in them."""
+"""The parts of a run, the values that are found in them, and how values are written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from bench.side_by_side.parts import RUN_FILE, read_parts
 from pyllmcancel.bench.percentiles import percentile
 
 OURS = "pyllmcancel"
-UNIFIED = "pyllmcancel-unified"
 RIVAL = "llama-server"
 REFERENCE = "llama-batched-bench"
-ORDER = (OURS, UNIFIED, RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
+ORDER = (OURS, "pyllmcancel-unified", RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Results:
 
     @property
     def peers(self) -> list[str]:
-        """Everyone who was to be measured, ourselves first."""
+        """Every peer that was to be measured, ours first."""
         found = {part["peer"] for part in self.parts}
         return [name for name in ORDER if name in found] + sorted(found.difference(ORDER))
 
@@ -52,12 +51,12 @@ class Results:
 
     def gaps(self) -> list[tuple[str, str, str]]:
         """Measurement, peer and reason of all that was not measured."""
-        found = []
+        found = set()
         for part in self.parts:
             reason = part.get("not_measured") or part.get("figures", {}).get("not_measured")
             if reason:
-                found.append((part["measurement"], part["peer"], str(reason).splitlines()[0]))
-        return sorted(set(found))
+                found.add((part["measurement"], part["peer"], str(reason).splitlines()[0]))
+        return sorted(found)
 
     def values(self, measurement: str, peer: str, *path: str) -> list[float]:
         """All values at a path of names, of all rounds together; a list counts as its members, None as nothing."""
@@ -77,10 +76,13 @@ class Results:
         mine, theirs = self.median(measurement, OURS, *path), self.median(measurement, others, *path)
         return mine / theirs if mine is not None and theirs else None
 
+    def share(self, measurement: str, peer: str, part: str, whole: str) -> float | None:
+        """The sum of one figure over that of another."""
+        all_of_it = sum(self.values(measurement, peer, whole))
+        return sum(self.values(measurement, peer, part)) / all_of_it if all_of_it else None
+
 
 def numbers(value: object) -> list[float]:
-    if isinstance(value, bool):
-        return [float(value)]
     if isinstance(value, int | float):
         return [float(value)]
     if isinstance(value, Iterable) and not isinstance(value, str | dict):
@@ -89,11 +91,22 @@ def numbers(value: object) -> list[float]:
 
 
 def read_results(folder: Path) -> Results:
-    """Read a run's folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is none.
-    """
+    """Read a run's folder; FileNotFoundError if it is none."""
     return Results(json.loads((folder / RUN_FILE).read_text()), read_parts(folder))
+
+
+def seconds(value: float) -> str:
+    """With three digits, in the unit that suits."""
+    if value < 1.0:
+        return f"{value * 1e3:.1f} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
+    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+
+
+rate = "{:.1f}".format
+times = "{:.2f}".format
+whole = "{:,.0f}".format
+mib = "{:,.0f} MiB".format
+
+
+def per_cent(value: float) -> str:
+    return f"{100 * value:.2f} %"

@@ -1,15 +1,32 @@
-"""What the report shows of each measurement."""
+"""What the report shows of each measurement: a row for a figure, a column for a peer, and the ratio to llama-server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from bench.aiperf.page import RUNS
-from bench.report.tables import Row, at, count, mib, per_cent, rate, seconds, share, times, total, whole
+from bench.report.results import OURS, RIVAL, Results, mib, per_cent, rate, seconds, times, whole
+from bench.side_by_side.aiperf import RUNS
 from bench.side_by_side.cancel_latency import KINDS
-from bench.side_by_side.cancelled_load import PERCENTS
-from bench.side_by_side.throughput import ANSWER, LONG_ANSWER, LONG_CLIENTS, LONG_PROMPT, PROMPT, REQUESTS
+from bench.side_by_side.load import ANSWER, LONG_ANSWER, LONG_CLIENTS, LONG_PROMPT, PERCENTS, PROMPT, REQUESTS
+from bench.tables import head, line
+from pyllmcancel.bench.percentiles import percentile
+
+Take = Callable[[Results, str], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure: what takes it of a peer's results, None if it was not measured, and how it is written.
+
+    `better` is the direction that is better; None: there is none, and no ratio is shown.
+    """
+
+    label: str
+    take: Take
+    show: Callable[[float], str]
+    better: Literal["less", "more"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +37,57 @@ class Section:
     text: str
     rows: Sequence[Row]
     pictures: Sequence[str] = ()
+
+
+def at(measurement: str, *path: str, percent: float = 50.0) -> Take:
+    """A percentile, by default the median, of all values of all rounds."""
+    return lambda results, peer: percentile(results.values(measurement, peer, *path), percent)
+
+
+def count(measurement: str, *path: str) -> Take:
+    """How many values there are."""
+    return lambda results, peer: float(len(results.values(measurement, peer, *path))) or None
+
+
+def total(measurement: str, *path: str) -> Take:
+    """The sum of all values."""
+    return lambda results, peer: sum(found) if (found := results.values(measurement, peer, *path)) else None
+
+
+def share(measurement: str, part: str, whole: str) -> Take:
+    """One sum over another."""
+    return lambda results, peer: results.share(measurement, peer, part, whole)
+
+
+def markdown(results: Results, rows: Sequence[Row]) -> list[str]:
+    """The table's lines. A peer of which nothing is known has no column, such a figure no row."""
+    found = {row: {peer: row.take(results, peer) for peer in results.peers} for row in rows}
+    peers = [peer for peer in results.peers if any(found[row][peer] is not None for row in rows)]
+    if not peers:
+        return ["Not measured."]
+    compared = OURS in peers and RIVAL in peers
+    lines = head(["", *peers, *([f"better than {RIVAL}"] if compared else [])])
+    for row in rows:
+        values = [found[row][peer] for peer in peers]
+        if all(value is None for value in values):
+            continue
+        cells = ["-" if value is None else row.show(value) for value in values]
+        ratio = [factor(found[row].get(OURS), found[row].get(RIVAL), row.better)] if compared else []
+        lines.append(line([row.label, *cells, *ratio]))
+    return lines
+
+
+def factor(ours: float | None, theirs: float | None, better: Literal["less", "more"] | None) -> str:
+    """How many times better ours is."""
+    if better is None or ours is None or theirs is None:
+        return ""
+    above, below = (theirs, ours) if better == "less" else (ours, theirs)
+    if below <= 0:
+        return ""
+    return f"{above / below:,.0f} times" if above / below >= 20 else f"{above / below:.2f} times"
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
 
 
 def speed_rows(measurement: str, clients: int) -> list[Row]:
@@ -48,7 +116,7 @@ def latency_rows() -> list[Row]:
 
 def aiperf_rows() -> list[Row]:
     rows = []
-    for run in RUNS.values():
+    for run in RUNS:
         name = f"aiperf-{run.name}"
         rows += [
             Row(f"{run.title}: answered", total(name, "ok"), whole),

@@ -11,20 +11,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench.scenarios import (
-    batch,
-    fresh_after_cancel,
-    ik_llama,
-    queued_hangup,
-    resume,
-    retry,
-    sigterm,
-    soak,
-    storming,
-    survivors,
-    tabby,
-    thousand,
-)
+from bench.scenarios import batch, queued_hangup, resume, sigterm, soak, storming, tabby, thousand
 from bench.scenarios.harness import Bench, UnsuitableModelError
 from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
@@ -33,15 +20,12 @@ Scenario = Callable[[Bench], Awaitable[Report]]
 
 SCENARIOS: dict[str, Scenario] = {
     "tabby": tabby.run,
-    "ik-llama": ik_llama.run,
+    "ik-llama": queued_hangup.run_ik_llama,
     "batch": batch.run,
     "queued-hangup": queued_hangup.run,
     "sigterm": sigterm.run,
-    "survivors": survivors.run,
     "thousand": thousand.run,
-    "retry": retry.run,
     "resume": resume.run,
-    "fresh-after-cancel": fresh_after_cancel.run,
     "storm": storming.run,
     "soak": soak.run,
 }

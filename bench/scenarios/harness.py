@@ -1,25 +1,25 @@
-"""What every scenario needs: a server with its log and trace, a pace to plan by, requests whose tokens are known."""
+"""What every scenario needs: a server with its log, a pace to plan by, requests whose tokens are known."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import re
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from bench.peers import OURS, Settings
+from bench.peers.running import free_port, running
 from bench.scenarios.http_client import Answer, Call
 from bench.scenarios.server_log import ServerLog
-from bench.scenarios.step_trace import StepTrace
-from bench.server_process import start_pyllmcancel, wait_until_healthy
+from pyllmcancel.bench.own_figures import parse_metrics
 
 Body = dict[str, Any]
-LONGEST_PROMPT = 4096
 LIVE = ("waiting", "running", "cancelling")
 
 
@@ -67,18 +67,16 @@ class Server:
     async def metrics(self) -> dict[str, float]:
         """Samples by name; of those with labels the sum."""
         found: dict[str, float] = {}
-        for line in (await self.get("/metrics")).splitlines():
-            if line and not line.startswith("#"):
-                name, value = line.rsplit(" ", 1)
-                name = name.split("{")[0].removeprefix("pyllmcancel_")
-                found[name] = found.get(name, 0.0) + float(value)
+        for sample, value in parse_metrics(await self.get("/metrics")).items():
+            name = sample.partition("{")[0].removeprefix("pyllmcancel_")
+            found[name] = found.get(name, 0.0) + value
         return found
 
     async def labelled(self, name: str, label: str) -> dict[str | None, float]:
         """Samples of one metric, by one of its labels."""
-        pattern = re.compile(rf'pyllmcancel_{name}{{(?:.*,)?{label}="(\w+)".*}} (\S+)')
-        found = (pattern.fullmatch(line) for line in (await self.get("/metrics")).splitlines())
-        return {match[1]: float(match[2]) for match in found if match is not None}
+        pattern = re.compile(rf'pyllmcancel_{name}{{(?:.*,)?{label}="(\w+)".*}}')
+        samples = parse_metrics(await self.get("/metrics"))
+        return {match[1]: value for sample, value in samples.items() if (match := pattern.fullmatch(sample))}
 
     async def complete(self, body: Body, *, request_id: str | None = None, session: str | None = None) -> Call:
         """Send a completion; the call is in flight when this returns."""
@@ -95,10 +93,6 @@ class Server:
         answer = await call.answer
         first, last = answer.events[0].at, answer.events[-1].at
         return Pace(n_prompt / (first - call.sent_at), (last - first) / (len(answer.events) - 1))
-
-    def prompt_lasting(self, seconds: float, pace: Pace) -> int:
-        """Tokens whose prefill takes about `seconds`; less on a fast model, where a prompt's cost is not linear."""
-        return min(int(seconds * pace.prefill), self.n_ctx - 64, LONGEST_PROMPT)
 
     def answer_lasting(self, seconds: float, pace: Pace, n_prompt: int) -> int:
         """Tokens whose generation takes about `seconds`, or UnsuitableModelError if the context is too small."""
@@ -155,23 +149,22 @@ class Bench:
     @asynccontextmanager
     async def server(self, *options: str) -> AsyncIterator[Server]:
         """A server, started, waited for, and stopped."""
-        port = free_port()
-        common = ["--threads", str(self.threads), "--ctx-size", str(self.ctx_size)]
-        process = start_pyllmcancel(self.model, port, *common, *options, pipe=True)
-        log = ServerLog(self.log)
-        await asyncio.get_running_loop().connect_read_pipe(lambda: log, process.stdout)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            try:
-                await asyncio.to_thread(wait_until_healthy, process, url)
-            except (RuntimeError, TimeoutError) as error:
-                raise RuntimeError("\n".join([str(error), *log.others[-20:]])) from error
-            server = Server(process, url, log)
+        settings = Settings(
+            model=self.model,
+            port=free_port(),
+            threads=self.threads,
+            parallel=0,
+            ctx_size=self.ctx_size,
+            options=options,
+        )
+        log = ServerLog()
+        in_the_loop = partial(asyncio.get_running_loop().call_soon_threadsafe, log.take)
+        # Blocks the event loop while the server starts and ends: nothing else is under way then.
+        with running(OURS, settings, self.log, in_the_loop) as peer:
+            server = Server(peer.process, peer.url, log)
             await server.learn_facts()
             yield server
-        finally:
-            process.terminate()
-            await asyncio.to_thread(process.wait, 30)
+        await asyncio.sleep(0)  # until the last lines were taken
 
     async def known_answers(self, bodies: Sequence[Body], *options: str) -> list[Answer]:
         """Each request's answer when it has a fresh server to itself."""
@@ -205,32 +198,3 @@ def logprob_gap(answer: Answer, known: Answer) -> float:
         if text != other_text:
             break
     return gap
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@asynccontextmanager
-async def tracing(server: Server, every: float = 0.25) -> AsyncIterator[StepTrace]:
-    """Collect the server's steps while the block runs, and once more at its end."""
-    trace = StepTrace((await server.get("/v1/steps?last=1"))["n_steps"])
-
-    async def fetch() -> None:
-        newest = (await server.get("/v1/steps?last=1"))["n_steps"]
-        trace.add(await server.get(f"/v1/steps?last={trace.missing(newest)}"))
-
-    async def follow() -> None:
-        while True:
-            await fetch()
-            await asyncio.sleep(every)
-
-    following = asyncio.create_task(follow())
-    try:
-        yield trace
-        await fetch()
-    finally:
-        following.cancel()

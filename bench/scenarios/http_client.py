@@ -1,18 +1,21 @@
-"""A request over a socket of its own, which can be left at any moment and in any way."""
+"""A request on a connection of its own, which can be left at any moment and in any way; its answer is kept whole."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
-LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
+import h11
+
+from pyllmcancel.bench.client import Client, Target
+from pyllmcancel.bench.connection import LINGER_ZERO, Connection
+from pyllmcancel.bench.sse import EventParser
+
+__all__ = ["LINGER_ZERO", "Answer", "Call", "Event"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,11 @@ class Answer:
 class Call:
     """One HTTP request in flight. ``answer`` is the task that reads; `partial` is what it has read so far."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request_id: str | None) -> None:
+    def __init__(self, connection: Connection, request_id: str | None) -> None:
         self.id = request_id or ""
         self.sent_at = time.monotonic()
         self.partial = Answer()
-        self._reader = reader
-        self._writer = writer
+        self._connection = connection
         self._progress = asyncio.Event()
         self.answer: asyncio.Task[Answer] = asyncio.create_task(self._read())
 
@@ -101,16 +103,13 @@ class Call:
         session: str | None = None,
     ) -> Call:
         """Connect and send; returns when everything is handed to the kernel."""
-        target = urlsplit(url)
-        reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=2**24)
+        client = Client(Target(url=url, keep_alive=False))
         content = b"" if body is None else json.dumps(body).encode()
-        head = [f"{method} {path} HTTP/1.1", f"Host: {target.netloc}", "Connection: close"]
-        head += [f"Content-Type: application/json\r\nContent-Length: {len(content)}"] if body is not None else []
-        head += [f"X-Request-Id: {request_id}"] if request_id is not None else []
-        head += [f"X-Session-Id: {session}"] if session is not None else []
-        writer.write("\r\n".join([*head, "", ""]).encode() + content)
-        await writer.drain()
-        return cls(reader, writer, request_id)
+        named = {"X-Request-Id": request_id, "X-Session-Id": session}
+        more = {name: value for name, value in named.items() if value is not None}
+        connection = await Connection.open(client.address)
+        await connection.send(client.request(method, path, content, more=more), content)
+        return cls(connection, request_id)
 
     async def wait_for_events(self, count: int) -> bool:
         """Until `count` events have come; False if the answer ended before."""
@@ -129,60 +128,50 @@ class Call:
 
     def leave(self, *, reset: bool = False) -> float:
         """Close the socket, with RST or FIN; returns the monotonic time."""
-        if reset:
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
         self.answer.cancel()
         at = time.monotonic()
-        self._writer.transport.abort()
+        self._connection.abort(reset=reset)
         return at
 
     def close_half(self) -> None:
         """Send FIN and go on reading."""
-        self._writer.write_eof()
+        self._connection.close_half()
 
     async def _read(self) -> Answer:
         try:
-            await self._read_head()
-            await self._read_body()
+            content = await self._read_body()
+            if content is not None:
+                is_json = self.partial.headers.get("content-type", "").startswith("application/json")
+                self.partial.body = json.loads(content) if is_json else content.decode()
             self.partial.ended_at = time.monotonic()
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (h11.RemoteProtocolError, ConnectionError):
             pass  # `ended_at` stays None
         finally:
-            self._writer.close()
+            self._connection.abort()
             asyncio.get_running_loop().call_soon(self._progress.set)
         return self.partial
 
-    async def _read_head(self) -> None:
-        status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        self.partial.status = int(status.split()[1])
-        pairs = (line.split(":", 1) for line in lines if line)
-        self.partial.headers = {name.strip().lower(): value.strip() for name, value in pairs}
+    async def _read_body(self) -> bytearray | None:
+        """The whole body; None if it was a stream, whose events are noted as they come."""
+        content, parser, streams = bytearray(), EventParser(), False
+        while True:
+            match await self._connection.receive():
+                case h11.Response(status_code=status, headers=headers):
+                    self.partial.status = status
+                    self.partial.headers = {name.decode(): value.decode("latin-1") for name, value in headers}
+                    streams = self.partial.headers.get("content-type", "").startswith("text/event-stream")
+                case h11.Data(data=data) if streams:
+                    for event in parser.feed(bytes(data)):
+                        self._take_event(event.value)
+                case h11.Data(data=data):
+                    content += data
+                case h11.EndOfMessage():
+                    return None if streams else content
+                case h11.ConnectionClosed():
+                    raise ConnectionError("closed before the answer was complete")
 
-    async def _read_body(self) -> None:
-        streams = self.partial.headers.get("content-type", "").startswith("text/event-stream")
-        content = bytearray()
-        async for piece in self._pieces():
-            content += piece
-            while streams and (end := content.find(b"\n\n")) >= 0:
-                self._take_event(bytes(content[:end]))
-                del content[: end + 2]
-        if not streams:
-            is_json = self.partial.headers.get("content-type", "").startswith("application/json")
-            self.partial.body = json.loads(content) if is_json else content.decode()
-
-    async def _pieces(self) -> Any:
-        if "content-length" in self.partial.headers:
-            yield await self._reader.readexactly(int(self.partial.headers["content-length"]))
-            return
-        while size := int(await self._reader.readuntil(b"\r\n"), 16):
-            yield (await self._reader.readexactly(size + 2))[:-2]
-        await self._reader.readexactly(2)
-
-    def _take_event(self, event: bytes) -> None:
-        if event.startswith(b":"):
-            return  # a comment, which keeps a quiet stream alive
-        data = event.removeprefix(b"data: ")
-        if data == b"[DONE]":
+    def _take_event(self, data: str) -> None:
+        if data == "[DONE]":
             self.partial.done = True
         else:
             self.partial.events.append(Event(time.monotonic(), json.loads(data)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
+
+from bench.scenarios.server_log import ServerLog
+from bench.tables import aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +34,22 @@ class Report:
         """Record whether `text` holds; `detail` says what was found instead."""
         self.checks.append(Check(text, bool(passed), str(detail)))
 
+    def check_log(self, log: ServerLog) -> None:
+        complaints = log.complaints()
+        self.check("no warning in the log", not complaints, complaints[:3])
+
     def figure(self, name: str, value: object) -> None:
         self.figures[name] = value
 
     def times(self, name: str, seconds: Sequence[float]) -> float:
         """Record a distribution; returns the worst in milliseconds."""
-        milliseconds = sorted(value * 1e3 for value in seconds)
-        if not milliseconds:
+        if not seconds:
             self.figures[name] = "none"
             return float("inf")
-        ninety = milliseconds[min(len(milliseconds) - 1, int(0.9 * len(milliseconds)))]
-        self.figures[name] = {
-            "n": len(milliseconds),
-            "median_ms": round(statistics.median(milliseconds), 2),
-            "p90_ms": round(ninety, 2),
-            "worst_ms": round(milliseconds[-1], 2),
-        }
-        return milliseconds[-1]
+        found = np.percentile(seconds, (50, 90, 100)) * 1e3
+        named = zip(("median_ms", "p90_ms", "worst_ms"), found, strict=True)
+        self.figures[name] = {"n": len(seconds)} | {key: round(float(value), 2) for key, value in named}
+        return float(found[-1])
 
     def table(self, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
         self.tables.append((header, list(rows)))
@@ -60,14 +63,14 @@ class Report:
             "scenario": self.name,
             "passed": self.passed,
             "figures": self.figures,
-            "checks": [{"text": check.text, "passed": check.passed, "detail": check.detail} for check in self.checks],
+            "checks": [asdict(check) for check in self.checks],
             "tables": [{"header": header, "rows": rows} for header, rows in self.tables],
         }
 
     def __str__(self) -> str:
         lines = [f"== {self.name}"]
         for header, rows in self.tables:
-            lines += _aligned(header, rows)
+            lines += [f"  {line}" for line in aligned([header, *rows])]
         lines += [f"  {name}: {_shown(value)}" for name, value in self.figures.items()]
         for check in self.checks:
             detail = f" ({check.detail})" if check.detail and not check.passed else ""
@@ -79,9 +82,3 @@ def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {entry}" for key, entry in value.items())
     return str(value)
-
-
-def _aligned(header: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    cells = [header, *[tuple(str(value) for value in row) for row in rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]

@@ -1,14 +1,12 @@
-"""The server's log as it is written: every line with the time at which it came."""
+"""The server's log by request: what its engine wrote of each, with the time at which the line came."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 # The engine's own lines; the server's access log has another name.
 STORY = re.compile(
@@ -41,37 +39,22 @@ class LogLine:
     load: tuple[int, int] | None
 
 
-class ServerLog(asyncio.Protocol):
-    """Reads a pipe in the event loop, so that a line's time is that of its coming, not of a poll."""
+class ServerLog:
+    """Lines by request; `take` is called in the event loop for each line of the log."""
 
-    def __init__(self, copy: Path | None = None) -> None:
+    def __init__(self) -> None:
         self.by_request: defaultdict[str, list[LogLine]] = defaultdict(list)
         self.others: list[str] = []
-        self._rest = b""
         self._waiters: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
-        self._copy = copy.open("ab") if copy is not None else None
 
-    def data_received(self, data: bytes) -> None:
-        now = time.monotonic()
-        if self._copy is not None:
-            self._copy.write(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take(line.decode("utf-8", "replace"), now)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._copy is not None:
-            self._copy.close()
-
-    def _take(self, text: str, now: float) -> None:
+    def take(self, text: str, at: float) -> None:
         story = STORY.search(text)
         if story is None:
             self.others.append(text)
             return
         load = LOAD.search(text)
         counts = (int(load[1]), int(load[2])) if load is not None else None
-        line = LogLine(now, text, story["verb"], story["reason"], story["phase"], counts)
-        self.by_request[story["id"]].append(line)
+        self.by_request[story["id"]].append(LogLine(at, text, story["verb"], story["reason"], story["phase"], counts))
         for waiter in self._waiters.pop(story["id"], ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -87,8 +70,8 @@ class ServerLog(asyncio.Protocol):
                 self._waiters[request_id].append(waiter)
                 await waiter
 
-    async def ending(self, request_id: str, seconds: float = 60.0) -> LogLine:
-        return await self.wait_for(request_id, *ENDINGS, seconds=seconds)
+    async def ending(self, request_id: str) -> LogLine:
+        return await self.wait_for(request_id, *ENDINGS)
 
     def endings(self, request_id: str) -> list[LogLine]:
         """All endings of a request: there must be one."""

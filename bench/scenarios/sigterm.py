@@ -28,8 +28,7 @@ async def run(bench: Bench) -> Report:
             # Ended by the signal, as uvicorn has it once it has shut down in order, or with success.
             status = server.process.returncode
             report.check(f"{seconds} s: an orderly exit", status in (0, -signal.SIGTERM), status)
-            complaints = server.log.complaints()
-            report.check(f"{seconds} s: no warning in the log", not complaints, complaints[:3])
+            report.check_log(server.log)
         for kind, answer in answers.items():
             end = answer.error_code or "complete"
             rows.append((f"{seconds} s", kind, answer.status, end, answer.done, f"{gone_after:.2f} s"))

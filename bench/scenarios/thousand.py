@@ -148,4 +148,4 @@ def judge(report: Report, server: Server, traffic: Traffic, outcomes: list[Outco
     ids = [*(outcome.plan.id for outcome in traffic.outcomes), *traffic.control_ids]
     several = [request_id for request_id in ids if len(server.log.endings(request_id)) != 1]
     report.check(f"exactly one ending line for each of {len(ids):,} requests", not several, several[:5])
-    report.check("no warning in the log", not server.log.complaints(), server.log.complaints()[:3])
+    report.check_log(server.log)

@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
-from bench.peers.protocol import ROOT, find_program
+from bench.peers.programs import run_llama_tool
 from bench.side_by_side.measurement import Bare, Figures
-
-VARIABLE = "LLAMA_BATCHED_BENCH"
-DEFAULT = ROOT / "build" / "tools" / "bin" / "llama-batched-bench"
 
 
 async def batched_bench(bare: Bare, *, n_prompt: int, n_answer: int, batch: int) -> Figures:
-    """Run it once.
-
-    Raises
-    ------
-    NotAvailableError
-        If it is not there.
-    RuntimeError
-        If it fails.
-    """
-    command = arguments(bare, n_prompt, n_answer, batch)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    """Run it once; NotAvailableError if it is not there."""
+    arguments = (
+        *("--model", bare.model, "--ctx-size", batch * (n_prompt + n_answer), "--output-format", "jsonl"),
+        *(
+            "--threads",
+            bare.threads,
+            "--threads-batch",
+            bare.threads,
+            "-npp",
+            n_prompt,
+            "-ntg",
+            n_answer,
+            "-npl",
+            batch,
+        ),
     )
-    output, _ = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
-    rows = [json.loads(line) for line in output.decode().splitlines() if line.startswith("{")]
-    (row,) = rows
+    (row,) = await asyncio.to_thread(run_llama_tool, "llama-batched-bench", *arguments)
     return batch_figures(row)
-
-
-def arguments(bare: Bare, n_prompt: int, n_answer: int, batch: int) -> list[str]:
-    cells = batch * (n_prompt + n_answer)
-    return [
-        *(find_program(VARIABLE, DEFAULT), "--model", str(bare.model), "--ctx-size", str(cells)),
-        *("--threads", str(bare.threads), "--threads-batch", str(bare.threads)),
-        *("-npp", str(n_prompt), "-ntg", str(n_answer), "-npl", str(batch)),
-        *("--output-format", "jsonl"),
-    ]
 
 
 def batch_figures(row: dict[str, Any]) -> Figures:

@@ -46,10 +46,10 @@ async def begin(subject: Subject) -> Call:
 
 
 async def leave(subject: Subject, call: Call, found: Figures) -> None:
-    log, words = subject.running.log, subject.running.peer.log_words
+    log, peer = subject.running.log, subject.running.peer
     left_at = call.cut()
-    if words.left is not None:
-        lines = await asyncio.to_thread(log.wait_for, words.left, left_at, LONGEST_WAIT)
+    if peer.left is not None:
+        lines = await asyncio.to_thread(log.wait_for, peer.left, left_at, LONGEST_WAIT)
         found["noticed_after"] += [at - left_at for at, _ in lines]
     await asyncio.sleep(2 * pace(call))
     steps = await subject.client.fetch_json("GET", f"/v1/steps?last={STEPS_SHOWN}")
@@ -58,8 +58,8 @@ async def leave(subject: Subject, call: Call, found: Figures) -> None:
         found["tokens_after"].append(sum(n_tokens for _, ended, n_tokens in own if ended > left_at))
         found["steps_begun_after"].append(sum(began > left_at for began, _, _ in own))
         return
-    if words.released is not None:
-        released = await asyncio.to_thread(log.wait_for, words.released, left_at, LONGEST_WAIT)
+    if peer.released is not None:
+        released = await asyncio.to_thread(log.wait_for, peer.released, left_at, LONGEST_WAIT)
         found["tokens_after"] += [tokens_by_log(call, int(match["n_tokens"])) for _, match in released]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.peers import NotAvailableError, Peer
-from bench.peers.protocol import ROOT
+from bench.peers.programs import ROOT
+from pyllmcancel.bench.report import processor_name
 
 
 class CpuTimes(NamedTuple):
@@ -25,18 +26,12 @@ class CpuTimes(NamedTuple):
 def describe_machine() -> dict[str, Any]:
     """The processor, and what of it this process may use."""
     return {
-        "cpu": cpu_model(),
+        "cpu": processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
-
-
-def cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def cpu_times() -> CpuTimes:

@@ -22,7 +22,7 @@ LONGEST_WAIT = 60.0
 
 async def measure(subject: Subject) -> Figures:
     """One stream takes the only slot; visitors come, queue up and leave, one after the other."""
-    words = subject.running.peer.log_words.left
+    words = subject.running.peer.left
     if words is None:
         return {"not_measured": "its log does not tell when a client has left the queue"}
     prompts = [await subject.prompt(SHORT_PROMPT) for _ in range(VISITORS)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+from dataclasses import replace
 from pathlib import Path
 
 from bench.peers.running import free_port, running
@@ -37,7 +38,7 @@ def memory(pid: int) -> dict[str, float]:
 
 def seconds_to_ready(subject: Subject) -> float:
     """Of another one of the same peer; the first one is at rest meanwhile."""
-    settings = subject.running.settings.at_port(free_port())
+    settings = replace(subject.running.settings, port=free_port())
     touch_memory()
     with running(subject.running.peer, settings) as another:
         return another.seconds_to_ready

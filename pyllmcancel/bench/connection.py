@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import h11
 
 READ_SIZE = 65_536
+LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,6 @@ class Connection:
 
     Attributes
     ----------
-    n_requests
-        How many requests have been sent on it.
     at_eof
         The server has closed its side; seen while reading.
     """
@@ -62,8 +62,8 @@ class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._socket = writer.get_extra_info("socket")
         self._http = h11.Connection(h11.CLIENT)
-        self.n_requests = 0
         self.at_eof = False
 
     @classmethod
@@ -76,7 +76,6 @@ class Connection:
 
     async def send(self, request: h11.Request, body: bytes) -> None:
         """Send headers and body in one write; returns when the socket has taken everything."""
-        self.n_requests += 1
         events = (request, h11.Data(data=body), h11.EndOfMessage())
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
         await self._writer.drain()
@@ -102,9 +101,19 @@ class Connection:
     def is_open(self) -> bool:
         return not self.at_eof and not self._reader.at_eof() and not self._writer.is_closing()
 
-    def abort(self) -> None:
-        """Close at once, whatever is under way: the server gets a FIN before this returns. Idempotent."""
+    def abort(self, *, reset: bool = False) -> None:
+        """Close at once, whatever is under way: the server gets a FIN before this returns. Idempotent.
+
+        With `reset` it gets an RST, as soon as the event loop comes to it.
+        """
         # asyncio closes a socket when its loop comes to that: milliseconds later, on cores that a server keeps busy.
         with suppress(OSError):
-            self._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            if reset:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+            else:
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._writer.transport.abort()
+
+    def close_half(self) -> None:
+        """Send FIN; what comes can still be read."""
+        self._socket.shutdown(socket.SHUT_WR)

@@ -114,8 +114,11 @@ class OwnFigures:
 
 
 @asynccontextmanager
-async def own_account(client: Client) -> AsyncIterator[OwnFigures | None]:
-    """Collect the server's own figures while the block runs; None if it is no pyllmcancel."""
+async def own_account(client: Client, every: float = FOLLOW_EVERY) -> AsyncIterator[OwnFigures | None]:
+    """Collect the server's own figures while the block runs; None if it is no pyllmcancel.
+
+    Steps are fetched `every` so many seconds, before the server forgets them.
+    """
     steps = await client.fetch_json("GET", "/v1/steps?last=1")
     if not isinstance(steps, dict) or "n_steps" not in steps:
         yield None
@@ -123,7 +126,7 @@ async def own_account(client: Client) -> AsyncIterator[OwnFigures | None]:
     before = await read_metrics(client) or {}
     own = OwnFigures()
     follower = StepFollower(client, own, steps["n_steps"])
-    following = asyncio.create_task(follower.follow())
+    following = asyncio.create_task(follower.follow(every))
     try:
         yield own
         await follower.fetch()
@@ -141,9 +144,9 @@ class StepFollower:
         self._own = own
         self._newest = newest
 
-    async def follow(self) -> None:
+    async def follow(self, every: float) -> None:
         while True:
-            await asyncio.sleep(FOLLOW_EVERY)
+            await asyncio.sleep(every)
             await self.fetch()
 
     async def fetch(self) -> None:

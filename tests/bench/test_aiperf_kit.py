@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from gguf import GGUFWriter
 
-from bench.aiperf.command import arguments, run_aiperf
-from bench.aiperf.page import RUNS
-from bench.aiperf.summary import outcomes, summarise
-from bench.aiperf.tokenizer import UnsuitableVocabularyError, write_tokenizer
+from bench.side_by_side.aiperf import RUNS, arguments, outcomes, run_aiperf, summarise
+from bench.side_by_side.aiperf_tokenizer import UnsuitableVocabularyError, write_tokenizer
 from pyllmcancel.models import packaged_model_path
 
 
@@ -26,7 +24,8 @@ LOST = row(error={"code": None, "type": "ServerDisconnectedError"})
 
 
 def options(name: str) -> dict[str, str]:
-    words = arguments(RUNS[name], url="http://h:1", model="m", tokenizer=Path("/t"), out=Path("/o"))
+    (run,) = [run for run in RUNS if run.name == name]
+    words = arguments(run, url="http://h:1", model="m", tokenizer=Path("/t"), out=Path("/o"))
     return dict(itertools.pairwise(words))
 
 
@@ -88,8 +87,8 @@ def test_aiperf_sees_no_switch_that_would_send_it_to_the_network(
     out = tmp_path / "out"
     out.mkdir()
     (out / "profile_export.jsonl").write_text("an older run's")
-    cost = run_aiperf(RUNS["none"], url="http://h:1", model="m", tokenizer=tmp_path, out=out)
-    assert cost.status == 3
+    options = arguments(RUNS[0], url="http://h:1", model="m", tokenizer=tmp_path, out=out)
+    assert run_aiperf(options, out) == 3
     assert "HF_HUB_OFFLINE" not in fake_aiperf.read_text()
     assert "DO_NOT_TRACK=1" in fake_aiperf.read_text()
     assert (out / "console.log").read_text() == "hello\n"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-import bench.peers
 from bench.peers import PEERS, NotAvailableError, Settings
-from bench.peers.protocol import find_program, find_python
+from bench.peers.programs import find_program, find_python
 from bench.peers.running import TimedLog
 
 SETTINGS = Settings(model=Path("/models/m.gguf"), port=8123, threads=2, parallel=4, ctx_size=8192)
@@ -40,12 +37,6 @@ def test_every_peer_is_told_the_model_the_port_and_the_threads(name: str) -> Non
     assert 'threads": 2' in command or "threads 2" in command
 
 
-def test_every_module_with_a_peer_is_registered() -> None:
-    names = [info.name for info in pkgutil.iter_modules(bench.peers.__path__) if not info.name.startswith("launch_")]
-    modules = [importlib.import_module(f"bench.peers.{name}") for name in names]
-    assert {module.PEER.name for module in modules if hasattr(module, "PEER")} == set(PEERS)
-
-
 def test_a_peer_without_batching_gets_the_context_of_one_slot(installed: Path) -> None:
     command = PEERS["llama-cpp-python"].command(SETTINGS)
     assert command[0] == str(installed)
@@ -70,18 +61,18 @@ def test_without_a_variable_the_default_place_is_tried(tmp_path: Path, monkeypat
 def test_a_python_without_the_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEERS_PYTHON", sys.executable)
     with pytest.raises(NotAvailableError, match="no_such_package is not installed"):
-        find_python("PEERS_PYTHON", "no_such_package")
+        find_python("no_such_package")
 
 
 def test_our_log_tells_when_a_client_has_left() -> None:
-    words = PEERS["pyllmcancel"].log_words.left
+    words = PEERS["pyllmcancel"].left
     assert words is not None
     assert words.search("pyllmcancel.engine: request r-1 cancelled (disconnect) in waiting: 5 prompt tokens")
     assert not words.search("pyllmcancel.engine: request r-1 cancelled (explicit) in prefill: 5 prompt tokens")
 
 
 def test_the_log_of_llama_server_tells_what_was_computed() -> None:
-    words = PEERS["llama-server"].log_words.released
+    words = PEERS["llama-server"].released
     assert words is not None
     found = words.search("I slot      release: id  1 | task 0 | stop processing: n_tokens = 12, truncated = 0")
     assert found is not None

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bench.report.__main__ import report
-from bench.report.aims import AIMS, REMARKS, Verdict
-from bench.report.microbenchmarks import microbenchmarks
+from bench.report.__main__ import REMARKS, microbenchmarks, report
+from bench.report.aims import AIMS, Verdict
 from bench.report.pictures import draw_all
-from bench.report.results import Results
-from bench.report.sections import SECTIONS, speed_rows
-from bench.report.tables import Row, at, markdown, seconds, share
+from bench.report.results import Results, seconds
+from bench.report.sections import SECTIONS, Row, at, markdown, share, speed_rows
 from bench.side_by_side.measurements import MEASUREMENTS
 
 RUN: dict[str, Any] = {
@@ -41,7 +39,7 @@ def results(*parts: dict[str, Any]) -> Results:
 
 
 def verdict(key: str, found: Results) -> Verdict:
-    return next(aim for aim in AIMS if aim.key == key).judge(found).verdict
+    return next(aim for aim in AIMS if aim.key == key).judge(found)[0]
 
 
 def stops(ours: list[float], theirs: list[float]) -> Results:

@@ -1,0 +1,135 @@
+"""Clients in a closed loop: tokens a second, first tokens and gaps at 1, 4 and 8, and where a part of them hangs up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from bench.side_by_side.batched_bench import batched_bench
+from bench.side_by_side.measurement import Figures, Measurement, Subject
+from pyllmcancel.bench.client import Exchange, Outcome
+from pyllmcancel.bench.plan import Delay, Length, PlannedRequest, PlanOptions, make_plan
+from pyllmcancel.bench.runner import run_closed_loop
+from pyllmcancel.bench.server_truth import cpu_seconds
+
+PROMPT, ANSWER = 100, 40
+LONG_PROMPT, LONG_ANSWER, LONG_CLIENTS = 800, 24, 4
+# Turns per number of clients: those of one client are the shortest, and a machine's pace changes within seconds.
+ROUNDS = {1: 9, 4: 5, 8: 5}
+# Requests per number of clients: four for each, so that what is slow at the beginning and at the end counts little.
+REQUESTS = {1: 4, 4: 16, 8: 32}
+# Shares of the requests, in per cent, whose clients hang up, so many seconds after they were sent.
+PERCENTS = (0, 10, 30, 50)
+LEAVE_AFTER = 1.0
+
+
+async def measure(
+    subject: Subject, *, clients: int, requests: int, prompt: int = PROMPT, answer: int = ANSWER, percent: float = 0.0
+) -> Figures:
+    """`clients` at once, each of which sends its next request when the last one is answered, or was cut."""
+    plan, texts = await planned(subject, max(clients, subject.times(requests)), percent, prompt, answer)
+    exchanges: list[Exchange] = []
+
+    async def make(request: PlannedRequest, _: int) -> None:
+        call = subject.start(texts[request.number], request.max_tokens, cut_after=request.cut_after)
+        exchanges.append(await call.ended())
+
+    await subject.settle()
+    began, used = time.monotonic(), cpu_seconds(subject.pid)
+    await run_closed_loop(plan, clients, make)
+    figures = speed_figures(exchanges, time.monotonic() - began)
+    await subject.settle()
+    cancelled = sum(entry.outcome is Outcome.CANCELLED for entry in exchanges)
+    return figures | {"cancelled": cancelled, "cpu_seconds": cpu_seconds(subject.pid) - used}
+
+
+async def measure_waste(subject: Subject) -> Figures:
+    """CPU time used after each hang-up until the server rests, over all that it used.
+
+    One client, so that whatever is computed after a hang-up is computed for nobody: this needs no word of the server's.
+    """
+    plan, texts = await planned(subject, subject.times(10, 4), 50, 200, ANSWER)
+    await subject.settle()
+    used, wasted, n_cancelled = cpu_seconds(subject.pid), 0.0, 0
+    for request in plan:
+        call = subject.start(texts[request.number], request.max_tokens, cut_after=request.cut_after)
+        exchange = await call.ended()
+        if exchange.outcome is Outcome.CANCELLED and exchange.ended_at is not None:
+            wasted += (await subject.rest_after(exchange.ended_at)).cpu_seconds
+            n_cancelled += 1
+    total = cpu_seconds(subject.pid) - used
+    return {"cancelled": n_cancelled, "requests": len(plan), "cpu_seconds": total, "cpu_after_leaving": wasted}
+
+
+async def planned(
+    subject: Subject, requests: int, percent: float, prompt: int, answer: int
+) -> tuple[tuple[PlannedRequest, ...], dict[int, str]]:
+    """Which requests are made and cut, and their prompts by number."""
+    options = PlanOptions(
+        requests=requests,
+        percent=percent,
+        delay=Delay(LEAVE_AFTER, LEAVE_AFTER),
+        prompt=Length(prompt),
+        output=Length(answer),
+    )
+    plan = make_plan(options)
+    return plan, {request.number: await subject.prompt(request.prompt_tokens) for request in plan}
+
+
+def speed_figures(exchanges: Sequence[Exchange], seconds: float) -> Figures:
+    """Of complete answers only; ITL is each single gap between two tokens, TPOT an answer's mean.
+
+    `Exchange.token_at` has a time for each event with text, not for each token. An event that carries several tokens,
+    be they parts of one character, counts the gap before it once and zero for its other tokens. Which event that was is
+    not known: the zeros are for as many tokens as the answer has more than events.
+    """
+    answered = [entry for entry in exchanges if entry.outcome is Outcome.OK]
+    tokens = sum(entry.n_tokens for entry in answered)
+    return {
+        "requests": len(exchanges),
+        "errors": sum(entry.outcome is Outcome.ERROR for entry in exchanges),
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "ttft": [entry.ttft for entry in answered if entry.ttft is not None],
+        "itl": [gap for entry in answered if entry.token_at for gap in token_gaps(entry)],
+        "tpot": [time_per_token(entry) for entry in answered if entry.n_tokens > 1 and entry.token_at],
+    }
+
+
+def token_gaps(exchange: Exchange) -> list[float]:
+    return exchange.itl + [0.0] * (exchange.n_tokens - len(exchange.token_at))
+
+
+def time_per_token(exchange: Exchange) -> float:
+    return (exchange.token_at[-1] - exchange.token_at[0]) / (exchange.n_tokens - 1)
+
+
+MEASUREMENTS = (
+    *(
+        Measurement(
+            name=f"throughput-{clients}",
+            parallel=max(REQUESTS),
+            rounds=ROUNDS[clients],
+            measure=partial(measure, clients=clients, requests=requests),
+            others={"llama-batched-bench": partial(batched_bench, n_prompt=PROMPT, n_answer=ANSWER, batch=clients)},
+        )
+        for clients, requests in REQUESTS.items()
+    ),
+    Measurement(
+        name="throughput-long-prompts",
+        measure=partial(measure, clients=LONG_CLIENTS, requests=LONG_CLIENTS, prompt=LONG_PROMPT, answer=LONG_ANSWER),
+        rounds=1,
+    ),
+    *(
+        Measurement(
+            name=f"goodput-{percent}",
+            parallel=8,
+            rounds=5,
+            measure=partial(measure, clients=8, requests=24, percent=percent),
+        )
+        for percent in PERCENTS
+    ),
+    Measurement(name="cpu-after-leaving", measure=measure_waste, rounds=1),
+)
