@@ -1,1 +1,16 @@
-"""Benchmarks: what a cancel, a step and a whole server cost, measured."""
+"""Benchmarks and end-to-end checks of the server, beside other servers where that says more.
+
+| module | what it measures |
+|---|---|
+| `side_by_side` | the same measurements on several servers, in turn: JSON files, of which `report` makes REPORT.md |
+| `scenarios` | promises about cancels, tried on a real server: checks that pass or fail |
+| `native` | the core alone: abort latency, callback, boundary to Python, sampling, tokens per second |
+| `gpu` | cuts of a step, and cancels, on a device without ggml's abort callback |
+| `busy` | speed and cancels beside 0 to 8 busy programs |
+| `hostile` | delays of one client while another one attacks |
+| `company` | how many answers change with the requests that they are computed beside |
+| `time_to_quiet` | from a client's close in a prompt until the process rests |
+
+`peers` starts servers, `prepare` installs them, `models` writes models with random weights. The clients, and the
+reading of a process's CPU time, are those of the package: `pyllmcancel.bench`.
+"""

@@ -65,6 +65,7 @@ async def cancel_and_resume(server: Server, chance: random.Random, request_id: s
     """Tokens done at the cancel, tokens cached of the second request, and seconds until its first token."""
     prompt = server.prompt(chance, PROMPT)
     call = await server.complete(completion(prompt, 8), request_id=request_id)
+    await server.log.wait_for(request_id, "added")
     await server.until(request_id, lambda entry: entry["prompt_tokens_done"] >= CANCEL_AT)
     call.leave()
     await server.log.ending(request_id)

@@ -13,34 +13,26 @@ FINISH_REASONS = ("stop", "length", "tool_calls", "function_call", "content_filt
 
 
 class ErrorKind(StrEnum):
-    """Names under which failures are counted; an HTTP error is ``http_`` and its status."""
+    """Names under which failures are counted, with what they mean; an HTTP error is ``http_`` and its status."""
 
-    CONNECT_FAILED = "connect_failed"
-    KEEPALIVE_CLOSED = "keepalive_closed"
-    DISCONNECTED = "disconnected"
-    BROKEN_ANSWER = "broken_answer"
-    NO_DONE = "no_done"
-    NO_FINISH_REASON = "no_finish_reason"
-    BAD_ANSWER = "bad_answer"
-    ERROR_EVENT = "error_event"
-    SUPERSEDED = "superseded"
-    TIMEOUT = "timeout"
-    PROTOCOL_ERROR = "protocol_error"
+    text: str
 
+    def __new__(cls, name: str, text: str) -> ErrorKind:
+        kind = str.__new__(cls, name)
+        kind._value_, kind.text = name, text
+        return kind
 
-ERROR_TEXTS = {
-    ErrorKind.CONNECT_FAILED: "no connection could be made",
-    ErrorKind.KEEPALIVE_CLOSED: "the server closed a kept-alive connection under a request",
-    ErrorKind.DISCONNECTED: "a fresh connection was closed before any answer",
-    ErrorKind.BROKEN_ANSWER: "the connection ended in the middle of an answer",
-    ErrorKind.NO_DONE: "a stream ended properly, but without [DONE]",
-    ErrorKind.NO_FINISH_REASON: "an answer looked complete, but no choice said why it finished",
-    ErrorKind.BAD_ANSWER: "an answer that is no JSON, or not of the expected shape",
-    ErrorKind.ERROR_EVENT: "an error event in a stream",
-    ErrorKind.SUPERSEDED: "cancelled by the server for a newer request of the session",
-    ErrorKind.TIMEOUT: "no answer within --timeout",
-    ErrorKind.PROTOCOL_ERROR: "bytes that are no HTTP",
-}
+    CONNECT_FAILED = "connect_failed", "no connection could be made"
+    KEEPALIVE_CLOSED = "keepalive_closed", "the server closed a kept-alive connection under a request"
+    DISCONNECTED = "disconnected", "a fresh connection was closed before any answer"
+    BROKEN_ANSWER = "broken_answer", "the connection ended in the middle of an answer"
+    NO_DONE = "no_done", "a stream ended properly, but without [DONE]"
+    NO_FINISH_REASON = "no_finish_reason", "an answer looked complete, but no choice said why it finished"
+    BAD_ANSWER = "bad_answer", "an answer that is no JSON, or not of the expected shape"
+    ERROR_EVENT = "error_event", "an error event in a stream"
+    SUPERSEDED = "superseded", "cancelled by the server for a newer request of the session"
+    TIMEOUT = "timeout", "no answer within --timeout"
+    PROTOCOL_ERROR = "protocol_error", "bytes that are no HTTP"
 
 
 class ExchangeError(Exception):

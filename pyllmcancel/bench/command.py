@@ -7,9 +7,9 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 
@@ -17,14 +17,22 @@ from pyllmcancel.bench import table
 from pyllmcancel.bench.answer import ExchangeError
 from pyllmcancel.bench.client import Target
 from pyllmcancel.bench.plan import Delay, Length, PlanOptions
-from pyllmcancel.bench.progress_bar import ProgressBar
+from pyllmcancel.bench.progress import ProgressBar
 from pyllmcancel.bench.report import as_json, describe_server, write_json
 from pyllmcancel.bench.scenarios import agents, mix, next_after_stop, queued_hang_up, typing_storm
+from pyllmcancel.bench.scenarios.agents import AgentsOptions
+from pyllmcancel.bench.scenarios.next_after_stop import NextAfterStopOptions
+from pyllmcancel.bench.scenarios.queued_hang_up import QueuedHangUpOptions
+from pyllmcancel.bench.scenarios.typing_storm import TypingStormOptions
 from pyllmcancel.bench.summary import Figures, cancel_latencies
 from pyllmcancel.bench.workbench import Run, Workbench, open_workbench
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 EXPECTED = (ExchangeError, ProcessLookupError, TimeoutError, ValueError)
 Scenario = Callable[[Workbench, argparse.Namespace], Awaitable[list[Run]]]
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,18 +81,7 @@ def target_of(arguments: argparse.Namespace) -> Target:
     extra = json.loads(arguments.extra)
     if not isinstance(extra, dict):
         raise ValueError("--extra must be a JSON object")
-    return Target(
-        url=arguments.url,
-        model=arguments.model or "",
-        api=arguments.api,
-        stream=arguments.stream,
-        ignore_eos=arguments.ignore_eos,
-        keep_alive=arguments.keep_alive,
-        session_header=arguments.session_header,
-        api_key=arguments.api_key or None,
-        timeout=arguments.timeout,
-        extra=extra,
-    )
+    return options_of(Target, arguments, model=arguments.model or "", api_key=arguments.api_key or None, extra=extra)
 
 
 # -- scenarios ---------------------------------------------------------------------------------------------------------
@@ -92,83 +89,44 @@ def target_of(arguments: argparse.Namespace) -> Target:
 
 async def run_mix(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
     """A run for each percentage."""
-    plan = PlanOptions(
-        requests=arguments.requests,
-        warmup=arguments.warmup,
-        delay=arguments.delay,
-        prompt=Length(given(arguments.prompt_tokens, 200), arguments.prompt_stddev),
-        output=Length(given(arguments.output_tokens, 60), arguments.output_stddev),
-        rate=arguments.rate,
-        seed=arguments.seed,
+    plan = options_of(
+        PlanOptions,
+        arguments,
+        prompt=Length(arguments.prompt_tokens or 200, arguments.prompt_stddev),
+        output=Length(arguments.output_tokens or 60, arguments.output_stddev),
+        percent=0.0,
     )
-    options = mix.MixOptions(
-        plan=plan,
-        concurrency=arguments.concurrency,
-        sessions=arguments.sessions,
-        wait_for_rest=arguments.wait_for_rest,
-    )
+    options = options_of(mix.MixOptions, arguments, plan=plan)
     return [await mix.run(bench, replace(options, plan=replace(plan, percent=part))) for part in arguments.percent]
 
 
-async def run_typing_storm(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    options = typing_storm.TypingStormOptions(
-        keys=arguments.keys,
-        interval=arguments.interval,
-        prompt_tokens=given(arguments.prompt_tokens, 700),
-        max_tokens=given(arguments.output_tokens, 16),
-        differ=arguments.differ,
-        sockets=arguments.sockets,
-        session=arguments.session,
-        runs=arguments.runs,
-    )
-    return [await typing_storm.run(bench, options)]
-
-
 async def run_agents(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    options = agents.AgentsOptions(
-        prompt_tokens=given(arguments.prompt_tokens, 300),
-        max_tokens=given(arguments.output_tokens, 200),
-        helpers=arguments.helpers,
-        helper_prompt_tokens=arguments.helper_prompt_tokens,
-        helper_max_tokens=arguments.helper_output_tokens,
-        delay=arguments.delay,
-        seed=arguments.seed,
-    )
-    return [await agents.run(bench, replace(options, percent=part)) for part in arguments.percent]
+    return [await agents.run(bench, options_of(AgentsOptions, arguments, percent=part)) for part in arguments.percent]
 
 
-async def run_next_after_stop(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    options = next_after_stop.NextAfterStopOptions(
-        prompt_tokens=given(arguments.prompt_tokens, 2000),
-        stop_after=arguments.stop_after,
-        max_tokens=given(arguments.output_tokens, 8),
-        runs=arguments.runs,
-    )
-    return [await next_after_stop.run(bench, options)]
+def once(kind: type[Options], run: Callable[[Workbench, Options], Awaitable[Run]]) -> Scenario:
+    """A scenario whose options are those of the command line that have the same names."""
+
+    async def run_once(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
+        return [await run(bench, options_of(kind, arguments))]
+
+    return run_once
 
 
-async def run_queued_hang_up(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    options = queued_hang_up.QueuedHangUpOptions(
-        streams=arguments.streams,
-        stream_tokens=given(arguments.output_tokens, 400),
-        visitors=arguments.visitors,
-        visitor_prompt_tokens=given(arguments.prompt_tokens, 200),
-    )
-    return [await queued_hang_up.run(bench, options)]
+def options_of(kind: type[Options], arguments: argparse.Namespace, **given: Any) -> Options:
+    """Options by the names of their fields; an argument that is None, or that does not exist, leaves the default."""
+    named = {field.name: getattr(arguments, field.name, None) for field in fields(kind)} | given
+    return kind(**{name: value for name, value in named.items() if value is not None})
 
 
 SCENARIOS: Mapping[str, Scenario] = {
     "mix": run_mix,
-    "typing-storm": run_typing_storm,
+    "typing-storm": once(TypingStormOptions, typing_storm.run),
     "agents": run_agents,
-    "next-after-stop": run_next_after_stop,
-    "queued-hang-up": run_queued_hang_up,
+    "next-after-stop": once(NextAfterStopOptions, next_after_stop.run),
+    "queued-hang-up": once(QueuedHangUpOptions, queued_hang_up.run),
 }
 HIDDEN = ("run", "command", "bench_command", "api_key")
-
-
-def given(value: int | None, default: int) -> int:
-    return default if value is None else value
 
 
 def shown(value: Any) -> Any:

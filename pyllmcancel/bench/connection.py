@@ -115,5 +115,6 @@ class Connection:
         self._writer.transport.abort()
 
     def close_half(self) -> None:
-        """Send FIN; what comes can still be read."""
-        self._socket.shutdown(socket.SHUT_WR)
+        """Send FIN; what comes can still be read. The server may have closed before."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)

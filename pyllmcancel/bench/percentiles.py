@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 PERCENTS = (50, 90, 99)
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """On the line between the two nearest ranks, as numpy's default does; None of nothing."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    rank = percent / 100.0 * (len(ordered) - 1)
-    below = int(rank)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
+    """On the line between the two nearest ranks; None of nothing."""
+    return float(np.percentile(values, percent)) if len(values) else None
 
 
 def distribution(values: Iterable[float | None], scale: float = 1.0) -> dict[str, float | int | None]:

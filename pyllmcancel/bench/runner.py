@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from pyllmcancel.bench.plan import PlannedRequest
 
-Make = Callable[[PlannedRequest, int], Awaitable[None]]
+Make = Callable[[PlannedRequest, int], Coroutine[Any, Any, None]]
 """Makes one planned request, as the client of this number, and returns when its slot is free again."""
 
 
@@ -31,8 +32,4 @@ async def run_arrivals(plan: Sequence[PlannedRequest], clients: int, make: Make)
     async with asyncio.TaskGroup() as group:
         for request in plan:
             await asyncio.sleep(began + (request.arrives_at or 0.0) - loop.time())
-            group.create_task(_made(make, request, request.number % max(1, clients)), name=f"arrival {request.number}")
-
-
-async def _made(make: Make, request: PlannedRequest, lane: int) -> None:
-    await make(request, lane)
+            group.create_task(make(request, request.number % max(1, clients)), name=f"arrival {request.number}")

@@ -36,23 +36,6 @@ def cpu_seconds(pid: int) -> float:
         raise ProcessLookupError(f"there is no process {pid}") from None
 
 
-def seconds_until_quiet(
-    pid: int, since: float, *, window: float = 0.05, at_most: float = 0.001, give_up: float = float("inf")
-) -> float:
-    """Time from `since` (monotonic) until the process's threads stop using CPU.
-
-    Quiet means: in the `window` seconds that follow, all threads together use at most `at_most` CPU seconds, and
-    no thread waits for a CPU.
-    The answer is that window's beginning.
-
-    Raises
-    ------
-    TimeoutError
-        If it is not quiet `give_up` seconds after `since`.
-    """
-    return watch_until_quiet(pid, since, window=window, at_most=at_most, give_up=give_up).seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Stop:
     """How a process came to rest: when, after the moment asked about, and the CPU seconds that it used until then."""
@@ -70,9 +53,16 @@ def watch_until_quiet(
     at_most: float = 0.001,
     give_up: float = LONGEST_WAIT,
 ) -> Stop:
-    """As `seconds_until_quiet`, with the CPU time used since `used_before` was read; by default since now.
+    """Wait until a process's threads stop using CPU: when, after `since` (monotonic), and how much they used.
 
-    Blocks, so call it in a thread.
+    Quiet means: in the `window` seconds that follow, all threads together use at most `at_most` CPU seconds, and no
+    thread waits for a CPU. The answer is that window's beginning, and the CPU time used since `used_before` was read,
+    by default since now. Blocks, so call it in a thread.
+
+    Raises
+    ------
+    TimeoutError
+        If it is not quiet `give_up` seconds after `since`.
     """
     samples: list[tuple[float, float]] = []
     first = cpu_seconds(pid) if used_before is None else used_before
@@ -148,10 +138,6 @@ class CpuWatch:
 
     def _sample(self) -> None:
         self.samples.append(CpuSample(time.monotonic(), cpu_seconds(self.pid)))
-
-    def between(self, began: float, ended: float) -> float:
-        """CPU seconds used between two moments, by the samples around them."""
-        return cpu_at(self.samples, ended) - cpu_at(self.samples, began)
 
 
 def cpu_at(samples: Sequence[CpuSample], moment: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pyllmcancel.bench.answer import ERROR_TEXTS, ErrorKind
+from pyllmcancel.bench.answer import ErrorKind
 from pyllmcancel.bench.summary import Figures
 
 Pick = Callable[[Figures], str]
@@ -26,8 +26,7 @@ def show(summaries: Sequence[Figures], names: Sequence[str], console: Console) -
     console.print(table)
     kinds = sorted({kind for found in summaries for kind in found["errors_by_kind"]})
     for kind in kinds:
-        text = ERROR_TEXTS[ErrorKind(kind)] if kind in ERROR_TEXTS else "an HTTP error"
-        console.print(f"  {kind}: {text}")
+        console.print(f"  {kind}: {'an HTTP error' if kind.startswith('http_') else ErrorKind[kind.upper()].text}")
 
 
 def rows(summaries: Sequence[Figures]) -> list[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from pyllmcancel.bench.answer import ExchangeError
 from pyllmcancel.bench.client import Ask, Call, Client, Exchange, Outcome, Target
 from pyllmcancel.bench.own_figures import OwnFigures, fetch_endings, own_account
-from pyllmcancel.bench.progress import Progress, Silent
+from pyllmcancel.bench.progress import ProgressBar
 from pyllmcancel.bench.prompts import Prompts
 from pyllmcancel.bench.server_truth import CpuSample, CpuWatch, Stop, cpu_seconds, stopped_after
 
@@ -72,7 +72,7 @@ class Workbench:
         pid: int | None = None,
         prompt_seed: str | None = None,
         own_account: bool = True,
-        progress: Progress | None = None,
+        progress: ProgressBar | None = None,
     ) -> None:
         self.client = client
         self.prompts = prompts
@@ -80,7 +80,7 @@ class Workbench:
         self._series = uuid.uuid4().hex[:8]
         self.prompt_seed = prompt_seed if prompt_seed is not None else self._series
         self.own_account = own_account
-        self.progress = progress or Silent()
+        self.progress = progress or ProgressBar()
         self._n_requests = 0
         self._n_sessions = 0
 
@@ -146,7 +146,7 @@ async def open_workbench(
     pid: int | None = None,
     prompt_seed: str | None = None,
     own_account: bool = True,
-    progress: Progress | None = None,
+    progress: ProgressBar | None = None,
 ) -> AsyncIterator[Workbench]:
     """Find out how the server counts tokens, and what it serves if `target` names no model.
 
@@ -178,8 +178,3 @@ async def served_model(client: Client) -> str:
         return str(listed["data"][0]["id"])
     except (KeyError, IndexError, TypeError):
         raise ExchangeError("bad_answer", "the server lists no model: name one") from None
-
-
-def spans(exchanges: Sequence[Exchange]) -> list[tuple[float, float]]:
-    """When somebody waited for something."""
-    return [(entry.began_at, entry.ended_at) for entry in exchanges if entry.ended_at is not None]

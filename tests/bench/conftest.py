@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.bench.client import Client, Target
-from pyllmcancel.bench.server_truth import seconds_until_quiet
+from pyllmcancel.bench.server_truth import watch_until_quiet
 from tests.support.scripted_server import ScriptedServer
 
 
@@ -47,6 +47,6 @@ async def make_client(server: ScriptedServer) -> AsyncIterator[Callable[..., Cli
 def sleeper() -> Iterator[int]:
     """A process that does nothing."""
     with subprocess.Popen(["sleep", "60"]) as process:
-        seconds_until_quiet(process.pid, time.monotonic())  # until it has started
+        watch_until_quiet(process.pid, time.monotonic())  # until it has started
         yield process.pid
         process.kill()

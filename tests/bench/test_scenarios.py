@@ -107,7 +107,7 @@ async def test_arrivals_do_not_wait_for_answers() -> None:
 
 async def test_a_typing_storm_names_one_session_and_types_at_its_pace() -> None:
     server = ScriptedOpenAI()
-    options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, max_tokens=2)
+    options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, output_tokens=2)
     async with bench_of(server) as bench:
         run = await typing_storm.run(bench, options)
     alone, *keys = server.asked
@@ -181,7 +181,7 @@ async def test_a_prompt_that_is_done_before_the_stop_is_not_called_stopped() -> 
 
 
 async def test_auxiliary_requests_come_beside_the_long_answer_until_it_is_done() -> None:
-    options = agents.AgentsOptions(prompt_tokens=20, max_tokens=300, helpers=2, percent=50.0, delay=Delay(0.0, 0.0))
+    options = agents.AgentsOptions(prompt_tokens=20, output_tokens=300, helpers=2, percent=50.0, delay=Delay(0.0, 0.0))
     async with bench_of(ScriptedOpenAI()) as bench:
         run = await agents.run(bench, options)
     auxiliary = [entry for entry in run.exchanges if entry.ask.label == "auxiliary"]
@@ -193,7 +193,7 @@ async def test_auxiliary_requests_come_beside_the_long_answer_until_it_is_done()
 
 
 async def test_visitors_hang_up_and_a_probe_comes_after_them() -> None:
-    options = queued_hang_up.QueuedHangUpOptions(stream_tokens=2000, visitors=3, visitor_prompt_tokens=30)
+    options = queued_hang_up.QueuedHangUpOptions(output_tokens=2000, visitors=3, prompt_tokens=30)
     async with bench_of(ScriptedOpenAI(), held=20) as bench:
         run = await queued_hang_up.run(bench, options)
     visitors = [entry for entry in run.exchanges if entry.ask.label == "visitor"]

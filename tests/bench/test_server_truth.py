@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from pyllmcancel.bench.server_truth import CpuWatch, cpu_seconds, seconds_until_quiet, watch_until_quiet
+from pyllmcancel.bench.server_truth import CpuWatch, cpu_at, cpu_seconds, watch_until_quiet
 
 # Computes between a line that it reads and the next one, in a second thread, like a server.
 WORKER = """
@@ -61,9 +61,9 @@ def test_cpu_time_grows_while_a_thread_computes_and_not_while_it_rests(worker: s
     tell(worker)
     burn(worker.pid, 0.05)
     tell(worker)
-    seconds_until_quiet(worker.pid, time.monotonic())
+    watch_until_quiet(worker.pid, time.monotonic())
     rested = cpu_seconds(worker.pid)
-    assert seconds_until_quiet(worker.pid, time.monotonic()) >= 0.0
+    assert watch_until_quiet(worker.pid, time.monotonic()).seconds >= 0.0
     assert cpu_seconds(worker.pid) - rested <= 0.002
 
 
@@ -99,7 +99,7 @@ def test_a_watch_has_samples_from_its_beginning_to_its_end(worker: subprocess.Po
         ended = tell(worker)
     assert watch.samples[0].at <= began
     assert watch.samples[-1].at >= ended
-    assert watch.between(watch.samples[0].at, watch.samples[-1].at) >= 0.05
+    assert cpu_at(watch.samples, watch.samples[-1].at) - cpu_at(watch.samples, watch.samples[0].at) >= 0.05
     assert watch.samples[-1].cpu_seconds <= cpu_seconds(worker.pid) - before + watch.samples[0].cpu_seconds
 
 

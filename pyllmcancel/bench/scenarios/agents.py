@@ -27,10 +27,10 @@ class AgentsOptions:
     """
 
     prompt_tokens: int = 300
-    max_tokens: int = 200
+    output_tokens: int = 200
     helpers: int = 2
     helper_prompt_tokens: int = 100
-    helper_max_tokens: int = 32
+    helper_output_tokens: int = 32
     percent: float = 50.0
     delay: Delay = WITHIN_A_SECOND
     seed: int = 42
@@ -41,9 +41,9 @@ async def run(bench: Workbench, options: AgentsOptions) -> Run:
     prompt = await bench.prompt(options.prompt_tokens, "long")
     async with bench.recording("agents", options) as run:
         bench.progress.begin("long answer", 2)
-        alone = await bench.ask(run, prompt, options.max_tokens, label="alone", stream=True)
+        alone = await bench.ask(run, prompt, options.output_tokens, label="alone", stream=True)
         await bench.settle()
-        call = bench.start(run, prompt, options.max_tokens, label="long", stream=True)
+        call = bench.start(run, prompt, options.output_tokens, label="long", stream=True)
         async with asyncio.TaskGroup() as group:
             for number in range(options.helpers):
                 group.create_task(_help(bench, run, options, number, call))
@@ -63,7 +63,7 @@ async def _help(bench: Workbench, run: Run, options: AgentsOptions, number: int,
         auxiliary = bench.start(
             run,
             prompt,
-            options.helper_max_tokens,
+            options.helper_output_tokens,
             cut_after=delay if cut else None,
             label="auxiliary",
             session=session,

@@ -22,7 +22,7 @@ class NextAfterStopOptions:
     prompt_tokens: int = 2000
     stop_after: float = 1.0
     next_prompt_tokens: int = 16
-    max_tokens: int = 8
+    output_tokens: int = 8
     runs: int = 5
 
 
@@ -33,7 +33,7 @@ async def run(bench: Workbench, options: NextAfterStopOptions) -> Run:
         bench.progress.begin("stop, and next", options.runs * 3)
         for number in range(options.runs):
             prompt = await bench.prompt(options.next_prompt_tokens, f"alone {number}")
-            alone.append((await bench.ask(run, prompt, options.max_tokens, label="alone", stream=True)).ttft)
+            alone.append((await bench.ask(run, prompt, options.output_tokens, label="alone", stream=True)).ttft)
             await bench.settle()
             seconds, stopped_in_prefill = await _stop_and_ask(bench, run, options, number)
             after.append(seconds)
@@ -54,11 +54,11 @@ async def _stop_and_ask(
     """Seconds from the stop to the next request's first token, and whether the prompt was under way at the stop."""
     long_prompt = await bench.prompt(options.prompt_tokens, f"long {number}")
     short_prompt = await bench.prompt(options.next_prompt_tokens, f"next {number}")
-    long = bench.start(run, long_prompt, options.max_tokens, label="long", stream=True)
+    long = bench.start(run, long_prompt, options.output_tokens, label="long", stream=True)
     await long.sent()
     await asyncio.wait({asyncio.ensure_future(long.ended())}, timeout=options.stop_after)
     stopped_at = long.cut()
-    following = bench.start(run, short_prompt, options.max_tokens, label="next", lane=1, stream=True)
+    following = bench.start(run, short_prompt, options.output_tokens, label="next", lane=1, stream=True)
     stopped = await long.ended()
     bench.progress.advance(stopped)
     answer = await following.ended()

@@ -18,6 +18,7 @@ from pyllmcancel.bench.workbench import Run, Workbench
 
 POLL_EVERY = 0.005  # from outside there is no event to wait for
 QUEUED_WITHIN = 2.0
+PROBE_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,50 +28,40 @@ class QueuedHangUpOptions:
     Attributes
     ----------
     streams
-        Answers that keep the server busy: as many as it has places.
-    stream_tokens
+        Answers that keep the server busy: as many as it has slots.
+    output_tokens
         Their length, long enough for all visitors.
     visitors
         Clients that queue up and hang up, one after the other.
+    prompt_tokens
+        The length of their prompts.
     """
 
     streams: int = 1
-    stream_tokens: int = 400
+    output_tokens: int = 400
     visitors: int = 5
-    visitor_prompt_tokens: int = 200
-    max_tokens: int = 8
-
-
-@dataclass(slots=True)
-class _Visits:
-    seconds: list[float]
-    unqueued: int = 0
-    outlasted: int = 0
+    prompt_tokens: int = 200
 
 
 async def run(bench: Workbench, options: QueuedHangUpOptions) -> Run:
     async with bench.recording("queued-hang-up", options) as run:
+        run.figures |= {"noticed_ms": [], "not_noticed_while_streaming": 0, "visitors_not_queued": 0}
         bench.progress.begin("queued hang-ups", options.streams + options.visitors + 2)
         probe = await bench.prompt(16, "probe alone")
-        alone = (await bench.ask(run, probe, options.max_tokens, label="alone", stream=True)).ttft
+        alone = (await bench.ask(run, probe, PROBE_TOKENS, label="alone", stream=True)).ttft
         streams = [await _stream(bench, run, options, number) for number in range(options.streams)]
-        visits = _Visits([])
         for number in range(options.visitors):
-            await _visit(bench, run, options, number, visits)
-        last = bench.start(run, await bench.prompt(16, "probe"), options.max_tokens, label="probe", stream=True)
+            await _visit(bench, run, options, number)
+        last = bench.start(run, await bench.prompt(16, "probe"), PROBE_TOKENS, label="probe", stream=True)
         all_streaming = not any(call.is_over for call in streams)
         ended_at = [(await call.ended()).ended_at or 0.0 for call in streams]
         answer = await last.ended()
         for exchange in [*(call.exchange for call in streams), answer]:
             bench.progress.advance(exchange)
-    began_late = answer.token_at[0] - min(ended_at) if answer.token_at else None
     run.figures |= {
-        "noticed_ms": [seconds * 1e3 for seconds in visits.seconds],
-        "not_noticed_while_streaming": visits.outlasted,
-        "visitors_not_queued": visits.unqueued,
         "streaming_all_the_while": all_streaming,
         "ttft_alone_s": alone,
-        "stream_end_to_next_token_s": began_late,
+        "stream_end_to_next_token_s": answer.token_at[0] - min(ended_at) if answer.token_at else None,
     }
     return run
 
@@ -78,28 +69,25 @@ async def run(bench: Workbench, options: QueuedHangUpOptions) -> Run:
 async def _stream(bench: Workbench, run: Run, options: QueuedHangUpOptions, number: int) -> Call:
     """An answer that has begun."""
     prompt = await bench.prompt(16, f"stream {number}")
-    call = bench.start(run, prompt, options.stream_tokens, label="stream", lane=number, stream=True)
+    call = bench.start(run, prompt, options.output_tokens, label="stream", lane=number, stream=True)
     await call.first_token()
     return call
 
 
-async def _visit(bench: Workbench, run: Run, options: QueuedHangUpOptions, number: int, visits: _Visits) -> None:
+async def _visit(bench: Workbench, run: Run, options: QueuedHangUpOptions, number: int) -> None:
     """Queue up, hang up, and watch the queue."""
-    prompt = await bench.prompt(options.visitor_prompt_tokens, f"visitor {number}")
+    prompt = await bench.prompt(options.prompt_tokens, f"visitor {number}")
     before = await _waiting(bench)
-    call = bench.start(run, prompt, options.max_tokens, label="visitor", lane=options.streams)
+    call = bench.start(run, prompt, PROBE_TOKENS, label="visitor", lane=options.streams)
     await call.sent()
-    if before is None:
-        call.cut()
-    elif await _until(bench, lambda waiting: waiting > before, QUEUED_WITHIN):
-        left_at = call.cut()
-        if await _until(bench, lambda waiting: waiting <= before, 60.0):
-            visits.seconds.append(time.monotonic() - left_at)
-        else:
-            visits.outlasted += 1
-    else:
-        visits.unqueued += 1
-        call.cut()
+    queued = before is not None and await _until(bench, lambda waiting: waiting > before, QUEUED_WITHIN)
+    left_at = call.cut()
+    if before is not None and not queued:
+        run.figures["visitors_not_queued"] += 1
+    elif before is not None and await _until(bench, lambda waiting: waiting <= before, 60.0):
+        run.figures["noticed_ms"].append((time.monotonic() - left_at) * 1e3)
+    elif before is not None:
+        run.figures["not_noticed_while_streaming"] += 1
     bench.progress.advance(await call.ended())
 
 

@@ -32,7 +32,7 @@ class TypingStormOptions:
     keys: int = 8
     interval: float = 0.3
     prompt_tokens: int = 700
-    max_tokens: int = 16
+    output_tokens: int = 16
     differ: Literal["head", "tail"] = "head"
     sockets: Literal["kept", "closed"] = "kept"
     session: bool = True
@@ -47,7 +47,7 @@ async def run(bench: Workbench, options: TypingStormOptions) -> Run:
         for number in range(options.runs):
             prompt = await bench.prompt(options.prompt_tokens, f"alone {number}")
             keys = await _prompts(bench, options, number)
-            exchange = await bench.ask(run, prompt, options.max_tokens, label="alone", stream=True)
+            exchange = await bench.ask(run, prompt, options.output_tokens, label="alone", stream=True)
             alone.append(exchange.ttft)
             await bench.settle()
             storm.append(await _storm(bench, run, options, keys))
@@ -66,7 +66,7 @@ async def _storm(bench: Workbench, run: Run, options: TypingStormOptions, keys: 
         if options.sockets == "closed" and calls:
             calls[-1].cut()
         calls.append(
-            bench.start(run, prompt, options.max_tokens, session=session, label=f"key {key}", lane=key, stream=True)
+            bench.start(run, prompt, options.output_tokens, session=session, label=f"key {key}", lane=key, stream=True)
         )
     last = await calls[-1].ended()
     for call in calls:
