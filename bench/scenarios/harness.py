@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -157,10 +156,14 @@ class Bench:
             ctx_size=self.ctx_size,
             options=options,
         )
-        log = ServerLog()
-        in_the_loop = partial(asyncio.get_running_loop().call_soon_threadsafe, log.take)
+        log, loop = ServerLog(), asyncio.get_running_loop()
+
+        def take(text: str, at: float) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(log.take, text, at)
+
         # Blocks the event loop while the server starts and ends: nothing else is under way then.
-        with running(OURS, settings, self.log, in_the_loop) as peer:
+        with running(OURS, settings, self.log, take) as peer:
             server = Server(peer.process, peer.url, log)
             await server.learn_facts()
             yield server
