@@ -38,12 +38,12 @@ add_test_functions(sys.modules[__name__])
 
 def has_hung_up(int socket):
     """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke. Never waits."""
-    # With the GIL held: the engine's thread asks between two steps, and would wait for whoever took it meanwhile.
+    # With the GIL held: the engine's thread asks between two steps, and would wait for the thread that took it.
     return c_has_hung_up(socket)
 
 
 def kernel_features():
-    """What of a processor the kernels were compiled for, in llama.cpp's words: AVX2, AVX512_VNNI, REPACK …"""
+    """The CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
     return frozenset(re.findall(r"(\w+) = 1\b", llama_print_system_info().decode()))
 
 

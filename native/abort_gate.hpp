@@ -23,18 +23,18 @@ struct StepCost {
     double of(int32_t n_tokens) const noexcept { return n_tokens > 0 ? fixed + per_token * n_tokens : 0.0; }
 };
 
-// The abort policy (DESIGN section 4): whether what is left of a step of `n_tokens`, of which the fraction `done` is
-// computed, costs more than computing its `n_surviving_tokens` again. With no survivors it always does.
+// The abort policy: whether the rest of a step of `n_tokens`, of which the fraction `done` is computed, costs more than
+// computing the `n_surviving_tokens` of its sequences that are not cancelled again. With no survivors it always does.
 bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept;
 
-// Decides, while llama_decode runs, whether it is to be aborted.
+// Decides, while llama_decode runs, whether to abort it.
 //
 // Armed for one step, by a Ticket, and disarmed with it, so nothing outlives the step: a flag that is raised later meets
 // a gate that knows no members. Both callbacks run on the thread that called llama_decode and armed the gate; only the
 // flags are shared between threads.
 //
-// With no member left that is wanted it aborts; otherwise as worth_aborting() says. `only_unanimous` forbids the second
-// (recurrent and hybrid memories, where an abort would harm the survivors).
+// It aborts when all members are cancelled; otherwise as worth_aborting() says, unless `only_unanimous` (recurrent and
+// hybrid memories, where an abort would harm the survivors).
 //
 // ggml calls poll() after every node that the CPU back end computes. No other back end has such a hook; there eval(),
 // ggml's callback for looking at intermediate results, divides a graph by cuts: ggml computes the nodes up to a cut,

@@ -5,9 +5,8 @@ namespace pyllmcancel {
 // Replaces what ggml does when one of its assertions fails: it prints why and ends the process, but starts no debugger.
 void install_assertions();
 
-// While one lives, an assertion that fails on this thread is thrown as a std::runtime_error with ggml's own words. Only
-// for what can be given up half done: loading, making a context, reading a text. In the middle of a step the state of
-// the context would be unknown.
+// While one lives, an assertion that fails on this thread is thrown as a std::runtime_error with ggml's message. Only for
+// loading, making a context, tokenizing and sampling: in the middle of a step the state of the context would be unknown.
 class AssertionsThrow {
   public:
     AssertionsThrow() noexcept;

@@ -10,19 +10,36 @@ namespace {
 // The part that cannot be rolled back; llama.cpp leaves the attention cells out.
 constexpr llama_state_seq_flags partial = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
 
+// Idle sequences lose copies before running ones, and those with many before those with few; a running one keeps its last.
+// False if there is none to drop.
+bool drop_one_of(const std::vector<CheckpointOwner> & owners) {
+    const CheckpointOwner * loser = nullptr;
+    for (const CheckpointOwner & owner : owners) {
+        const std::size_t spare = owner.checkpoints->size();
+        if (spare <= (owner.open ? 1U : 0U)) {
+            continue;
+        }
+        if (!loser || (loser->open && !owner.open) ||
+            (loser->open == owner.open && spare > loser->checkpoints->size())) {
+            loser = &owner;
+        }
+    }
+    if (loser) {
+        loser->checkpoints->drop_one();
+    }
+    return loser != nullptr;
+}
+
 } // namespace
 
 bool Checkpoints::save(llama_context * context, llama_seq_id seq, int32_t n_tokens, std::size_t most,
                        std::size_t room) {
     const std::size_t size = size_of(context, seq);
-    if (size == 0 || most == 0) {
-        return false;
-    }
-    if (size > room) {
+    if (size == 0 || size > room || most == 0) {
         return false;
     }
     while (checkpoints_.size() >= most || n_bytes() + size > room) {
-        forget_one();
+        drop_one();
     }
     Checkpoint checkpoint{n_tokens, Pages(size)};
     if (!checkpoint.state || calls::state_get(context, checkpoint.state.data(), size, seq, partial) != size) {
@@ -52,14 +69,13 @@ bool Checkpoints::restore(llama_context * context, llama_seq_id seq, int32_t n_t
     return calls::state_set(context, state.data(), state.size(), seq, partial) == state.size();
 }
 
-void Checkpoints::forget_after(int32_t n_tokens) {
+void Checkpoints::drop_after(int32_t n_tokens) {
     const auto later = [&](const Checkpoint & checkpoint) { return checkpoint.n_tokens > n_tokens; };
     checkpoints_.erase(std::remove_if(checkpoints_.begin(), checkpoints_.end(), later), checkpoints_.end());
 }
 
-// The one whose neighbours are closest together, so that the others stay spread over the prompt. The newest is not
-// looked at while there is another: it is what an abort goes back to.
-void Checkpoints::forget_one() {
+// The others stay spread over the prompt. The newest is kept while there is another: an abort goes back to it.
+void Checkpoints::drop_one() {
     std::size_t least = 0;
     int32_t least_gap = 0;
     for (std::size_t i = 0; i + 1 < checkpoints_.size(); ++i) {
@@ -85,30 +101,6 @@ std::size_t Checkpoints::n_bytes() const noexcept {
     return bytes;
 }
 
-namespace {
-
-// Idle sequences give way before running ones, and those with many copies before those with few; a running one keeps its
-// last. False if nobody has one to spare.
-bool forget_one_of(const std::vector<CheckpointOwner> & owners) {
-    const CheckpointOwner * giver = nullptr;
-    for (const CheckpointOwner & owner : owners) {
-        const std::size_t spare = owner.checkpoints->size();
-        if (spare <= (owner.open ? 1U : 0U)) {
-            continue;
-        }
-        if (!giver || (giver->open && !owner.open) ||
-            (giver->open == owner.open && spare > giver->checkpoints->size())) {
-            giver = &owner;
-        }
-    }
-    if (giver) {
-        giver->checkpoints->forget_one();
-    }
-    return giver != nullptr;
-}
-
-} // namespace
-
 std::size_t make_room(std::size_t size, std::size_t limit, const std::vector<CheckpointOwner> & others) {
     const auto room = [&] {
         std::size_t taken = 0;
@@ -117,7 +109,7 @@ std::size_t make_room(std::size_t size, std::size_t limit, const std::vector<Che
         }
         return limit - std::min(limit, taken);
     };
-    while (size <= limit && room() < size && forget_one_of(others)) {
+    while (size <= limit && room() < size && drop_one_of(others)) {
     }
     return room();
 }

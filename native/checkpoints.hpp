@@ -14,8 +14,8 @@ namespace pyllmcancel {
 // before the change. Each belongs to the first `n_tokens` tokens of its sequence.
 class Checkpoints {
   public:
-    // Copies the state that `seq` has after `n_tokens` tokens. Of more than `most` copies, or of more than `room` bytes,
-    // the one goes that is missed least. Returns false, with nothing copied, for a state that is itself too large.
+    // Copies the state that `seq` has after `n_tokens` tokens, and drops others so that there are at most `most` copies, of
+    // at most `room` bytes. Returns false, with nothing copied, for a state that is itself too large.
     bool save(llama_context * context, llama_seq_id seq, int32_t n_tokens, std::size_t most, std::size_t room);
 
     // The newest one of at most `n_tokens` tokens; 0 for none.
@@ -25,10 +25,11 @@ class Checkpoints {
     // sequence's memory must be cleared.
     bool restore(llama_context * context, llama_seq_id seq, int32_t n_tokens) const;
 
-    void forget_after(int32_t n_tokens);
+    // Drops the copies of more than `n_tokens` tokens.
+    void drop_after(int32_t n_tokens);
 
-    // The one that is missed least goes; there must be one.
-    void forget_one();
+    // Drops the copy that leaves the smallest gap; there must be one.
+    void drop_one();
 
     std::size_t size() const noexcept { return checkpoints_.size(); }
     std::size_t n_bytes() const noexcept;
@@ -45,14 +46,14 @@ class Checkpoints {
     std::vector<Checkpoint> checkpoints_; // shortest first
 };
 
-// A sequence that may be asked to give copies up, and whether it is running.
+// A sequence whose copies may be dropped for another one's, and whether a request is on it.
 struct CheckpointOwner {
     Checkpoints * checkpoints;
     bool open;
 };
 
-// Of `limit` bytes, those that one sequence's copies may take beside those of the `others`: at least `size`, that of one
-// copy, if the others can give way. A prompt without any would start from nothing after every cancel, and a client whose
+// How many of `limit` bytes one sequence's copies may take beside those of the `others`, whose copies are dropped until
+// there is room for one of `size`. A prompt without any would start from nothing after every cancel, and a client whose
 // time-out is shorter than its prompt would retry for ever.
 std::size_t make_room(std::size_t size, std::size_t limit, const std::vector<CheckpointOwner> & others);
 

@@ -32,17 +32,16 @@ ComputeThreads::Pool ComputeThreads::make_pool(int32_t n_threads, bool spins) {
     return pool;
 }
 
-// By default the workers spin between steps, for some hundredths of a second or more. They must: in a virtual machine a
-// core whose thread sleeps is given back to the host, and on a busy host it takes tens of milliseconds to get it again,
-// for every token. rest() ends the spinning where no step follows. Where only some of a pool compute they sleep, for the
-// others would spin all the time.
+// The workers spin between steps, for hundredths of a second or more: in a virtual machine a core whose thread sleeps is
+// given back to the host, and on a busy host it takes tens of milliseconds to get it again, for every token. rest() ends
+// the spinning where no step follows. The smaller pools do not spin: their threads are idle while another pool is used.
 ComputeThreads::ComputeThreads(int32_t most, bool adapts) : most_(most), all_(make_pool(most, true)), n_threads_(most) {
     if (adapts && most > 1) {
         some_ = most > 2 ? make_pool(most - 1, false) : nullptr;
         one_ = make_pool(1, false);
         policy_.emplace(most);
         clock_.emplace();
-        // So that what others do before the first step is known in it.
+        // The first step knows what other programs do by then.
         take_reading();
         policy_->rest();
     }

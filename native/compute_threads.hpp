@@ -15,15 +15,14 @@ namespace pyllmcancel {
 // The threads that a context computes on: at most `most` of them, the caller among them; with `adapts`, each step has as
 // many as there are cores for them, as ThreadPolicy says.
 //
-// All are started at once: ggml ends the process over a thread that cannot be started. There are pools of them because
-// a pool's threads that a step does without wait for the next one as all others do, by spinning, which is what the
-// step's own threads suffer from.
+// All are started at once: ggml ends the process over a thread that cannot be started. There are several pools because the
+// threads of a pool that a step does not use spin all the same, and slow down those that it uses.
 class ComputeThreads {
   public:
     // Throws ContextError.
     ComputeThreads(int32_t most, bool adapts);
 
-    // Before each step, by the thread that computes it. Whether pool() or n_threads() is another one now.
+    // Before each step, by the thread that computes it. Returns whether pool() and n_threads() have changed.
     bool adapt();
 
     ggml_threadpool * pool() const noexcept;
@@ -34,7 +33,7 @@ class ComputeThreads {
     // Have them sleep until the next step; between steps they spin for it.
     void rest() noexcept;
 
-    // In a forked child, which has none of the threads: to join them would be to wait for ever.
+    // In a forked child, which has none of the threads: joining them would never end.
     void leak() noexcept;
 
   private:
@@ -51,7 +50,7 @@ class ComputeThreads {
     Pool some_; // null where there is nothing between one and all
     Pool one_;  // null without adapting, as is some_
     std::atomic<int32_t> n_threads_;
-    // Only of the thread that computes.
+    // Used by the thread that computes only.
     std::optional<ThreadPolicy> policy_; // without one the number is fixed
     std::optional<CoreClock> clock_;
 };

@@ -25,7 +25,7 @@ ContextParams checked(const Model & model, ContextParams params) {
     }
     params.kv_unified = params.kv_unified || !model.can_divide_cells();
     if (params.row_padding < 0) {
-        params.row_padding = model.multiplies_rows_in_fours() ? 1 : 0;
+        params.row_padding = model.has_repacked_weights() ? 1 : 0;
     }
     return params;
 }
@@ -58,7 +58,7 @@ Context::Context(std::shared_ptr<const Model> model, const ContextParams & param
     : model_(std::move(model)), params_(checked(*model_, params)),
       runner_(*model_, with_outputs(native_params(params_), params_), params_,
               "a context of " + std::to_string(params.n_ctx) + " cells"),
-      sequences_(runner_.context(), *model_, params_), pads_logits_(model_->makes_logits_in_fours()) {
+      sequences_(runner_.context(), *model_, params_), pads_logits_(model_->has_repacked_output()) {
     if (!llama_get_memory(runner_.context())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
     }

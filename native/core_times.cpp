@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t LONGEST_LINE = 256; // of one core: eleven numbers
 
-// None where there is no such call: then no reading tells anything, and the number of threads is fixed.
+// Empty where there is no such call: then the number of threads is fixed.
 std::vector<int> usable_cpus() {
     std::vector<int> cpus;
 #ifdef __linux__

@@ -28,7 +28,7 @@ struct Range {
     uint32_t most;
 };
 
-// llama.cpp hands out the last ones as int32_t.
+// llama.cpp returns the last ones as int32_t.
 constexpr std::array ranges = {
     Range{"block_count", 1, most_layers},          Range{"expert_count", 0, most_experts},
     Range{"vocab_size", 0, most_tokens},           Range{"context_length", 1, most_int},
@@ -110,7 +110,7 @@ void check_experts(const GgufKeys & keys) {
     uint32_t n_experts = keys.number(keys.full("expert_count")).value_or(0);
     const std::vector<uint32_t> used = keys.numbers(used_key);
     uint32_t most_used = used.empty() ? 0 : *std::max_element(used.begin(), used.end());
-    // Of these a single expert is none.
+    // These treat a single expert as none.
     if (n_experts <= 1 && (keys.architecture() == "hunyuan_vl" || keys.architecture() == "hunyuan-dense")) {
         n_experts = most_used = 0;
     }
@@ -148,7 +148,7 @@ void check_rope(const GgufKeys & keys) {
     }
 }
 
-// Of each head so many numbers are rotated, in pairs: ggml ends the process over others.
+// A head's first n_rotated numbers are rotated, in pairs: ggml ends the process over an odd number, or more than a head has.
 void check_rotated(const GgufKeys & keys, const char * name, const char * head_name) {
     const auto n_rotated = keys.number(keys.full(name));
     const std::vector<uint32_t> heads = keys.numbers(keys.full("attention.head_count"));
@@ -189,7 +189,7 @@ bool ends_with(const std::string & text, const std::string & end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Whole numbers are what some tensors look things up with; where llama.cpp multiplies with them it ends the process.
+// Integer tensors are for look-ups; llama.cpp ends the process when it multiplies with one.
 void check_tensors(const gguf_context * file) {
     for (int64_t id = 0; id < gguf_get_n_tensors(file); ++id) {
         const std::string name = gguf_get_tensor_name(file, id);

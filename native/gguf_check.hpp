@@ -6,9 +6,9 @@ struct gguf_context;
 
 namespace pyllmcancel {
 
-// Read the keys of a model file and throw ModelLoadError, which names the key, over what llama.cpp would end the process
-// over, now or at the first step, or take for another number. What llama.cpp itself refuses with a message is left to
-// it, a file that is no GGUF included.
+// Reads the keys of a model file, and throws ModelLoadError, which names the key, for values over which llama.cpp would end
+// the process, now or at the first step, or which it would take for others. What llama.cpp itself refuses with a message
+// is left to it, a file that is no GGUF included.
 void check_gguf(const std::string & path, bool require_vocabulary);
 
 // The same, of what was read already.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t LONGEST_MESSAGE = 200; // llama.cpp quotes the rest of the text
 
-// Past blanks and comments, which parse_rule() skips behind a rule only.
+// After blanks and comments, which parse_rule() skips behind a rule only.
 std::size_t first_rule(const std::string & text) {
     std::size_t at = text.find_first_not_of(" \t\r\n");
     while (at < text.size() && text[at] == '#') {

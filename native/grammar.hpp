@@ -17,7 +17,7 @@ class Grammar {
   public:
     static constexpr std::size_t MOST_ELEMENTS = std::size_t{1} << 20U;
 
-    // Throws UsageError for a text that cannot be parsed, or is as large as no grammar is.
+    // Throws UsageError for a text that cannot be parsed, or is too large.
     Grammar(const Model & model, const std::string & text);
 
     const llama_vocab * vocab() const noexcept { return vocab_; }

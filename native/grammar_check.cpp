@@ -15,7 +15,7 @@ constexpr int DEEPEST = 200;                     // parentheses
 constexpr long MOST_REPETITIONS = 2000;          // llama.cpp's own limit
 constexpr std::size_t MOST_REPEATED = 1U << 22U; // bytes: llama.cpp writes out what is repeated
 
-// The position of the end of what begins at `at`, where a backslash takes a character along.
+// The position of the closing `close` of what begins at `at`; a backslash escapes it.
 std::size_t skip_quoted(const std::string & text, std::size_t at, char close) {
     for (++at; at < text.size() && text[at] != close; ++at) {
         at += text[at] == '\\' ? 1 : 0;
@@ -35,7 +35,7 @@ std::size_t skip_name(const std::string & text, std::size_t at) {
     return at + std::max(length, std::size_t{1}) - 1;
 }
 
-// How often at most a repetition {m}, {m,} or {m,n} repeats, which begins at `at`.
+// The most times that the repetition {m}, {m,} or {m,n} at `at` repeats.
 std::size_t repetitions(const std::string & text, std::size_t at) {
     const std::size_t end = text.find('}', at);
     if (end == std::string::npos) {

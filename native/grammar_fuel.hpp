@@ -7,7 +7,7 @@
 
 namespace pyllmcancel {
 
-// To say what may come would take more time, or memory, than one answer may have.
+// Following the grammar would take more time, or memory, than one answer may have.
 struct GrammarTooComplex : std::runtime_error {
     GrammarTooComplex() : std::runtime_error("the grammar is too ambiguous") {}
 };
@@ -17,12 +17,12 @@ struct GrammarInterrupted : std::runtime_error {
     GrammarInterrupted() : std::runtime_error("the request was cancelled") {}
 };
 
-// How much work on a grammar one choice of a token may still take.
+// How much work on a grammar the sampling of one token may still take.
 class GrammarFuel {
   public:
     static constexpr int64_t FULL = int64_t{1} << 19U; // a unit is some ten nanoseconds
 
-    // Until the next call everything together has so much, and ends when the flag is raised; null: there is none.
+    // At the start of each sampling. burn() throws when `flag` is raised; it may be null.
     void fill(const CancelFlag * flag) noexcept {
         flag_ = flag;
         left_ = FULL;
@@ -30,7 +30,7 @@ class GrammarFuel {
 
     // Throws GrammarTooComplex, GrammarInterrupted.
     void burn(uint32_t units) {
-        // As often as what is left passes a multiple, however large the units are.
+        // Whenever a multiple is passed: `units` may be larger than LOOK_EVERY.
         const int64_t before = left_ / LOOK_EVERY;
         left_ -= units;
         if (left_ < 0) {

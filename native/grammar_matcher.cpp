@@ -8,11 +8,11 @@
 namespace pyllmcancel {
 namespace {
 
-// Takes a byte into a character; false for what is not UTF-8.
+// Adds a byte to a character; false for what is not UTF-8.
 bool take_byte(llama_partial_utf8 & partial, unsigned char byte) {
     if (partial.n_remain > 0) {
         partial.value = partial.value << 6U | (byte & 0x3FU);
-        // The first of three or four shows what could be shorter, half of a surrogate pair, or beyond Unicode.
+        // The second byte shows an overlong form, half of a surrogate pair, or what is beyond Unicode.
         const bool none = (partial.n_remain == 3 && (partial.value < 0x10U || partial.value > 0x10FU)) ||
                           (partial.n_remain == 2 && (partial.value < 0x20U || partial.value / 0x20U == 0x1BU));
         --partial.n_remain;
@@ -134,7 +134,7 @@ bool GrammarMatcher::takes_token(Place place, llama_token token) const noexcept 
 
 bool GrammarMatcher::any_could_be(const Front & front, llama_partial_utf8 partial) {
     const auto n_bits = 6U * static_cast<unsigned>(partial.n_remain);
-    // The shortest form is the only one: what has 3 or 4 bytes does not fit into fewer.
+    // Overlong forms are not UTF-8: a character of 3 or 4 bytes does not fit into fewer.
     const uint32_t least = partial.n_remain == 1 ? 0x80U : partial.n_remain == 2 ? 0x800U : 0x10000U;
     const uint32_t low = std::max(partial.value << n_bits, least);
     const uint32_t high = (partial.value << n_bits) | ((1U << n_bits) - 1U);

@@ -12,7 +12,7 @@
 
 namespace pyllmcancel {
 
-// One answer's place in a grammar: which tokens may come next, by their texts' characters or as tokens.
+// Which tokens a grammar allows next, by the characters of their texts or as tokens; the state of one answer.
 class GrammarMatcher {
   public:
     static constexpr std::size_t MOST_KEPT = 1U << 17U; // nodes and edges, between two tokens
@@ -24,20 +24,19 @@ class GrammarMatcher {
 
     std::shared_ptr<const Grammar> grammar() const noexcept { return grammar_; }
 
-    // Until the next call everything together has so much fuel, and ends when the flag is raised.
+    // At the start of each sampling: fills the fuel. What follows throws GrammarInterrupted when `flag` is raised.
     void begin(const CancelFlag * flag) noexcept { fuel_.fill(flag); }
 
     // Whether the answer may be over.
     bool may_end() const noexcept { return front_.ends && partial_.n_remain == 0; }
 
-    // Whether a token might be allowed, going by its first character: asked about a whole vocabulary, that takes a
-    // millisecond or two.
+    // Whether a token might be allowed, by its first character: one or two milliseconds for a whole vocabulary.
     bool may_begin(llama_token token);
 
     // Whether a token that does not end the answer may come next. Throws GrammarTooComplex, GrammarInterrupted.
     bool allows(llama_token token);
 
-    // Take note of a token that is allowed. Throws as allows(); the matcher must not be used any further then.
+    // Goes on with a token that is allowed. Throws as allows(); the matcher must not be used any further then.
     void accept(llama_token token);
 
   private:

@@ -37,7 +37,7 @@ class GrammarStack {
         bool is_empty() const noexcept { return places.empty() && !ends; }
     };
 
-    // Cuts off again what it has added to the nodes.
+    // While one lives, what is added to the stack is for a try: it is removed with it.
     class Try {
       public:
         explicit Try(GrammarStack & stack);
@@ -56,7 +56,7 @@ class GrammarStack {
     // What the grammar begins with.
     Front begin();
 
-    // What may come after those places of `from` whose character, or token, `takes` says comes. Throws as the fuel does.
+    // Makes `to` what may come after those places of `from` for which `takes` is true. Throws as GrammarFuel::burn().
     template <typename Takes> void advance(const Front & from, Front & to, Takes takes) {
         start(to);
         for (const Place & place : from.places) {

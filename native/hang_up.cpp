@@ -9,7 +9,7 @@ namespace {
 #ifdef POLLRDHUP
 constexpr short CLOSED = POLLRDHUP;
 #else
-// Elsewhere only a broken connection shows before everything that it brought was read.
+// Elsewhere only a broken connection is seen before all its data were read.
 constexpr short CLOSED = 0;
 #endif
 

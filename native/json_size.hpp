@@ -21,7 +21,7 @@ struct JsonSize {
     std::string_view key;
 };
 
-// Looks at brackets, commas, colons and strings only, so what is no JSON may pass. An empty array or object counts twice.
+// Not a validation: only brackets, commas, colons and strings are looked at. An empty array or object counts twice.
 JsonSize json_size(std::string_view text, const JsonLimits & limits) noexcept;
 
 } // namespace pyllmcancel

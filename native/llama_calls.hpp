@@ -1,7 +1,7 @@
 #pragma once
 
-// The calls whose failure the core handles, by other names: in builds for tests (PYLLMCANCEL_FAULTS) each can be made to
-// fail, in all others they are the calls and nothing else.
+// The calls of llama.cpp whose failure the core handles. In builds for tests (PYLLMCANCEL_FAULTS) each can be made to fail;
+// in all others they are the calls and nothing else.
 
 #include "llama.h"
 
@@ -86,7 +86,7 @@ inline std::size_t state_set(llama_context * context, const uint8_t * state, std
     return llama_state_seq_set_data_ext(context, state, size, seq, flags);
 }
 
-// Where only a lack of memory can come between.
+// Fail by std::bad_alloc only.
 inline void before_tokenizing() { PYLLMCANCEL_FAIL(tokenize, ) }
 inline void before_sampling() { PYLLMCANCEL_FAIL(sample, ) }
 

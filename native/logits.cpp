@@ -11,11 +11,10 @@ namespace pyllmcancel {
 namespace {
 
 constexpr int32_t BLOCK = 64;
-constexpr int32_t LANES = 16; // independent of each other, so that the compiler may compute them side by side
+constexpr int32_t LANES = 16; // independent of each other, so that the compiler vectorizes them
 using Lanes = std::array<float, LANES>;
 
-// What is true of a whole row. Bringing lanes together costs as much as reading them; of every block only the maximum is
-// wanted.
+// Of a whole row, by lane: reducing lanes costs as much as reading a block, so only the maximum is reduced for each.
 struct RowState {
     Lanes low;
     std::array<int32_t, LANES> nan{};
@@ -74,15 +73,15 @@ Logits::Logits(const float * data, int32_t n_vocab) : data_(data), n_vocab_(n_vo
     }
 }
 
-llama_token Logits::likeliest() const {
+llama_token Logits::argmax() const {
     const auto block = std::max_element(block_max_.begin(), block_max_.end()) - block_max_.begin();
     const float * begin = data_ + block * BLOCK;
     return static_cast<llama_token>(std::find(begin, data_ + n_vocab_, max_) - data_);
 }
 
-// The count-th largest of the blocks' maxima is exceeded or equalled by at least `count` logits, so that whatever is
-// below it is not among the `count` largest.
-std::vector<llama_token> Logits::likeliest(int32_t count) const {
+// At least `count` logits are as large as the count-th largest of the blocks' maxima, so what is smaller is not among the
+// `count` largest.
+std::vector<llama_token> Logits::candidates(int32_t count) const {
     std::vector<llama_token> tokens;
     float least = -INFINITY;
     if (count > 0 && static_cast<std::size_t>(count) < block_max_.size()) {
@@ -113,7 +112,7 @@ float Logits::log_norm() const {
 }
 
 std::vector<TokenLogprob> Logits::top(int32_t count, float log_norm) const {
-    std::vector<llama_token> tokens = likeliest(std::max(count, 1));
+    std::vector<llama_token> tokens = candidates(std::max(count, 1));
     const auto end = tokens.begin() + std::clamp(count, 0, static_cast<int32_t>(tokens.size()));
     std::partial_sort(tokens.begin(), end, tokens.end(), [&](llama_token a, llama_token b) {
         return data_[a] > data_[b] || (data_[a] == data_[b] && a < b);

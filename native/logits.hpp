@@ -15,9 +15,9 @@ struct TokenLogprob {
     float logprob; // natural logarithm
 };
 
-// One row of logits, length n_vocab, in llama.cpp's buffer. A vocabulary may have 150,000 tokens, and a row is looked at
-// for every token of every sequence while nothing else computes: it is read once here, in blocks, and what is asked of
-// it afterwards looks into the few blocks that matter.
+// One row of logits, length n_vocab, in llama.cpp's buffer. A vocabulary may have 150,000 tokens, and a row is read for
+// every token of every sequence while nothing else computes: it is read once, in blocks, whose maxima are kept, and what
+// is asked afterwards reads few blocks.
 class Logits {
   public:
     Logits(const float * data, int32_t n_vocab);
@@ -25,19 +25,18 @@ class Logits {
     float operator[](llama_token token) const noexcept { return data_[token]; }
     int32_t n_vocab() const noexcept { return n_vocab_; }
 
-    // Of how many tokens at most likeliest(count) makes short work.
-    int32_t most_likeliest() const noexcept { return static_cast<int32_t>(block_max_.size() / 2); }
+    // Above this, candidates() is no faster than taking all tokens.
+    int32_t max_candidates() const noexcept { return static_cast<int32_t>(block_max_.size() / 2); }
 
     // -inf is legal (a model may mask tokens), NaN and +inf are not. A row of equal logits is what an aborted or failed
     // computation leaves in a buffer, never what a model says.
     LogitFault fault() const noexcept { return fault_; }
 
-    // The first of the largest; there must be no fault.
-    llama_token likeliest() const;
+    // The token of the largest logit, the first of equals; there must be no fault.
+    llama_token argmax() const;
 
-    // At least `count` tokens, the `count` likeliest among them, in the vocabulary's order; all if there are no
-    // more.
-    std::vector<llama_token> likeliest(int32_t count) const;
+    // At least `count` tokens, the `count` likeliest among them, in the vocabulary's order; all if there are no more.
+    std::vector<llama_token> candidates(int32_t count) const;
 
     // Logarithm of the sum of exponentials: a logit less this is a logprob of the model's own distribution, before
     // biases, penalties and temperature.

@@ -11,8 +11,8 @@
 
 namespace pyllmcancel {
 
-// What a model's memory can be trusted with after an abort (LLAMA_CPP_ABORT): `attention` keeps the truth,
-// the other two do not. `none` cannot generate token by token (diffusion, encoders).
+// Which memory of past tokens a model has. After an abort `attention` holds what was committed; the other two may not
+// (docs/abort-sweep.md). `none` cannot generate token by token (diffusion, encoders).
 enum class MemoryKind : int32_t { attention = 0, recurrent = 1, hybrid = 2, none = 3 };
 
 struct ModelParams {
@@ -31,7 +31,7 @@ using Progress = std::function<bool(float)>;
 // A loaded model and its vocabulary. Immutable once loaded, so any number of contexts and threads may share it.
 class Model {
   public:
-    // Throws ModelLoadError, with llama.cpp's own words, or LoadCancelled.
+    // Throws ModelLoadError, which quotes llama.cpp, or LoadCancelled.
     static std::shared_ptr<Model> load(const std::string & path, const ModelParams & params, const Progress & progress);
 
     llama_model * handle() const noexcept { return model_.get(); }
@@ -42,13 +42,13 @@ class Model {
 
     MemoryKind memory_kind() const;
 
-    // Whether a context's cells can be divided among its sequences. Recurrent, hybrid and sliding-window memories were not
-    // tried divided.
+    // Whether a context's cells can be divided among its sequences: not tried with recurrent, hybrid and sliding-window
+    // memories.
     bool can_divide_cells() const;
 
-    // Whether most of the weights, and those that make logits, are laid out for kernels that multiply four rows at once.
-    bool multiplies_rows_in_fours() const;
-    bool makes_logits_in_fours() const;
+    // Whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four rows at once.
+    bool has_repacked_weights() const;
+    bool has_repacked_output() const;
 
     std::string description() const;
     std::vector<std::pair<std::string, std::string>> metadata() const;
@@ -61,8 +61,8 @@ class Model {
     // The bytes of one token; control tokens are empty unless `special`.
     std::string piece(llama_token token, bool special) const;
 
-    // The bytes of the longest piece: no text is spelled by fewer tokens than that says. 0 if a text's length says nothing,
-    // because the tokenizer drops or changes parts of it.
+    // The bytes of the longest piece: a lower bound of a text's tokens follows from its length. 0 if there is none, because
+    // the tokenizer drops or changes parts of texts.
     std::size_t longest_piece() const;
 
   private:

@@ -16,13 +16,13 @@ namespace {
     throw ContextError("llama.cpp could not make " + what + ": " + why);
 }
 
-// Before it asks for the cells' memory, and sees that there is none, llama.cpp writes its books on them: with more cells
-// than the memory has room for it would be ended by the system.
-void check_books(const llama_context_params & params, const std::string & what) {
+// llama.cpp allocates and writes its bookkeeping of the cells before it asks for the cells' memory: with too many cells the
+// system would end the process before llama.cpp sees that there is no memory.
+void check_bookkeeping(const llama_context_params & params, const std::string & what) {
     constexpr uint64_t bytes_per_cell = 64;
     const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     if (params.n_ctx > memory / bytes_per_cell / 2) {
-        refuse(what, "the books on the cells alone would fill half of this machine's memory");
+        refuse(what, "the bookkeeping of the cells alone would fill half of this machine's memory");
     }
 }
 
@@ -54,7 +54,7 @@ OwnedContext::~OwnedContext() {
 void OwnedContext::make(llama_model * model, const llama_context_params & params, bool adapt_threads,
                         const std::string & what) {
     clear_log_errors();
-    check_books(params, what);
+    check_bookkeeping(params, what);
     context_.reset(init_context(model, params, what));
     threads_.emplace(std::max(params.n_threads, params.n_threads_batch), adapt_threads);
     llama_attach_threadpool(context_.get(), threads_->pool(), nullptr);

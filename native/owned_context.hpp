@@ -13,7 +13,7 @@ namespace pyllmcancel {
 
 // A llama_context with compute threads of its own.
 //
-// In a forked child it is leaked: the threads do not exist there, and to join them would be to wait for ever.
+// In a forked child it is leaked: the threads do not exist there, and joining them would never end.
 class OwnedContext {
   public:
     OwnedContext();
@@ -21,8 +21,8 @@ class OwnedContext {
     OwnedContext(const OwnedContext &) = delete;
     OwnedContext & operator=(const OwnedContext &) = delete;
 
-    // Makes the context and starts its threads; with `adapt_threads`, see before_step(). Throws ContextError with `what`
-    // could not be done and why.
+    // Makes the context and starts its threads; with `adapt_threads`, see before_step(). Throws ContextError, which says that
+    // `what` could not be made and why.
     void make(llama_model * model, const llama_context_params & params, bool adapt_threads, const std::string & what);
 
     // Before each step, by the thread that computes it: as many compute threads as there are cores for them now.

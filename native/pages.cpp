@@ -32,7 +32,7 @@ Pages::Pages(std::size_t n_bytes) noexcept : n_bytes_(n_bytes) {
         }
         const std::size_t offset = huge_page - reinterpret_cast<uintptr_t>(mapping) % huge_page;
         bytes_ = Bytes(static_cast<uint8_t *>(mapping) + offset, ReleasePages{mapping, n_mapped});
-        // Not of the rest, whose page would be resident as a whole. A system that has none goes on with ordinary ones.
+        // Not for the rest: its huge page would be resident as a whole. Without huge pages ordinary ones are used.
         static_cast<void>(madvise(bytes_.get(), n_bytes / huge_page * huge_page, MADV_HUGEPAGE));
         return;
     }

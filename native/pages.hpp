@@ -14,9 +14,9 @@ struct ReleasePages {
     void operator()(uint8_t * bytes) const noexcept;
 };
 
-// Plain memory for a copy of cells or of a state, not written yet. Large ones are of huge pages where the system has them:
-// the kernel takes several times as long to hand out ordinary pages as it takes to copy something into them, and nobody
-// can be cancelled in the meantime. They are mapped, not taken from a heap, so that the system gets them back at once.
+// Uninitialized memory for a copy of cells or of a state. Large ones have huge pages where the system has them: faulting
+// ordinary pages in takes several times as long as the copy itself, and no request can be cancelled in the meantime. They
+// are mapped, not taken from the heap, so that the system gets them back at once.
 class Pages {
   public:
     Pages() = default;

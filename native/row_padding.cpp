@@ -37,10 +37,10 @@ struct Group {
     int32_t size() const noexcept { return last - first + 1; }
 };
 
-// A way to compute one row of each of some sequences, with the help of others that lend their place.
+// A way to compute one row of each of some sequences, with padding in others.
 struct Plan {
     std::vector<Group> groups;
-    std::vector<int32_t> lenders;
+    std::vector<int32_t> padded;
 
     int32_t cost() const {
         int32_t sum = 0;
@@ -66,7 +66,8 @@ class Planner {
             return apart;
         }
         Plan whole{{{seqs_.front(), seqs_.back()}}, gaps()};
-        if (!std::all_of(whole.lenders.begin(), whole.lenders.end(), [this](int32_t seq) { return lends(seq); })) {
+        if (!std::all_of(whole.padded.begin(), whole.padded.end(),
+                         [this](int32_t seq) { return can_be_padded(seq); })) {
             return apart;
         }
         whole = filled_up(std::move(whole));
@@ -76,7 +77,7 @@ class Planner {
   private:
     bool takes_part(int32_t seq) const { return std::binary_search(seqs_.begin(), seqs_.end(), seq); }
 
-    bool lends(int32_t seq) const {
+    bool can_be_padded(int32_t seq) const {
         if (seq < 0 || seq >= static_cast<int32_t>(room_.n_committed.size()) || takes_part(seq)) {
             return false;
         }
@@ -110,9 +111,9 @@ class Planner {
     Plan filled_up(Plan plan) const {
         for (Group & group : plan.groups) {
             for (const int32_t beside : {group.last + 1, group.first - 1}) {
-                const bool taken = std::find(plan.lenders.begin(), plan.lenders.end(), beside) != plan.lenders.end();
-                if (lacks_one(group.size()) && lends(beside) && !taken) {
-                    plan.lenders.push_back(beside);
+                const bool taken = std::find(plan.padded.begin(), plan.padded.end(), beside) != plan.padded.end();
+                if (lacks_one(group.size()) && can_be_padded(beside) && !taken) {
+                    plan.padded.push_back(beside);
                     group = {std::min(group.first, beside), std::max(group.last, beside)};
                 }
             }
@@ -133,10 +134,10 @@ std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const 
     if (n_tokens_of(items) > static_cast<int32_t>(items.size())) {
         return {}; // parts of several prompts: a graph for each length anyway
     }
-    std::vector<int32_t> lenders = Planner(items, room).best().lenders;
-    std::sort(lenders.begin(), lenders.end());
+    std::vector<int32_t> padded = Planner(items, room).best().padded;
+    std::sort(padded.begin(), padded.end());
     std::vector<PaddingToken> padding;
-    for (const int32_t seq : lenders) {
+    for (const int32_t seq : padded) {
         padding.push_back({seq, room.n_committed[static_cast<std::size_t>(seq)]});
     }
     return padding;

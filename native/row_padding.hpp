@@ -9,7 +9,7 @@
 
 namespace pyllmcancel {
 
-// A token that is computed for nobody, at the end of some sequence, and removed after the step.
+// A token that is computed at the end of some sequence, and removed after the step.
 struct PaddingToken {
     llama_seq_id seq;
     llama_pos pos;
@@ -23,9 +23,9 @@ struct PaddingRoom {
     bool unified;                             // any sequence may use any cell
 };
 
-// Which tokens to add to a step. ggml's repacked kernels multiply four rows at once, in the time of two, and what is left
-// over one by one: three take longer than four, and so do three that are left over. With divided cells only neighbours
-// are computed together, and filling the gap between two groups of them can save a whole pass.
+// Which tokens to add to a step. ggml's repacked kernels multiply four rows at once, in the time of two, and the remaining
+// ones one by one: three take longer than four. With divided cells only neighbouring sequences are computed together, and
+// padding the gap between two groups of them can save a whole pass.
 std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const PaddingRoom & room);
 
 } // namespace pyllmcancel

@@ -10,8 +10,8 @@
 namespace pyllmcancel {
 namespace {
 
-// Of what a grammar allows, so many of the likeliest are looked for, where the chain does not say how many it can use:
-// to ask about a whole vocabulary takes a tenth of a second.
+// So many of the likeliest tokens that a grammar allows are enough, where the chain does not say how many it can use:
+// asking the grammar about a whole vocabulary takes a tenth of a second.
 constexpr std::size_t MOST_BY_GRAMMAR = 1024;
 
 } // namespace
@@ -50,17 +50,17 @@ bool Sampler::grammar_allows(llama_token token) {
     return llama_vocab_is_eog(model_->vocab(), token) ? grammar_->may_end() : grammar_->allows(token);
 }
 
-// What the chain is to choose from: all that is allowed, or no more than a chain that begins with top-k can use. Biases
-// may push as many of the likeliest down as there are, and lift none but their own tokens.
+// What the chain chooses from: all that is allowed, or no more than a chain that begins with top-k can use. With n biases
+// these are among the n more likeliest tokens, and those that have a bias.
 void Sampler::fill(const Logits & logits) {
-    const int32_t kept = mask_.empty() ? chain_.keeps_likeliest() : 0;
+    const int32_t kept = mask_.empty() ? chain_.n_candidates() : 0;
     const std::vector<llama_token> & biased = chain_.biased();
     const int64_t count = int64_t{kept} + static_cast<int64_t>(biased.size());
-    if (kept == 0 || count > logits.most_likeliest()) {
+    if (kept == 0 || count > logits.max_candidates()) {
         fill_all(logits);
         return;
     }
-    const std::vector<llama_token> likeliest = logits.likeliest(static_cast<int32_t>(count));
+    const std::vector<llama_token> likeliest = logits.candidates(static_cast<int32_t>(count));
     std::vector<llama_token> tokens;
     // In the order of the vocabulary, as with all of it: of equals, the first one is taken.
     std::set_union(likeliest.begin(), likeliest.end(), biased.begin(), biased.end(), std::back_inserter(tokens));
@@ -81,12 +81,12 @@ void Sampler::fill_all(const Logits & logits) {
     }
 }
 
-// The likeliest of what the grammar allows, and what has a bias. Looked for from the likeliest on: a grammar is slow to
-// ask, and need not be asked about what the chain cannot use. If the time is over, what was found by then is enough.
-void Sampler::fill_by_grammar(const Logits & logits, const CancelFlag & flag) {
+// The likeliest tokens that the grammar allows, and those that have a bias. Searched from the likeliest on: asking the
+// grammar is slow. When its fuel is spent, what was found by then is enough.
+void Sampler::fill_allowed(const Logits & logits, const CancelFlag & flag) {
     std::set<llama_token> found;
     try {
-        find_by_grammar(logits, found);
+        add_allowed(logits, found);
     } catch (const GrammarTooComplex &) {
         if (found.empty()) {
             throw;
@@ -100,8 +100,8 @@ void Sampler::fill_by_grammar(const Logits & logits, const CancelFlag & flag) {
     }
 }
 
-void Sampler::find_by_grammar(const Logits & logits, std::set<llama_token> & found) {
-    const auto kept = static_cast<std::size_t>(chain_.keeps_likeliest());
+void Sampler::add_allowed(const Logits & logits, std::set<llama_token> & found) {
+    const auto kept = static_cast<std::size_t>(chain_.n_candidates());
     const std::size_t wanted = (kept > 0 ? kept : MOST_BY_GRAMMAR) + chain_.biased().size();
     const auto less_likely = [&](llama_token a, llama_token b) {
         return logits[a] < logits[b] || (logits[a] == logits[b] && a > b);
@@ -127,8 +127,7 @@ void Sampler::find_by_grammar(const Logits & logits, std::set<llama_token> & fou
     }
 }
 
-// Returns -1 if nothing is left to choose: greedy and dist choose something even if biases have banned all that was
-// left.
+// Returns -1 if nothing is left to choose: greedy and dist choose something even if biases have banned all candidates.
 llama_token Sampler::run_chain(Sampled & sampled) {
     llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
     chain_.apply(array);
@@ -137,14 +136,14 @@ llama_token Sampler::run_chain(Sampled & sampled) {
     }
     sampled.token = array.data[array.selected].id;
     if (params_.logprobs_after_sampling && reports_logprobs()) {
-        report_what_was_left(sampled, array);
+        report_after_sampling(sampled, array);
     }
     return sampled.token;
 }
 
 llama_token Sampler::choose(const Logits & logits, Sampled & sampled, const CancelFlag & flag) {
     if (chain_.is_plain_greedy() && !grammar_ && mask_.empty() && !params_.logprobs_after_sampling) {
-        return logits.likeliest();
+        return logits.argmax();
     }
     fill(logits);
     if (candidates_.empty()) {
@@ -152,10 +151,10 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled, const Canc
     }
     llama_token token = run_chain(sampled);
     if (grammar_ && (token < 0 || !grammar_allows(token))) {
-        // Mostly it agrees with what was chosen without it.
-        fill_by_grammar(logits, flag);
+        // Only now: mostly it allows what was chosen without it.
+        fill_allowed(logits, flag);
         token = candidates_.empty() ? -1 : run_chain(sampled);
-        // One of llama.cpp's samplers, "infill", makes up an end of the answer.
+        // llama.cpp's sampler "infill" may choose an end token that was no candidate.
         token = token >= 0 && grammar_allows(token) ? token : -1;
     }
     if (token >= 0 && !mask_.empty() && !allowed(token)) {
@@ -176,8 +175,8 @@ void Sampler::report(Sampled & sampled, const Logits & logits) const {
     sampled.top = logits.top(std::max(params_.n_logprobs, 0), log_norm);
 }
 
-// With the likeliest token taken whatever the others' logits are, it alone is left, for certain.
-void Sampler::report_what_was_left(Sampled & sampled, const llama_token_data_array & left) const {
+// At temperature 0 only the likeliest token is left, and its logprob is 0.
+void Sampler::report_after_sampling(Sampled & sampled, const llama_token_data_array & left) const {
     sampled.top.clear();
     if (params_.temperature <= 0.0F) {
         sampled.logprob = 0.0F;

@@ -20,12 +20,12 @@ struct Sampled {
     std::vector<TokenLogprob> top; // likeliest first
 };
 
-// One request's sampler: its own random state, its own penalties, its own grammar. Which other sequences share the
-// batch cannot be seen from here, so the same logits and the same seed give the same text.
+// One request's sampler: its own random state, penalties and grammar. The same logits and the same seed give the same
+// text, whichever other sequences share the batch.
 class Sampler {
   public:
-    // Throws UsageError for a grammar that makes no sense. The choices of a request share what it was compiled to, by way
-    // of one of their samplers, the `sibling`.
+    // Throws UsageError for a grammar that cannot be parsed. The choices of a request share the compiled grammar: the
+    // `sibling` is the sampler of another one.
     Sampler(std::shared_ptr<const Model> model, const SamplingParams & params, const Sampler * sibling = nullptr);
 
     // Let penalties see a prompt. Grammars see generated tokens only. Throws UsageError for a token out of range.
@@ -40,20 +40,20 @@ class Sampler {
     // meanwhile.
     Sampled sample(const float * row, const CancelFlag & flag);
 
-    // What the model itself thought of `token`, which came next.
+    // The logprob of `token`, which came next, in the model's own distribution.
     Sampled describe(const float * row, llama_token token) const;
 
   private:
     void fill(const Logits & logits);
     void fill_all(const Logits & logits);
-    void fill_by_grammar(const Logits & logits, const CancelFlag & flag);
-    void find_by_grammar(const Logits & logits, std::set<llama_token> & found);
+    void fill_allowed(const Logits & logits, const CancelFlag & flag);
+    void add_allowed(const Logits & logits, std::set<llama_token> & found);
     bool allowed(llama_token token) const;
     bool grammar_allows(llama_token token);
     llama_token run_chain(Sampled & sampled);
     llama_token choose(const Logits & logits, Sampled & sampled, const CancelFlag & flag);
     void report(Sampled & sampled, const Logits & logits) const;
-    void report_what_was_left(Sampled & sampled, const llama_token_data_array & left) const;
+    void report_after_sampling(Sampled & sampled, const llama_token_data_array & left) const;
 
     std::shared_ptr<const Model> model_;
     const SamplingParams params_;

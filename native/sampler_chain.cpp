@@ -26,13 +26,13 @@ SamplerChain::SamplerChain(const Model & model, const SamplingParams & params)
 }
 
 void SamplerChain::accept_prompt(llama_token token) {
-    for (llama_sampler * watcher : watchers_) {
-        llama_sampler_accept(watcher, token);
+    for (llama_sampler * sampler : history_samplers_) {
+        llama_sampler_accept(sampler, token);
     }
 }
 
-// Several biases of one token add up, and a ban stands. llama.cpp would apply the first only wherever candidates are not
-// the whole vocabulary.
+// Biases of the same token are added up here, and a ban stays one: llama.cpp applies only the first where the candidates
+// are not the whole vocabulary.
 void SamplerChain::add_biases() {
     std::map<llama_token, float> sums;
     for (const llama_logit_bias & bias : params_.logit_bias) {
@@ -56,8 +56,7 @@ void SamplerChain::add_biases() {
     }
 }
 
-// Truncations are left out where their parameter says that they do nothing, where Mirostat replaces them, and where
-// the likeliest token is taken anyway.
+// Truncations are left out where their parameter turns them off, where Mirostat replaces them, and in a greedy chain.
 void SamplerChain::add_named(const std::string & name) {
     const auto keep = static_cast<std::size_t>(params_.min_keep);
     if (name == "penalties") {
@@ -69,7 +68,7 @@ void SamplerChain::add_named(const std::string & name) {
     } else if (name == "top_n_sigma" && params_.top_n_sigma > 0.0F) {
         add(llama_sampler_init_top_n_sigma(params_.top_n_sigma));
     } else if (name == "top_k" && params_.top_k > 0) {
-        keeps_likeliest_ = only_biases() ? params_.top_k : keeps_likeliest_;
+        n_candidates_ = only_biases() ? params_.top_k : n_candidates_;
         add(llama_sampler_init_top_k(params_.top_k));
     } else if (name == "typ_p" && params_.typical_p < 1.0F) {
         add(llama_sampler_init_typical(params_.typical_p, keep));
@@ -94,7 +93,7 @@ void SamplerChain::add_penalties() {
     if (penalised && params_.penalty_last_n != 0) {
         add(llama_sampler_init_penalties(llama_vocab_n_tokens(model_.vocab()), window(params_.penalty_last_n),
                                          params_.repeat_penalty, params_.frequency_penalty, params_.presence_penalty));
-        watchers_.push_back(llama_sampler_chain_get(chain_.get(), size() - 1));
+        history_samplers_.push_back(llama_sampler_chain_get(chain_.get(), size() - 1));
     }
 }
 
@@ -108,12 +107,12 @@ void SamplerChain::add_dry() {
     }
     add(llama_sampler_init_dry(model_.vocab(), params_.dry_multiplier, params_.dry_base, params_.dry_allowed_length,
                                window(params_.dry_penalty_last_n), breakers.data(), breakers.size()));
-    watchers_.push_back(llama_sampler_chain_get(chain_.get(), size() - 1));
+    history_samplers_.push_back(llama_sampler_chain_get(chain_.get(), size() - 1));
 }
 
 void SamplerChain::add_choice() {
     if (greedy_) {
-        keeps_likeliest_ = only_biases() ? 1 : 0;
+        n_candidates_ = only_biases() ? 1 : 0;
         add(llama_sampler_init_greedy());
         return;
     }

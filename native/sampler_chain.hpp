@@ -42,7 +42,7 @@ struct SamplingParams {
     bool logprobs_after_sampling = false; // of what truncation and temperature left, not of the model's own
 };
 
-// llama.cpp's samplers, from biases to the choice, as one request's parameters want them.
+// llama.cpp's samplers for one request's parameters, from biases to the choice.
 class SamplerChain {
   public:
     SamplerChain(const Model & model, const SamplingParams & params);
@@ -50,14 +50,14 @@ class SamplerChain {
     // Whether the choice is simply the largest logit.
     bool is_plain_greedy() const noexcept { return greedy_ && size() == 1; }
 
-    // How many of the likeliest tokens are all that the chain can choose from, because nothing but biases comes before
-    // top-k or the choice of the largest; 0 for all.
-    int32_t keeps_likeliest() const noexcept { return keeps_likeliest_; }
+    // How many of the likeliest tokens the chain chooses from, because nothing but biases comes before top-k or the choice of
+    // the largest; 0 for all.
+    int32_t n_candidates() const noexcept { return n_candidates_; }
 
     // The tokens whose logits are biased, in order, each once.
     const std::vector<llama_token> & biased() const noexcept { return biased_; }
 
-    // Let those that look back see a token of the prompt.
+    // For the samplers that look at past tokens.
     void accept_prompt(llama_token token);
     void accept(llama_token token) { llama_sampler_accept(chain_.get(), token); }
     void apply(llama_token_data_array & candidates) { llama_sampler_apply(chain_.get(), &candidates); }
@@ -80,10 +80,10 @@ class SamplerChain {
     const Model & model_;
     const SamplingParams & params_;
     bool greedy_;
-    int32_t keeps_likeliest_ = 0;
+    int32_t n_candidates_ = 0;
     std::vector<llama_token> biased_;
     std::unique_ptr<llama_sampler, Free> chain_;
-    std::vector<llama_sampler *> watchers_; // owned by chain_: those that look back at the prompt
+    std::vector<llama_sampler *> history_samplers_; // owned by chain_: those that look at past tokens
 };
 
 } // namespace pyllmcancel

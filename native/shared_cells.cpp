@@ -12,12 +12,12 @@ void SharedCells::resize(std::size_t n_sequences) {
     }
 }
 
-SharedCells::Place SharedCells::find(int32_t seq) {
+SharedCells::Iterator SharedCells::find(int32_t seq) {
     return std::find_if(paths_.begin(), paths_.end(), [seq](const Path & path) { return path.seq == seq; });
 }
 
 // What the paths on both sides have in common is what each has in common with this one.
-void SharedCells::take_out(Place place) {
+void SharedCells::take_out(Iterator place) {
     const auto next = place + 1;
     if (next != paths_.end()) {
         next->n_common = std::min(next->n_common, place->n_common);

@@ -31,10 +31,10 @@ class SharedCells {
         int32_t seq;
         int32_t n_common; // cells, with the path before this one
     };
-    using Place = std::vector<Path>::iterator;
+    using Iterator = std::vector<Path>::iterator;
 
-    Place find(int32_t seq);
-    void take_out(Place place);
+    Iterator find(int32_t seq);
+    void take_out(Iterator place);
 
     std::vector<Path> paths_;
 };

@@ -6,8 +6,7 @@
 
 namespace pyllmcancel {
 
-// A set of numbers whose clear() takes constant time: a grammar needs an empty one for every character of every
-// candidate.
+// A set of numbers that is cleared in constant time: a grammar needs an empty one for every character of every candidate.
 class StampedSet {
   public:
     StampedSet() : slots_(64) {}

@@ -14,7 +14,7 @@ struct StepItem {
     int32_t n_tokens;
 };
 
-// What a sequence has for a step: so many tokens that are not computed yet, to be taken all at once if `whole`.
+// What a sequence has for a step: how many tokens are not computed yet; with `whole` a step must take all of them.
 struct Pending {
     bool open;
     int64_t n_tokens;
@@ -23,8 +23,8 @@ struct Pending {
 
 int32_t n_tokens_of(const std::vector<StepItem> & items) noexcept;
 
-// Throws UsageError unless the items name different open sequences, and not more tokens than those have, or a step can
-// take: llama.cpp would end the process over an oversized batch. `pending_of` throws it where there is no such sequence.
+// Throws UsageError unless the items name different open sequences, and no more tokens than those have pending, and than
+// fit into a batch: llama.cpp would end the process over an oversized one. `pending_of` throws it for an unknown seq_id.
 void check_items(const std::vector<StepItem> & items, int32_t n_batch,
                  const std::function<Pending(int32_t)> & pending_of);
 

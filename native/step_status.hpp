@@ -4,7 +4,7 @@
 
 namespace pyllmcancel {
 
-// What llama_decode said. status_of() translates its return code, and nobody else does.
+// What llama_decode returned. Its codes are known to status_of() only.
 enum class StepStatus : int32_t {
     ok = 0,
     aborted = 1,        // rc 2

@@ -10,8 +10,8 @@
 
 namespace pyllmcancel {
 
-// The cells of an idle prefix, copied out of a context into plain memory. An attention on the CPU walks over every cell of
-// a context, whomever it belongs to; these it does not meet.
+// The cells of an idle prefix, copied out of a context into plain memory. Attention on the CPU reads every cell of a
+// context, whichever sequence holds it; swapped out, a prefix slows no step down.
 class SwappedPrefix {
   public:
     // Bytes that a copy of `seq` takes.
@@ -21,7 +21,7 @@ class SwappedPrefix {
     static std::shared_ptr<const SwappedPrefix> copy(llama_context * context, llama_seq_id seq,
                                                      std::vector<llama_token> tokens, std::size_t max_bytes);
 
-    // The tokens alone, which can be compared with and no more.
+    // The tokens alone, to compare prompts with.
     static std::shared_ptr<const SwappedPrefix> ghost(std::vector<llama_token> tokens);
 
     // Puts the cells into `seq`, whose own are gone then. False, and `seq` is empty, if there is no room.
@@ -34,7 +34,7 @@ class SwappedPrefix {
     int32_t n_tokens() const noexcept { return static_cast<int32_t>(tokens_.size()); }
     std::size_t n_bytes() const noexcept { return state_.size(); }
 
-    // What the copy took, with the memory for it.
+    // The time that the copy took, its memory included.
     double seconds() const noexcept { return seconds_; }
 
   private:

@@ -10,19 +10,19 @@ constexpr int64_t WINDOW_US = 100'000;
 // A pause after which other programs may have started unnoticed.
 constexpr int64_t STALE_US = 1'000'000;
 
-// Parts of a core. Beside as many threads as there are cores, a busy program is seen to take half of one to two thirds:
-// that is a core which is missing. One that takes a quarter now and then is not worth a thread.
+// Fractions of a core. A busy program beside as many threads as there are cores takes half to two thirds of one: then a
+// core is missing. A quarter now and then is no reason for a thread less.
 constexpr double MISSING = 0.4;
 constexpr double NEARLY = 0.25;
 
-// How long there must have been room for more threads.
+// How long there must have been idle cores before there are more threads.
 constexpr int64_t SPARE_US = 200'000;
-// And the time since there were too many, to the time that they took: what comes and goes costs a third at most.
+// How many times as long as there were too many threads there are no more again: intermittent load costs a third at most.
 constexpr int64_t PATIENCE = 3;
 constexpr int64_t MOST_PATIENCE_US = 10'000'000;
 
-// At the moment in which a request begins, its client and the event loop may be seen running.
-constexpr int32_t PASSERS_BY = 1;
+// When a request begins, its client or the event loop may be running, too.
+constexpr int32_t SHORT_LIVED = 1;
 
 } // namespace
 
@@ -55,7 +55,7 @@ void ThreadPolicy::take(const CoreTimes & now, int32_t n_crowded_out) noexcept {
         n_threads_ = std::min(static_cast<int32_t>(room + NEARLY), most_);
         spare_since_ = now.at;
     }
-    if (stale && n_crowded_out > PASSERS_BY) {
+    if (stale && n_crowded_out > SHORT_LIVED) {
         n_threads_ = std::clamp(most_ - n_crowded_out, 1, n_threads_);
     }
 }

@@ -9,27 +9,27 @@ namespace pyllmcancel {
 // How many threads a step should have, between 1 and `most`: as many as there are cores for them.
 //
 // ggml's threads meet at a barrier after every node of the graph, some hundred times a token, and spin there. One that
-// shares its core with another program is off it for some milliseconds, again and again, and all wait for it each time:
-// two threads beside four busy programs on two cores decode twenty times slower than one does. So what counts is the
-// room: the cores' time that was idle or this process's own. What others took, or the machine's host, is theirs.
+// shares its core with another program is descheduled for milliseconds at a time, and all wait for it: two threads beside
+// four busy programs on two cores decode twenty times slower than one does. So the number follows the cores' time that
+// was idle or this process's own; the rest is other programs', or the virtual machine's host's.
 //
-// Fewer threads at once, more when the room has lasted; and the later, the more time it cost to have too many.
+// There are fewer threads at once, but more only after a while: the longer, the more time too many of them have cost.
 class ThreadPolicy {
   public:
     explicit ThreadPolicy(int32_t most) noexcept : most_(most), n_threads_(most) {}
 
     int32_t n_threads() const noexcept { return n_threads_; }
 
-    // Whether a reading at `at` would tell anything; before that, idle time is told too coarsely.
+    // Whether a reading at `at` is worth making; the kernel counts idle time too coarsely for shorter intervals.
     bool is_due(int64_t at) const noexcept;
 
     // No step follows for now.
     void rest() noexcept { has_rested_ = true; }
 
-    // Whether the rest has been so long that a reading, which tells of all of it, tells little of the moment.
+    // Whether the rest has been so long that a reading, an average over all of it, says little about this moment.
     bool is_stale(int64_t at) const noexcept;
 
-    // A reading has been made, as is due. `n_crowded_out`: see CoreClock; what counts for it if it is stale.
+    // Takes a reading that was due. `n_crowded_out`: see CoreClock; used if the reading is stale.
     void take(const CoreTimes & now, int32_t n_crowded_out = 0) noexcept;
 
   private:
@@ -38,7 +38,7 @@ class ThreadPolicy {
     bool has_begun_ = false;
     bool has_rested_ = false; // since the last reading
     CoreTimes last_;
-    int64_t spare_since_ = 0; // from when on there has been room for more; the last reading, if there was none
+    int64_t spare_since_ = 0; // since when there have been cores for more threads; the last reading, if there are none
     int64_t raise_after_ = 0;
 };
 

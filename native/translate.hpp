@@ -23,7 +23,7 @@ inline PythonErrors & python_errors() {
     return errors;
 }
 
-// What an error says may quote a file, which need not be UTF-8.
+// An error message may quote a file, which need not be UTF-8.
 inline void raise_python(PyObject * error_class, const std::exception & error) {
     const std::string_view what = error.what();
     PyObject * text = PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "backslashreplace");
@@ -34,7 +34,7 @@ inline void raise_python(PyObject * error_class, const std::exception & error) {
 }
 
 // Cython calls this, holding the GIL, inside the catch clause of every call declared `except +translate_exception`.
-// The one place where C++ exceptions become Python's.
+// Nothing else makes Python exceptions of C++ ones.
 inline void translate_exception() {
     const PythonErrors & python = python_errors();
     if (PyErr_Occurred()) {

@@ -27,12 +27,12 @@ def has_hung_up(socket: int) -> bool:
     """
 
 def kernel_features() -> frozenset[str]:
-    """What of a processor the kernels were compiled for, in llama.cpp's words: AVX2, AVX512_VNNI, REPACK …"""
+    """The CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
 
 def json_excess(
     text: bytes | bytearray, *, values: int, depth: int, fields: int
 ) -> tuple[Literal["values", "depth", "fields"], bytes] | None:
-    """Which limit a JSON text exceeds, and the key of the outermost object under which it does; None if it keeps all.
+    """Which limit a JSON text exceeds, and the key of the outermost object under which it does; None for no excess.
 
     `values` are scalars, arrays, objects and keys together; an empty array or object counts twice. Not a validation:
     only brackets, commas, colons and strings are looked at.
@@ -67,8 +67,8 @@ class Model:
         lora
             LoRA adapters' files and scales, for every context of this model.
         progress
-            Called from this thread with a fraction in [0, 1], at the end and now and then before; returning False
-            cancels the load.
+            Called from this thread with a fraction in [0, 1], from time to time and at the end; returning False cancels
+            the load.
         progress_interval
             Least seconds between two of those calls.
 
@@ -102,7 +102,7 @@ class Model:
     def memory_kind(self) -> MemoryKind: ...
     @property
     def can_divide_cells(self) -> bool:
-        """Whether ``kv_unified=False`` means anything to a context of this model."""
+        """Whether a context of this model can be made with ``kv_unified=False``; otherwise its cells are unified."""
 
     @property
     def description(self) -> str: ...
@@ -119,7 +119,7 @@ class Model:
     def is_eog(self, token: int) -> bool: ...
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
     def longest_piece(self) -> int:
-        """Bytes of the longest token: n tokens spell n times that at most. 0 if a text's length says nothing."""
+        """Bytes of the longest token, so that a text's length gives a lower bound of its tokens; 0 if it gives none."""
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of one token; control tokens are empty unless `special`."""
@@ -134,7 +134,7 @@ class Sampler:
     """
 
     def __init__(self, model: Model, sampling: SamplingParams, sibling: Sampler | None = None) -> None:
-        """A `sibling` is another choice's of the same request: its compiled grammar is shared."""
+        """`sibling` is the sampler of another choice of the same request: its compiled grammar is shared."""
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         """Let penalties see a prompt; UsageError for a token that is not in the vocabulary."""
 
@@ -147,12 +147,12 @@ class Sampler:
 def worth_aborting(
     n_tokens: int, n_surviving_tokens: int, done: float, *, fixed_cost: float, cost_per_token: float
 ) -> bool:
-    """The abort policy: whether the rest of a step costs more than computing its survivors' part again.
+    """The abort policy: whether the rest of a step costs more than computing its surviving sequences again.
 
     Parameters
     ----------
     n_tokens, n_surviving_tokens
-        Of the step, and of its sequences that are not cancelled.
+        Tokens of the step, and of its sequences that are not cancelled.
     done
         Fraction of the step that is computed, in [0, 1].
     fixed_cost, cost_per_token
@@ -160,10 +160,10 @@ def worth_aborting(
     """
 
 def idle_ticks(text: bytes, cpus: Sequence[int]) -> int | None:
-    """Ticks that `cpus` have idled, or waited for a disk, as the beginning of ``/proc/stat`` tells it, if it does."""
+    """Ticks that `cpus` were idle or waited for a disk, from the beginning of ``/proc/stat``, if they are there."""
 
 def n_runnable(text: bytes) -> int:
-    """Threads that run or would, as ``/proc/loadavg`` tells it; 0 if it does not."""
+    """Runnable threads, from ``/proc/loadavg``; 0 if they are not there."""
 
 class ThreadPolicy:
     """How many threads each step should have, at most `most`: as many as there are cores for them."""
@@ -180,13 +180,13 @@ class ThreadPolicy:
         Parameters
         ----------
         at
-            On a steady clock, in microseconds, as are the others.
+            When it was made, on a steady clock. Microseconds, as the others.
         idle
-            That all the cores together have been so far.
+            Idle time of all cores together so far.
         own
             CPU time of this process so far.
         n_crowded_out
-            Threads that run or would at this moment, less the cores.
+            Runnable threads at this moment, less the cores.
         """
 
 class SwappedPrefix:
@@ -199,7 +199,7 @@ class SwappedPrefix:
     def n_bytes(self) -> int: ...
     @property
     def seconds(self) -> float:
-        """What the copy took."""
+        """The time that the copy took."""
 
     @property
     def tokens(self) -> list[int]: ...
@@ -250,7 +250,7 @@ class Context:
 
     @property
     def kv_unified(self) -> bool:
-        """Whether any sequence may use any cell; otherwise each has `n_ctx` of its own. Asked for, not always had."""
+        """Whether any sequence may use any cell; otherwise each has `n_ctx` of its own. Not all models divide them."""
 
     @property
     def n_seq_max(self) -> int: ...
@@ -262,18 +262,18 @@ class Context:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Bytes of all copies of states, for memories that cannot be rolled back."""
+        """Bytes of all checkpoints: copies of states that cannot be rolled back."""
 
     @property
     def n_padding(self) -> int:
-        """Tokens computed so far for nobody: where kernels multiply four rows at once, others are done sooner so.
+        """Padding tokens computed so far: kernels that multiply four rows at once compute four faster than three.
 
-        `row_padding` says whether they are to be; None leaves it to how the model's weights are laid out.
+        `row_padding` turns them on or off; None does so where ggml has repacked the model's weights for such kernels.
         """
 
     @property
     def checkpoint_us(self) -> int:
-        """Microseconds spent on making those copies so far."""
+        """Microseconds spent on making checkpoints so far."""
 
     @property
     def memory_kind(self) -> MemoryKind: ...
@@ -304,7 +304,7 @@ class Context:
         """Free the cells of `seq`; if it is open it starts again from its first token."""
 
     def rest(self) -> None:
-        """Nobody runs: have the compute threads sleep until the next step; between steps they spin for it."""
+        """Have the compute threads sleep until the next step; between steps they spin for it."""
 
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
         """For every seq_id: how many leading `tokens` its cells could hand to a request."""
@@ -318,11 +318,11 @@ class Context:
 
     @property
     def can_swap(self) -> bool:
-        """Whether cells can be copied out and back: not with memories that cannot be rolled back, or forget."""
+        """Whether cells can be copied out and back: not of recurrent, hybrid and sliding-window memories."""
 
     @property
     def can_offload(self) -> bool:
-        """Whether this build knows anything but the CPU to compute layers on."""
+        """Whether this build can compute layers on a device other than the CPU."""
 
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
         """How many of `tokens` each of `prefixes` begins with, the last one never counted."""

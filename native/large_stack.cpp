@@ -1,4 +1,4 @@
-#include "roomy_stack.hpp"
+#include "large_stack.hpp"
 
 #include "errors.hpp"
 
@@ -26,7 +26,7 @@ void * run(void * given) {
 
 } // namespace
 
-void on_stack_of(std::size_t bytes, const std::function<void()> & work) {
+void run_on_stack(std::size_t bytes, const std::function<void()> & work) {
     constexpr std::size_t page = 1 << 16; // of any system
     Call call{work, nullptr};
     pthread_attr_t attributes;
