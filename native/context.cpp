@@ -12,7 +12,7 @@ namespace {
 
 // Logits are wanted for one token a sequence, and for the described tokens of prompts.
 uint32_t max_outputs(const ContextParams & params) {
-    return std::min(params.n_batch, params.n_seq_max + MOST_DESCRIBED);
+    return std::min(params.n_batch, params.n_seq_max + params.n_described_max);
 }
 
 ContextParams checked(const Model & model, ContextParams params) {
@@ -146,7 +146,7 @@ void Context::check(const std::vector<StepItem> & items) const {
     }
     // llama.cpp would end the process over too many rows of logits.
     if (n_outputs > max_outputs(params_)) {
-        throw UsageError("a step describes at most " + std::to_string(MOST_DESCRIBED) + " tokens of prompts");
+        throw UsageError("a step describes at most " + std::to_string(params_.n_described_max) + " tokens of prompts");
     }
 }
 

@@ -15,15 +15,13 @@
 
 namespace pyllmcancel {
 
-// Tokens of prompts whose logprobs one step can give: each costs a row of logits as long as the vocabulary.
-constexpr uint32_t MOST_DESCRIBED = 32;
-
 // A step is one ubatch or, of divided cells, one for each run of seq_ids that follow each other.
 struct ContextParams : CommonParams {
     bool kv_unified = true; // false: each sequence has its n_seq_max-th part of the cells to itself (attention only)
-    int32_t checkpoint_interval = 64;        // tokens of a prompt between two copies of a state; 0 makes none
-    uint32_t n_checkpoints = 4;              // most copies of one sequence
-    uint64_t checkpoint_bytes = 1ULL << 30U; // most bytes of all copies together
+    uint32_t n_described_max = 0;   // tokens of prompts whose logprobs one step can give
+    int32_t checkpoint_interval = 0; // tokens of a prompt between two copies of a state; 0 makes none
+    uint32_t n_checkpoints = 0;      // most copies of one sequence
+    uint64_t checkpoint_bytes = 0;   // most bytes of all copies together
     int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels gain by it
     bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for tests)
 };

@@ -15,6 +15,7 @@ from translate cimport translate_exception
 cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass ContextParams(CommonParams):
         cbool kv_unified
+        uint32_t n_described_max
         int32_t checkpoint_interval
         uint32_t n_checkpoints
         uint64_t checkpoint_bytes

@@ -11,6 +11,7 @@ from sampler cimport CppLogitFault
 from step cimport StepCost, StepItem
 from swapped_prefix cimport CppSwappedPrefix
 
+from pyllmcancel.step import MOST_DESCRIBED as _MOST_DESCRIBED
 from pyllmcancel.step import LogitFault, StepResult, StepRow
 
 cdef dict FAULTS = {
@@ -68,6 +69,7 @@ cdef class Context:
         params.flash_attention = flash_attention
         params.type_k = type_k
         params.type_v = type_v
+        params.n_described_max = _MOST_DESCRIBED
         params.checkpoint_interval = checkpoint_interval
         params.n_checkpoints = n_checkpoints
         params.checkpoint_bytes = checkpoint_bytes

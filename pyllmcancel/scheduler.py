@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.prefix_cache import Place, PrefixCache
-from pyllmcancel.step import StepItem
+from pyllmcancel.step import MOST_DESCRIBED, StepItem
 from pyllmcancel.step_cost import TILE, StepCostModel, chunk_size, with_tail
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.request import Choice, Request
 
-# Tokens of prompts whose logprobs one step can give; `native/context.hpp` has the same number.
-MOST_DESCRIBED = 32
 HEADROOM = 16  # cells a newcomer leaves free for each running choice, so that it is not preempted at once
 
 

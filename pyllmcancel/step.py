@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Tokens of prompts whose logprobs one step can give: each costs a row of logits as long as the vocabulary.
+MOST_DESCRIBED = 32
+
 
 class StepStatus(IntEnum):
     """What ``llama_decode`` said."""

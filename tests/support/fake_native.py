@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
-from pyllmcancel.scheduler import MOST_DESCRIBED
-from pyllmcancel.step import LogitFault, StepItem, StepResult, StepRow, StepStatus
+from pyllmcancel.step import MOST_DESCRIBED, LogitFault, StepItem, StepResult, StepRow, StepStatus
 from tests.support.fake_cells import Cells
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
