@@ -111,6 +111,7 @@ def environment(sanitizer: Sanitizer) -> dict[str, str]:
         "ASAN_OPTIONS": f"{log}:allocator_may_return_null=1:detect_leaks=1:quarantine_size_mb=8",
         "LSAN_OPTIONS": "exitcode=0:print_suppressions=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYLLMCANCEL_SANITIZED": sanitizer.name,
     }
 
 

@@ -79,7 +79,8 @@ def use_in_child(path: Path, **options: Any) -> tuple[str, str]:
 
 def _child(path: Path, pipe: int, options: dict[str, Any]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    if "PYLLMCANCEL_SANITIZED" not in os.environ:  # a sanitizer's shadow memory is larger than any limit
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     # What llama.cpp says of a failed assertion, without the debugger's backtrace, is why the child died.
     os.environ["GGML_NO_BACKTRACE"] = "1"
