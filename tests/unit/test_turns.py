@@ -1,0 +1,167 @@
+"""The order of things in a turn of the loop, which the guarantees about cancels rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.endings import Endings
+from pyllmcancel.events import Delta, Event, FinishReason
+from pyllmcancel.loop import EngineLoop
+from pyllmcancel.observer import NullObserver, StepTrace
+from pyllmcancel.registry import Registry
+from pyllmcancel.request import Request
+from pyllmcancel.scheduler import Occupancy
+from pyllmcancel.step import StepItem, StepResult, StepRow, StepStatus
+from pyllmcancel.step_cost import StepCostModel
+from pyllmcancel.workload import Finished, Progress, StepMember, Update
+from tests.support.bare import bare_request
+
+
+class Recorder:
+    """A workload with its scheduler, and a watcher: each call leaves its name in `calls`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.cost = StepCostModel()
+        self.running: list[Request] = []
+        self.results: list[Update] = []
+        self.ended_by_plan: list[Update] = []
+        self.at_looks: list[Callable[[], object]] = []  # what happens at the next ones
+
+    @property
+    def scheduler(self) -> Recorder:
+        return self
+
+    def occupancy(self) -> Occupancy:
+        return Occupancy(len(self.running))
+
+    def resync(self, items: list[StepItem]) -> None:
+        self.calls.append("resync")
+
+    def look(self, _requests: Iterable[Request]) -> None:
+        self.calls.append("look")
+        if self.at_looks:
+            self.at_looks.pop(0)()
+
+    def expire(self, _requests: Iterable[Request]) -> list[Update]:
+        self.calls.append("expire")
+        return []
+
+    def can_admit(self, _request: Request) -> bool:
+        return True
+
+    def admit(self, request: Request) -> list[Update]:
+        self.calls.append(f"admit {request.id}")
+        self.running.append(request)
+        return []
+
+    def plan(self) -> tuple[list[StepItem], list[Update]]:
+        self.calls.append("plan")
+        return [StepItem(seq, 1) for seq, _ in enumerate(self.running)], self.ended_by_plan
+
+    def maintain(self) -> None:
+        self.calls.append("maintain")
+
+    def member(self, item: StepItem) -> StepMember:
+        return StepMember(self.running[item.seq], 0, "decode")
+
+    def compute(self, items: list[StepItem]) -> StepResult:
+        self.calls.append("compute")
+        return StepResult(StepStatus.OK, [StepRow(*item) for item in items], False, 1, 1, 1)
+
+    def take(self, _rows: Sequence[Any], _observer: object) -> list[Update]:
+        self.calls.append("take")
+        return self.results
+
+    def release(self, request: Request, *, keep: bool) -> None:
+        self.calls.append(f"release {request.id}")
+        self.running.remove(request)
+
+
+class Told:
+    """A reader in an event loop that has time at once: what it is told goes among the calls."""
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self._name, self._calls = name, calls
+
+    @property
+    def loop(self) -> Any:
+        return self
+
+    def call_soon_threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
+        callback(*arguments)
+
+    def put(self, event: Event) -> None:
+        self._calls.append(f"{self._name} is told {event.finish_reason or event.text}")
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.registry = Registry(max_queue=8)
+        self.endings = Endings(self.registry, NullObserver())
+        parts = (self.recorder, self.registry, self.endings, self.recorder)
+        self.loop = EngineLoop(*parts, observer=NullObserver(), trace=StepTrace(8))  # type: ignore[arg-type]
+
+    def submit(self, name: str) -> Request:
+        request = bare_request(name)
+        request.sink = Told(name, self.recorder.calls)
+        self.registry.accept(request)
+        return request
+
+    def turn(self) -> list[str]:
+        """The calls of one turn."""
+        self.recorder.calls.clear()
+        self.loop.turn()
+        return list(self.recorder.calls)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
+    request = rig.submit("a")
+    rig.recorder.results = [Progress(request, Delta(0, "x"))]
+    assert rig.turn() == ["look", "expire", "look", "admit a", "plan", "maintain", "look", "compute", "take"]
+    assert rig.turn() == ["look", "expire", "a is told x", "plan", "maintain", "look", "compute", "take"]
+
+
+def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> None:
+    leaver = rig.submit("leaver")
+    rig.turn()
+    rig.submit("newcomer")
+    rig.endings.cancel(leaver, CancelReason.EXPLICIT)
+    assert rig.turn()[:6] == [
+        *("look", "release leaver", "expire", "leaver is told cancelled", "look", "admit newcomer")
+    ]
+
+
+def test_what_ends_in_planning_is_told_before_the_step(rig: Rig) -> None:
+    stays, fails = rig.submit("stays"), rig.submit("fails")
+    rig.turn()
+    rig.recorder.running.remove(fails)
+    rig.recorder.ended_by_plan = [Finished(fails, FinishReason.ERROR, error="of the test")]
+    calls = rig.turn()
+    assert calls[calls.index("plan") :] == ["plan", "fails is told error", "maintain", "look", "compute", "take"]
+    assert stays.live
+
+
+def test_no_step_begins_with_a_client_that_left_while_it_was_planned(rig: Rig) -> None:
+    leaver = rig.submit("leaver")
+    rig.turn()
+    rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
+    assert rig.turn() == ["look", "expire", "plan", "maintain", "look", "resync"]
+    assert rig.turn() == ["look", "release leaver", "expire", "leaver is told cancelled", "plan"]
+
+
+def test_one_that_was_cancelled_between_the_queue_and_its_slot_never_gets_one(rig: Rig) -> None:
+    request = rig.submit("a")
+    rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(request, CancelReason.DISCONNECT)]
+    assert rig.turn() == ["look", "expire", "look", "plan", "a is told cancelled"]
+    assert request.admitted_at is None
