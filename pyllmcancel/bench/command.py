@@ -19,10 +19,9 @@ from pyllmcancel.bench.client import Target
 from pyllmcancel.bench.plan import Delay, Length, PlanOptions
 from pyllmcancel.bench.progress import ProgressBar
 from pyllmcancel.bench.report import as_json, describe_server, write_json
-from pyllmcancel.bench.scenarios import agents, mix, next_after_stop, queued_hang_up, typing_storm
+from pyllmcancel.bench.scenarios import agents, mix, next_after_stop, typing_storm
 from pyllmcancel.bench.scenarios.agents import AgentsOptions
 from pyllmcancel.bench.scenarios.next_after_stop import NextAfterStopOptions
-from pyllmcancel.bench.scenarios.queued_hang_up import QueuedHangUpOptions
 from pyllmcancel.bench.scenarios.typing_storm import TypingStormOptions
 from pyllmcancel.bench.summary import Figures, cancel_latencies
 from pyllmcancel.bench.workbench import Run, Workbench, open_workbench
@@ -124,7 +123,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "typing-storm": once(TypingStormOptions, typing_storm.run),
     "agents": run_agents,
     "next-after-stop": once(NextAfterStopOptions, next_after_stop.run),
-    "queued-hang-up": once(QueuedHangUpOptions, queued_hang_up.run),
 }
 HIDDEN = ("run", "command", "bench_command", "api_key")
 

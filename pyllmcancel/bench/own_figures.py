@@ -13,13 +13,6 @@ from pyllmcancel.bench.answer import ExchangeError
 from pyllmcancel.bench.client import Client
 
 SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)")
-# Gauges of requests that wait for a place, by whoever names them.
-WAITING = (
-    "pyllmcancel_requests_waiting",
-    "llamacpp:requests_deferred",
-    "vllm:num_requests_waiting",
-    "sglang:num_queue_reqs",
-)
 STEPS_KEPT = 1024  # what /v1/steps shows at most
 SLACK = 16
 FOLLOW_EVERY = 0.5
@@ -27,13 +20,13 @@ FOLLOW_EVERY = 0.5
 Metrics = dict[str, float]
 
 
-async def read_metrics(client: Client) -> Metrics | None:
-    """Samples by name and labels; None if the server has no ``/metrics``."""
+async def read_metrics(client: Client) -> Metrics:
+    """Samples by name and labels; none if the server has no ``/metrics``."""
     try:
         status, content = await client.fetch("GET", "/metrics")
     except ExchangeError:
-        return None
-    return parse_metrics(content.decode(errors="replace")) if status == 200 else None
+        return {}
+    return parse_metrics(content.decode(errors="replace")) if status == 200 else {}
 
 
 def parse_metrics(text: str) -> Metrics:
@@ -45,15 +38,6 @@ def parse_metrics(text: str) -> Metrics:
         except ValueError:
             continue
     return found
-
-
-def requests_waiting(metrics: Mapping[str, float]) -> float | None:
-    """How many requests wait, by the first gauge that is known; None if there is none."""
-    for name in WAITING:
-        values = [value for key, value in metrics.items() if key.split("{")[0] == name]
-        if values:
-            return sum(values)
-    return None
 
 
 @dataclass(slots=True)
@@ -70,12 +54,15 @@ class OwnFigures:
         Steps that were forgotten before they were fetched.
     endings
         The server's summary of each request that was cut, by id.
+    newest_step
+        The number of the last step that was fetched, or was made before the run.
     """
 
     metrics: Metrics = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
     n_missed: int = 0
     endings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    newest_step: int = 0
 
     def seconds_of(self, left_at: Mapping[str, float]) -> tuple[float, float]:
         """Seconds of computing in all, and for requests whose client had left by then.
@@ -123,49 +110,41 @@ async def own_account(client: Client, every: float = FOLLOW_EVERY) -> AsyncItera
     if not isinstance(steps, dict) or "n_steps" not in steps:
         yield None
         return
-    before = await read_metrics(client) or {}
-    own = OwnFigures()
-    follower = StepFollower(client, own, steps["n_steps"])
-    following = asyncio.create_task(follower.follow(every))
+    before = await read_metrics(client)
+    own = OwnFigures(newest_step=steps["n_steps"])
+
+    async def follow() -> None:
+        while True:
+            await asyncio.sleep(every)
+            await fetch_steps(client, own)
+
+    following = asyncio.create_task(follow())
     try:
         yield own
-        await follower.fetch()
-        after = await read_metrics(client) or {}
+        await fetch_steps(client, own)
+        after = await read_metrics(client)
         own.metrics = {name: value - before.get(name, 0.0) for name, value in after.items()}
     finally:
         following.cancel()
 
 
-class StepFollower:
-    """Fetches steps before the server forgets them."""
-
-    def __init__(self, client: Client, own: OwnFigures, newest: int) -> None:
-        self._client = client
-        self._own = own
-        self._newest = newest
-
-    async def follow(self, every: float) -> None:
-        while True:
-            await asyncio.sleep(every)
-            await self.fetch()
-
-    async def fetch(self) -> None:
-        """Fetch the steps since the last time, and no others: writing them down costs the server what it measures."""
-        try:
-            newest = await self._client.fetch_json("GET", "/v1/steps?last=1")
-            missing = newest["n_steps"] - self._newest
-            if missing == 0:
-                return
-            # Some more, for those that are made between the two questions.
-            page = await self._client.fetch_json("GET", f"/v1/steps?last={min(STEPS_KEPT, missing + SLACK)}")
-            data = page["data"]
-        except (ExchangeError, TypeError):
-            return  # the next time, or never: then they count as missed
-        new = sorted((step for step in data if step["number"] > self._newest), key=lambda step: step["number"])
-        if new:
-            self._own.n_missed += new[0]["number"] - self._newest - 1
-            self._newest = new[-1]["number"]
-            self._own.steps += new
+async def fetch_steps(client: Client, own: OwnFigures) -> None:
+    """Fetch the steps since the last time, and no others: writing them down costs the server what it measures."""
+    try:
+        newest = await client.fetch_json("GET", "/v1/steps?last=1")
+        missing = newest["n_steps"] - own.newest_step
+        if missing == 0:
+            return
+        # Some more, for those that are made between the two questions.
+        page = await client.fetch_json("GET", f"/v1/steps?last={min(STEPS_KEPT, missing + SLACK)}")
+        data = page["data"]
+    except (ExchangeError, TypeError):
+        return  # the next time, or never: then they count as missed
+    new = sorted((step for step in data if step["number"] > own.newest_step), key=lambda step: step["number"])
+    if new:
+        own.n_missed += new[0]["number"] - own.newest_step - 1
+        own.newest_step = new[-1]["number"]
+        own.steps += new
 
 
 async def fetch_endings(client: Client, own: OwnFigures, request_ids: Iterable[str]) -> None:

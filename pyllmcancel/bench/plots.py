@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
@@ -30,6 +30,11 @@ GREY = "#666666"
 WAITING, ANSWERING = "#9ecae9", "#0072B2"
 CUT, FAILED = "#D55E00", "#a50026"
 BAR = 0.7  # height of a request in its row
+MARKS: dict[str, dict[str, Any]] = {
+    "client hung up": {"color": CUT, "marker": "|", "ms": 9, "mew": 2.5},
+    "cancelled for a newer one": {"color": GREY, "marker": "D", "ms": 5},
+    "failed": {"color": FAILED, "marker": "x", "ms": 7, "mew": 2},
+}
 MOST_POINTS = 200
 LEGEND_CHARACTERS = 90  # in a row
 SHORTEST_MS = 0.01  # nothing at all, on a logarithmic axis
@@ -76,7 +81,7 @@ def cancel_latency_cdf(latencies: Mapping[str, Sequence[float]], *, title: str =
     """
     figure, axes = new_figure(title)
     known = {name: sorted(values) for name, values in latencies.items() if values}
-    for colour, (name, values) in zip(_colours(), known.items(), strict=False):
+    for colour, (name, values) in zip(cycle(COLOURS), known.items(), strict=False):
         milliseconds = [max(value * 1e3, SHORTEST_MS) for value in values]
         shares = [(rank + 1) / len(values) for rank in range(len(values))]
         axes.step([milliseconds[0], *milliseconds], [0.0, *shares], where="post", color=colour, linewidth=2)
@@ -101,7 +106,7 @@ def goodput(
 ) -> Figure:
     """Tokens of complete answers a second, over the percentage of clients that hang up; a line for each name."""
     figure, axes = new_figure(title)
-    for colour, (name, points) in zip(_colours(), curves.items(), strict=False):
+    for colour, (name, points) in zip(cycle(COLOURS), curves.items(), strict=False):
         ordered = sorted(points)
         axes.plot(*zip(*ordered, strict=True), color=colour, marker="o", linewidth=2, label=name)
     axes.set_xlabel("clients that hang up, %")
@@ -120,26 +125,23 @@ def timeline(
     A request that begins takes the lowest row that is free, so the number of rows is how many were in flight.
     """
     lanes = pack(exchanges)
-    height = 1.8 + 0.22 * max(4, max(lanes, default=0) + 1) + (1.4 if cpu else 0.0)
+    rows = max(lanes, default=0) + 1
+    height = 1.8 + 0.22 * max(4, rows) + (1.4 if cpu else 0.0)
     figure = Figure(figsize=(10.0, min(height, 12.0)), layout=roomy())
-    ratios = [max(2.0, 0.22 * (max(lanes, default=0) + 1)), 1.2]
-    grid = figure.add_gridspec(2 if cpu else 1, 1, height_ratios=ratios if cpu else None)
+    grid = figure.add_gridspec(2 if cpu else 1, 1, height_ratios=[max(2.0, 0.22 * rows), 1.2] if cpu else None)
     axes = plain_axes(figure.add_subplot(grid[0]))
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold")
-    for exchange, lane in zip(exchanges, lanes, strict=True):
-        _draw(axes, exchange, lane, began_at)
+    handles = _draw_requests(axes, exchanges, lanes, began_at)
     axes.set_ylabel("requests in flight")
     axes.set_xlim(left=0.0)
-    axes.set_ylim(-0.7, max(lanes, default=0) + 0.7)
+    axes.set_ylim(-0.7, rows - 0.3)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda lane, _: f"{lane + 1:.0f}"))
     axes.grid(False, axis="y")
     if cpu:
-        below = plain_axes(figure.add_subplot(grid[1], sharex=axes))
-        _draw_cpu(below, cpu, began_at)
+        _draw_cpu(plain_axes(figure.add_subplot(grid[1], sharex=axes)), cpu, began_at)
         axes.tick_params(labelbottom=False)
     figure.axes[-1].set_xlabel("seconds")
-    handles = [BARS[0], BARS[1], *(MARKS[name] for name in MARKS if name in map(_mark, exchanges))]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     return figure
 
@@ -155,31 +157,39 @@ def pack(exchanges: Sequence[Exchange]) -> list[int]:
     return lanes
 
 
-def _draw(axes: Axes, exchange: Exchange, lane: int, began_at: float) -> None:
-    ended = exchange.ended_at if exchange.ended_at is not None else exchange.began_at
-    first = exchange.token_at[0] if exchange.token_at else ended
-    for left, right, colour in ((exchange.began_at, first, WAITING), (first, ended, ANSWERING)):
-        axes.barh(lane, right - left, left=left - began_at, height=BAR, color=colour, linewidth=0)
+def _draw_requests(axes: Axes, exchanges: Sequence[Exchange], lanes: Sequence[int], began_at: float) -> list[Artist]:
+    """Bars, and marks at the ends of what was no answer; what the legend explains."""
+    began = [exchange.began_at - began_at for exchange in exchanges]
+    ended = [
+        (exchange.began_at if exchange.ended_at is None else exchange.ended_at) - began_at for exchange in exchanges
+    ]
+    first = [
+        exchange.token_at[0] - began_at if exchange.token_at else end
+        for exchange, end in zip(exchanges, ended, strict=True)
+    ]
+    handles: list[Artist] = []
+    for left, right, colour, label in (
+        (began, first, WAITING, "until the first token"),
+        (first, ended, ANSWERING, "answering"),
+    ):
+        widths = [end - start for start, end in zip(left, right, strict=True)]
+        axes.barh(lanes, widths, left=left, height=BAR, color=colour, linewidth=0)
+        handles.append(Patch(color=colour, label=label))
     # Marks where one request of a row ends and the next begins.
-    axes.plot([exchange.began_at - began_at] * 2, [lane - BAR / 2, lane + BAR / 2], color="white", linewidth=1.2)
-    match _mark(exchange):
-        case "hung up":
-            axes.plot([ended - began_at] * 2, [lane - BAR / 2, lane + BAR / 2], color=CUT, linewidth=2.5, zorder=3)
-        case str(name):
-            mark = MARKS[name]
-            style: dict[str, Any] = {
-                "marker": mark.get_marker(),
-                "color": mark.get_color(),
-                "markersize": mark.get_markersize(),
-            }
-            axes.plot(ended - began_at, lane, markeredgewidth=2, zorder=3, **style)
+    axes.vlines(began, [lane - BAR / 2 for lane in lanes], [lane + BAR / 2 for lane in lanes], "white", linewidth=1.2)
+    marks = [_mark(exchange) for exchange in exchanges]
+    for name, style in MARKS.items():
+        points = [(end, lane) for end, lane, mark in zip(ended, lanes, marks, strict=True) if mark == name]
+        if points:
+            handles += axes.plot(*zip(*points, strict=True), ls="", zorder=3, label=name, **style)
+    return handles
 
 
 def _mark(exchange: Exchange) -> str | None:
     """What is drawn at its end; nothing for an answer."""
     if exchange.outcome is Outcome.ERROR:
-        return "superseded" if exchange.error == ErrorKind.SUPERSEDED else "failed"
-    return "hung up" if exchange.outcome is Outcome.CANCELLED else None
+        return "cancelled for a newer one" if exchange.error == ErrorKind.SUPERSEDED else "failed"
+    return "client hung up" if exchange.outcome is Outcome.CANCELLED else None
 
 
 def _draw_cpu(axes: Axes, cpu: Sequence[CpuSample], began_at: float) -> None:
@@ -198,10 +208,6 @@ def _ms(values: Sequence[float], percent: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 0.1 else f"{seconds * 1e3:,.0f} ms"
 
 
-def _colours() -> list[str]:
-    return list(COLOURS) * 4
-
-
 def _legend_below(figure: Figure, axes: Axes) -> None:
     """Under the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
@@ -211,11 +217,3 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
         rows = math.ceil(len(handles) / columns)
         figure.set_figheight(figure.get_figheight() + 0.25 * (rows - 1))
         figure.legend(loc="outside lower center", frameon=False, ncols=columns)
-
-
-BARS = (Patch(color=WAITING, label="until the first token"), Patch(color=ANSWERING, label="answering"))
-MARKS = {
-    "hung up": Line2D([], [], color=CUT, marker="|", ls="", ms=9, mew=2.5, label="client hung up"),
-    "superseded": Line2D([], [], color=GREY, marker="D", ls="", ms=5, label="cancelled for a newer one"),
-    "failed": Line2D([], [], color=FAILED, marker="x", ls="", ms=7, mew=2, label="failed"),
-}

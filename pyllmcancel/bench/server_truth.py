@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 CPUCLOCK_SCHED = 2  # the kind of clock, in the low bits of its id; above them, inverted, whose it is
 SAMPLE_EVERY = 0.001
 WATCH_EVERY = 0.02
@@ -142,14 +144,7 @@ class CpuWatch:
 
 def cpu_at(samples: Sequence[CpuSample], moment: float) -> float:
     """CPU time at a moment, on the line between the samples before and after it."""
-    earlier = samples[0]
-    for sample in samples:
-        if sample.at >= moment:
-            span = sample.at - earlier.at
-            share = (moment - earlier.at) / span if span > 0 else 0.0
-            return earlier.cpu_seconds + max(0.0, share) * (sample.cpu_seconds - earlier.cpu_seconds)
-        earlier = sample
-    return earlier.cpu_seconds
+    return float(np.interp(moment, [sample.at for sample in samples], [sample.cpu_seconds for sample in samples]))
 
 
 def unwanted(spans: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:

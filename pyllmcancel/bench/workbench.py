@@ -78,7 +78,7 @@ class Workbench:
         self.prompts = prompts
         self.pid = pid
         self._series = uuid.uuid4().hex[:8]
-        self.prompt_seed = prompt_seed if prompt_seed is not None else self._series
+        self.prompt_seed = self._series if prompt_seed is None else prompt_seed
         self.own_account = own_account
         self.progress = progress or ProgressBar()
         self._n_requests = 0
@@ -140,15 +140,10 @@ class Workbench:
 
 
 @asynccontextmanager
-async def open_workbench(
-    target: Target,
-    *,
-    pid: int | None = None,
-    prompt_seed: str | None = None,
-    own_account: bool = True,
-    progress: ProgressBar | None = None,
-) -> AsyncIterator[Workbench]:
+async def open_workbench(target: Target, *, pid: int | None = None, **more: Any) -> AsyncIterator[Workbench]:
     """Find out how the server counts tokens, and what it serves if `target` names no model.
+
+    `more` is as in `Workbench`.
 
     Raises
     ------
@@ -166,7 +161,7 @@ async def open_workbench(
         if pid is not None and cpu_seconds(pid) <= before:
             # A launcher's, say; its figures would be zeros that look like a triumph.
             raise ProcessLookupError(f"process {pid} used no CPU time while the server answered: it is another one")
-        yield Workbench(client, prompts, pid=pid, prompt_seed=prompt_seed, own_account=own_account, progress=progress)
+        yield Workbench(client, prompts, pid=pid, **more)
     finally:
         client.close()
 

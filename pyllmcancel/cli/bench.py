@@ -20,7 +20,6 @@ SCENARIOS = {
     "typing-storm": "a completion for every key; the last one's first token against the same request alone",
     "agents": "one long answer, and auxiliary requests beside it that come and are dropped",
     "next-after-stop": "stop in the middle of a long prompt; time to the first token of the next request",
-    "queued-hang-up": "clients in the queue hang up while another's answer streams",
 }
 EXTRA = ("h11", "rich", "matplotlib")  # what `pyllmcancel[bench]` installs for this
 
@@ -110,8 +109,6 @@ def add_other_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "helper-prompt-tokens", positive_int, 100, "length of their prompts (agents)")
     add_option(group, "helper-output-tokens", positive_int, 32, "length of their answers (agents)")
     add_option(group, "stop-after", seconds, 1.0, "from fully sent to the stop (next-after-stop)", metavar="S")
-    add_option(group, "streams", positive_int, 1, "answers that fill the server's places (queued-hang-up)")
-    add_option(group, "visitors", positive_int, 5, "clients that queue up and hang up (queued-hang-up)")
 
 
 def run(arguments: argparse.Namespace) -> int:

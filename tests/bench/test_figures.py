@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
-from pyllmcancel.bench.own_figures import OwnFigures, parse_metrics, requests_waiting
+from pyllmcancel.bench.own_figures import OwnFigures, parse_metrics
 from pyllmcancel.bench.percentiles import distribution, percentile
 from pyllmcancel.bench.report import SCHEMA, as_json, write_json
 from pyllmcancel.bench.server_truth import CpuSample, Stop, cpu_at, unwanted
@@ -138,9 +138,6 @@ def test_metrics_are_read_in_prometheus_text_format() -> None:
     text = '# HELP a x\n# TYPE a counter\na{b="c d"} 2\na{b="e"} 3.5\nllamacpp:requests_deferred 4\nbad x\n'
     found = parse_metrics(text)
     assert found == {'a{b="c d"}': 2.0, 'a{b="e"}': 3.5, "llamacpp:requests_deferred": 4.0}
-    assert requests_waiting(found) == 4.0
-    assert requests_waiting({"a": 1.0}) is None
-    assert requests_waiting({'vllm:num_requests_waiting{engine="0"}': 1.0}) == 1.0
 
 
 def test_the_document_has_everything_and_is_json(tmp_path: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyllmcancel.bench.answer import ExchangeError
 from pyllmcancel.bench.client import Exchange, Outcome, Target
 from pyllmcancel.bench.plan import Delay, Length, PlanOptions, make_plan
-from pyllmcancel.bench.scenarios import agents, mix, next_after_stop, queued_hang_up, typing_storm
+from pyllmcancel.bench.scenarios import agents, mix, next_after_stop, typing_storm
 from pyllmcancel.bench.workbench import Workbench, open_workbench
 from tests.support.scripted_openai import ScriptedOpenAI
 
@@ -190,13 +190,3 @@ async def test_auxiliary_requests_come_beside_the_long_answer_until_it_is_done()
     assert run.figures["long_answer"] == "ok"
     assert run.figures["long_answer_unchanged"] is True
     assert len({entry.ask.session for entry in auxiliary}) == 2
-
-
-async def test_visitors_hang_up_and_a_probe_comes_after_them() -> None:
-    options = queued_hang_up.QueuedHangUpOptions(output_tokens=2000, visitors=3, prompt_tokens=30)
-    async with bench_of(ScriptedOpenAI(), held=20) as bench:
-        run = await queued_hang_up.run(bench, options)
-    visitors = [entry for entry in run.exchanges if entry.ask.label == "visitor"]
-    assert [entry.outcome for entry in visitors] == [Outcome.CANCELLED] * 3
-    assert run.figures["noticed_ms"] == []  # this server has no gauge of its queue
-    assert run.figures["stream_end_to_next_token_s"] is not None
