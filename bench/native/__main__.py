@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
 from bench.native.probe_module import load_probe
@@ -18,27 +17,26 @@ from pyllmcancel.models import packaged_model_path
 BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "row-padding", "throughput")
 
 
-def run(name: str, probe: Any, path: Path, arguments: argparse.Namespace) -> Table:
+def measured(name: str, path: Path, options: argparse.Namespace) -> Table:
     """One benchmark on one model."""
-    threads, samples, model = arguments.threads, arguments.samples, probe.Model.load(str(path))
+    threads, samples, probe = options.threads, options.samples, load_probe()
+    about = probe, probe.Model.load(str(path)), path.stem
     match name:
         case "abort-latency":
-            plan = abort_latency.Plan(threads=threads, ubatches=arguments.ubatches, samples=samples)
-            return abort_latency.measure(probe, model, path.stem, plan)
+            return abort_latency.measure(*about, threads=threads, ubatches=options.ubatches, samples=samples)
         case "callback-cost":
-            return callback_cost.measure(probe, model, path.stem, callback_cost.Plan(threads=threads, pairs=samples))
+            return callback_cost.measure(*about, threads=threads, pairs=samples)
         case "step-boundary":
-            return step_boundary.measure(_native, probe, str(path), path.stem, step_boundary.Plan())
+            return step_boundary.measure(_native, probe, str(path), path.stem)
         case "sampling":
-            return sampling.measure(probe, model, path.stem, sampling.Plan(count=2 * samples))
+            return sampling.measure(*about, count=2 * samples)
         case "row-padding":
-            padding = row_padding.Plan(threads=max(threads), steps=samples)
-            return row_padding.measure(_native, _native.Model.load(path), path.stem, padding)
-        case "throughput":
-            rounds = throughput.Plan(threads=max(threads), rounds=arguments.rounds)
-            return throughput.measure(_native, path, path.stem, rounds)
+            return row_padding.measure(
+                _native, _native.Model.load(path), path.stem, threads=max(threads), steps=samples
+            )
         case _:
-            raise ValueError(f"there is no benchmark {name}")
+            plan = throughput.Plan(threads=max(threads), rounds=options.rounds)
+            return throughput.measure(_native, path, path.stem, plan)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,10 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.benchmarks) - set(BENCHMARKS):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
-    probe = load_probe()
     for name in options.benchmarks or BENCHMARKS:
         for path in options.model or [packaged_model_path()]:
-            table = run(name, probe, path, options)
+            table = measured(name, path, options)
             conditions = {"model_file": path.name, "model_mib": round(path.stat().st_size / 2**20, 1)}
             write_json(table, options.out / f"micro-{name}-{path.stem}.json", conditions)
             sys.stdout.write(f"{path.stem}: {as_text(table)}\n\n")

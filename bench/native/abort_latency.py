@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from bench.native.tables import Row, Table, percentile, summary
@@ -15,49 +14,39 @@ CONTEXT = 1024
 HISTORY = 64  # tokens before the one that a decode step computes
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to measure: `n_ubatch` tokens of a prompt a step, or, in decode, one token."""
+def measure(
+    probe: Any, model: Any, name: str, *, threads: Sequence[int], ubatches: Sequence[int] = UBATCHES, samples: int = 25
+) -> Table:
+    """Raise a flag at random moments of a step, from another thread; once at random nodes, too.
 
-    threads: Sequence[int] = (1, 2)
-    ubatches: Sequence[int] = UBATCHES
-    samples: int = 25
-    seed: int = 1
-
-
-def measure(probe: Any, model: Any, name: str, plan: Plan) -> Table:
-    """Raise a flag at random moments of a step, from another thread; once at random nodes, too."""
+    A step is of `n_ubatch` tokens of a prompt or, in decode, of one token.
+    """
     table = Table("abort-latency", "flag set to llama_decode returned", "ms")
-    for threads in plan.threads:
-        for phase, n_tokens in cases(plan):
-            raw = probe.RawDecoder(model, n_ctx=CONTEXT, n_batch=max(n_tokens, HISTORY), n_threads=threads)
-            about: Row = {"model": name, "threads": threads, "phase": phase, "n_ubatch": n_tokens}
-            table.rows.append(about | one_case(raw, n_tokens, phase, plan))
+    for n_threads in threads:
+        for phase, n_tokens in (*(("prefill", n_ubatch) for n_ubatch in ubatches), ("decode", 1)):
+            raw = probe.RawDecoder(model, n_ctx=CONTEXT, n_batch=max(n_tokens, HISTORY), n_threads=n_threads)
+            about: Row = {"model": name, "threads": n_threads, "phase": phase, "n_ubatch": n_tokens}
+            table.rows.append(about | one_case(raw, n_tokens, phase, samples))
     return table
 
 
-def cases(plan: Plan) -> Iterator[tuple[str, int]]:
-    yield from (("prefill", n_ubatch) for n_ubatch in plan.ubatches)
-    yield "decode", 1
-
-
-def one_case(raw: Any, n_tokens: int, phase: str, plan: Plan) -> Row:
+def one_case(raw: Any, n_tokens: int, phase: str, samples: int) -> Row:
     """Latencies of one kind of step; a step that ended before its flag was raised does not count."""
-    chance = random.Random(plan.seed)
+    chance = random.Random(1)
     if phase == "decode":
         raw.decode([(0, HISTORY)])
     items = [(0, n_tokens)]
     whole_ns, n_nodes = whole_step(raw, items, phase)
     latencies = []
-    for _ in range(10 * plan.samples):
+    for _ in range(10 * samples):
         timing = raw.abort_after(items, int(chance.uniform(0.02, 0.98) * whole_ns))
         if not timing.aborted:
             start_again(raw, phase)
         else:
             latencies.append(timing.latency_ns / 1e6)
-        if len(latencies) == plan.samples:
+        if len(latencies) == samples:
             break
-    at_node = [raw.abort_at(items, chance.randint(1, n_nodes - 1)).latency_ns / 1e6 for _ in range(plan.samples)]
+    at_node = [raw.abort_at(items, chance.randint(1, n_nodes - 1)).latency_ns / 1e6 for _ in range(samples)]
     if not latencies:
         raise RuntimeError(f"no step of {n_tokens} tokens could be interrupted: each ended before its flag was raised")
     spread = summary(latencies) | {"p99": round(percentile(latencies, 99), 3)}

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bench.native.tables import Row, Table, ratios
 
 CONTEXT = 2048
+TOKENS = (1, 64)  # of one sequence, in a step
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`pairs` steps with the callback and as many without it, in turn."""
-
-    threads: Sequence[int] = (1, 2)
-    tokens: Sequence[int] = (1, 64)
-    pairs: int = 15
-    n_polls: int = 1_000_000
-
-
-def measure(probe: Any, model: Any, name: str, plan: Plan) -> Table:
-    """Nanoseconds a node, and the share of a step, for steps of so many tokens of one sequence."""
+def measure(
+    probe: Any, model: Any, name: str, *, threads: Sequence[int], pairs: int = 15, n_polls: int = 1_000_000
+) -> Table:
+    """Nanoseconds a node, and the share of a step: `pairs` steps with the callback and as many without it, in turn."""
     table = Table("callback-cost", "the abort callback, per graph node and as a share of the step", "ns")
-    one, eight = (statistics.median(probe.poll_ns(n, plan.n_polls) for _ in range(5)) for n in (1, 8))
-    for threads in plan.threads:
-        raw = probe.RawDecoder(model, n_ctx=CONTEXT, n_threads=threads)
-        for n_tokens in plan.tokens:
-            about: Row = {"model": name, "threads": threads, "n_tokens": n_tokens}
+    one, eight = (statistics.median(probe.poll_ns(n, n_polls) for _ in range(5)) for n in (1, 8))
+    for n_threads in threads:
+        raw = probe.RawDecoder(model, n_ctx=CONTEXT, n_threads=n_threads)
+        for n_tokens in TOKENS:
+            about: Row = {"model": name, "threads": n_threads, "n_tokens": n_tokens}
             costs: Row = {"per_node_1_member": round(one, 2), "per_node_8_members": round(eight, 2)}
-            table.rows.append(about | costs | step_costs(probe, raw, n_tokens, one, plan.pairs))
+            table.rows.append(about | costs | step_costs(probe, raw, n_tokens, one, pairs))
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,23 +18,15 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How often each row is sampled."""
-
-    count: int = 60
-    seed: int = 1
-
-
-def measure(probe: Any, model: Any, name: str, plan: Plan) -> Table:
-    """Microseconds for a row; logprobs have no counterpart in llama.cpp's samplers."""
+def measure(probe: Any, model: Any, name: str, *, count: int = 60) -> Table:
+    """Microseconds for a row, sampled so often; logprobs have no counterpart in llama.cpp's samplers."""
     table = Table("sampling", "one row of logits to one token", "µs")
-    rng = np.random.default_rng(plan.seed)
+    rng = np.random.default_rng(1)
     logits = (rng.standard_normal(model.n_vocab) * LOGIT_STD).astype(np.float32).tolist()
     for case, sampling in CASES.items():
         params = probe.SamplingParams(samplers=list(SAMPLERS), **sampling)
-        ours = [ns / 1e3 for ns in probe.sampler_times(model, params, logits, plan.count)]
-        theirs = [ns / 1e3 for ns in probe.chain_times(model, params, logits, plan.count)]
+        ours = [ns / 1e3 for ns in probe.sampler_times(model, params, logits, count)]
+        theirs = [ns / 1e3 for ns in probe.chain_times(model, params, logits, count)]
         for who, times in (("core", ours), ("llama.cpp's chain", theirs)):
             row: Row = {"model": name, "n_vocab": model.n_vocab, "case": case, "who": who}
             table.rows.append(row | summary(times, 1) | {"ratio": ratios(times, theirs)})

@@ -10,23 +10,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.native.tables import Row, Table, summary
 
 CELLS = 256
 N_SEQ = 9  # the first fills the cells, the others ask for room
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`calls` of each kind in each round, the kinds in turn."""
-
-    calls: int = 2000
-    rounds: int = 7
-    batches: Sequence[int] = (1, 8)
+BATCHES = (1, 8)
 
 
 class Steps:
@@ -62,26 +53,26 @@ class Steps:
             self.pybind.close(seq, keep=False)
 
 
-def measure(native: Any, probe: Any, path: str, name: str, plan: Plan) -> Table:
+def measure(native: Any, probe: Any, path: str, name: str, *, calls: int = 2000, rounds: int = 7) -> Table:
     """Time a call of step() that computes nothing, each way, and the GIL's holds around one that computes."""
     table = Table("step-boundary", "a step that computes nothing, and how long a step holds the GIL", "µs")
     steps = Steps.that_find_no_room(native, probe, path)
-    for n_seq in plan.batches:
+    for n_seq in BATCHES:
         items = [(seq, 2) for seq in range(1, n_seq + 1)]
         status = steps.cython.step(items).status.name, steps.pybind.step(items).status.name
         if status != ("NO_ROOM", "NO_ROOM"):
             raise RuntimeError(f"a step that was to find no room said {status}")
         rates: dict[str, list[float]] = {"bare C++": [], "Cython": [], "pybind11": []}
-        for _ in range(plan.rounds):
-            rates["bare C++"].append(steps.pybind.bare_steps(items, plan.calls) / plan.calls / 1e3)
-            rates["Cython"].append(per_call(steps.cython.step, items, plan.calls) / 1e3)
-            rates["pybind11"].append(per_call(steps.pybind.step, items, plan.calls) / 1e3)
+        for _ in range(rounds):
+            rates["bare C++"].append(steps.pybind.bare_steps(items, calls) / calls / 1e3)
+            rates["Cython"].append(per_call(steps.cython.step, items, calls) / 1e3)
+            rates["pybind11"].append(per_call(steps.pybind.step, items, calls) / 1e3)
         bare = statistics.median(rates["bare C++"])
         for way, values in rates.items():
             row: Row = {"model": name, "way": way, "what": "no work", "sequences": n_seq}
             table.rows.append(row | summary(values) | {"over_bare": round(statistics.median(values) - bare, 3)})
     steps.close()
-    table.rows.extend(gil_rows(native, probe, path, name, plan))
+    table.rows.extend(gil_rows(native, probe, path, name))
     return table
 
 
@@ -92,8 +83,8 @@ def per_call(step: Callable[[list[tuple[int, int]]], Any], items: list[tuple[int
     return (time.perf_counter_ns() - begin) / calls
 
 
-def gil_rows(native: Any, probe: Any, path: str, name: str, plan: Plan) -> Iterator[Row]:
-    for n_seq in plan.batches:
+def gil_rows(native: Any, probe: Any, path: str, name: str) -> Iterator[Row]:
+    for n_seq in BATCHES:
         steps = Steps(native, probe, path, n_prompt=4)
         for seq in range(n_seq):
             steps.cython.step([(seq, 4)])

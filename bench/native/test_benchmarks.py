@@ -40,8 +40,7 @@ def assert_rows_alike(table: Table) -> None:
 
 
 def test_an_interrupted_step_returns_before_it_would_have_ended(probe: Any, model: Any) -> None:
-    plan = abort_latency.Plan(threads=(1,), ubatches=(128,), samples=5)
-    table = abort_latency.measure(probe, model, NAME, plan)
+    table = abort_latency.measure(probe, model, NAME, threads=(1,), ubatches=(128,), samples=5)
     assert_rows_alike(table)
     prefill, decode = table.rows
     assert (prefill["phase"], decode["phase"]) == ("prefill", "decode")
@@ -62,14 +61,13 @@ def test_an_abort_leaves_a_sequence_where_it_was(probe: Any, model: Any) -> None
 
 
 def test_the_callback_is_asked_once_a_node_and_its_cost_is_a_small_share(probe: Any, model: Any) -> None:
-    table = callback_cost.measure(probe, model, NAME, callback_cost.Plan(threads=(1,), pairs=3, n_polls=10_000))
+    table = callback_cost.measure(probe, model, NAME, threads=(1,), pairs=3, n_polls=10_000)
     assert_rows_alike(table)
     assert all(row["nodes"] > 0 and 0 < row["calculated_share"] < 1 for row in table.rows)
 
 
 def test_both_ways_into_a_step_and_their_holds_of_the_gil_are_timed(probe: Any) -> None:
-    plan = step_boundary.Plan(calls=50, rounds=2)
-    table = step_boundary.measure(_native, probe, str(PACKAGED), NAME, plan)
+    table = step_boundary.measure(_native, probe, str(PACKAGED), NAME, calls=50, rounds=2)
     assert_rows_alike(table)
     seen = {(row["what"], row["way"]) for row in table.rows}
     ways = {("no work", "bare C++"), ("no work", "Cython"), ("no work", "pybind11")}
@@ -89,14 +87,13 @@ def test_cython_and_pybind11_choose_the_same_tokens(probe: Any) -> None:
 
 
 def test_sampling_is_timed_beside_llama_cpps_own_chain(probe: Any, model: Any) -> None:
-    table = sampling.measure(probe, model, NAME, sampling.Plan(count=3))
+    table = sampling.measure(probe, model, NAME, count=3)
     assert_rows_alike(table)
     assert len(table.rows) == 2 * len(sampling.CASES)
 
 
 def test_steps_are_timed_with_and_without_padding() -> None:
-    plan = row_padding.Plan(threads=1, batches=(2, 3), n_prompt=8, steps=2)
-    table = row_padding.measure(_native, _native.Model.load(PACKAGED), NAME, plan)
+    table = row_padding.measure(_native, _native.Model.load(PACKAGED), NAME, threads=1, batches=(2, 3), steps=2)
     assert_rows_alike(table)
     assert [row["rows"] for row in table.rows] == [2, 2, 3, 4]
 
