@@ -47,7 +47,7 @@ def config(arguments: argparse.Namespace, cells: str, *, unified: bool, parallel
         model=arguments.model,
         ctx_size=2048 * parallel,
         parallel=parallel,
-        # Whoever computes alone finds nothing of those before it.
+        # Alone, a request must find no prefix of those before it.
         cached_sequences=4 if parallel > 1 else 0,
         cache_ram=1024 if parallel > 1 else 0,
         kv_unified=unified,

@@ -65,7 +65,7 @@ class Core:
         self.close(1)
 
     def rest(self) -> None:
-        """Have them sleep: they would spin on the cores of whoever is measured next."""
+        """Have them sleep: they would spin on the cores of the next measurement."""
         self.context.rest()
 
     def prefill(self, n_prompt: int) -> float:

@@ -147,7 +147,7 @@ def commands(results: Results) -> list[str]:
 
 
 def without_folders(text: str) -> str:
-    """Where files lie is nobody's business but that machine's."""
+    """Paths of the machine that measured are left out; names of files stay."""
     return re.sub(r"(?<![\w.:/])/(?:[^\s/]+/)+", "", text)
 
 

@@ -6,6 +6,7 @@ No OpenAI-compatible answer tells, so the server is asked: by its record of step
 from __future__ import annotations
 
 import asyncio
+import statistics
 from typing import Any
 
 from bench.side_by_side.measurement import Figures, Measurement, Subject
@@ -20,7 +21,7 @@ STEPS_SHOWN = 100
 
 async def measure(subject: Subject) -> Figures:
     """Keep eight streams going; cut one after the other, and put a new one in its place."""
-    calls = [await begin(subject) for _ in range(CLIENTS)]
+    calls = [await subject.begin(SHORT_PROMPT, LONG_ANSWER) for _ in range(CLIENTS)]
     found: Figures = {"tokens_after": [], "noticed_after": [], "steps_begun_after": []}
     try:
         for _ in subject.attempts(MOST, SECONDS):
@@ -30,19 +31,12 @@ async def measure(subject: Subject) -> Figures:
             if leaver.is_over:
                 raise RuntimeError(f"a stream of {LONG_ANSWER} tokens was over: {leaver.exchange.error}")
             await leave(subject, leaver, found)
-            calls.append(await begin(subject))
+            calls.append(await subject.begin(SHORT_PROMPT, LONG_ANSWER))
     finally:
         for call in calls:
             call.cut()
         await subject.settle()
     return found
-
-
-async def begin(subject: Subject) -> Call:
-    call = subject.start(await subject.prompt(SHORT_PROMPT), LONG_ANSWER)
-    if not await call.first_token():
-        raise RuntimeError(f"no first token: {call.exchange.error} {call.exchange.detail}")
-    return call
 
 
 async def leave(subject: Subject, call: Call, found: Figures) -> None:
@@ -51,7 +45,8 @@ async def leave(subject: Subject, call: Call, found: Figures) -> None:
     if peer.left is not None:
         lines = await asyncio.to_thread(log.wait_for, peer.left, left_at, LONGEST_WAIT)
         found["noticed_after"] += [at - left_at for at, _ in lines]
-    await asyncio.sleep(2 * pace(call))
+    # Twice the time between two of its tokens.
+    await asyncio.sleep(2 * statistics.fmean(call.exchange.itl or [0.1]))
     steps = await subject.client.fetch_json("GET", f"/v1/steps?last={STEPS_SHOWN}")
     if steps is not None:
         own = steps_of(steps["data"], call.exchange.ask.request_id)
@@ -61,12 +56,6 @@ async def leave(subject: Subject, call: Call, found: Figures) -> None:
     if peer.released is not None:
         released = await asyncio.to_thread(log.wait_for, peer.released, left_at, LONGEST_WAIT)
         found["tokens_after"] += [tokens_by_log(call, int(match["n_tokens"])) for _, match in released]
-
-
-def pace(call: Call) -> float:
-    """Seconds between two of its tokens."""
-    gaps = call.exchange.itl
-    return sum(gaps) / len(gaps) if gaps else 0.1
 
 
 def steps_of(steps: list[dict[str, Any]], request_id: str) -> list[tuple[float, float, int]]:

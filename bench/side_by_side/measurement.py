@@ -74,6 +74,13 @@ class Subject:
         """Begin a request; `more` is as in `Ask`."""
         return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=self.bench.new_id(), **more))
 
+    async def begin(self, n_prompt: int, max_tokens: int) -> Call:
+        """Begin a request, and wait for its first token; RuntimeError if none comes."""
+        call = self.start(await self.prompt(n_prompt), max_tokens)
+        if not await call.first_token():
+            raise RuntimeError(f"no first token: {call.exchange.error} {call.exchange.detail}")
+        return call
+
     async def rest_after(self, moment: float) -> Stop:
         """How the server's process came to rest after a moment on the monotonic clock."""
         return await stopped_after(self.pid, moment)

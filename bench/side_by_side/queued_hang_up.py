@@ -26,8 +26,7 @@ async def measure(subject: Subject) -> Figures:
     if words is None:
         return {"not_measured": "its log does not tell when a client has left the queue"}
     prompts = [await subject.prompt(SHORT_PROMPT) for _ in range(VISITORS)]
-    streamer = subject.start(await subject.prompt(SHORT_PROMPT), await tokens_in(subject, STREAM_SECONDS))
-    await streamer.first_token()
+    streamer = await subject.begin(SHORT_PROMPT, await tokens_in(subject, STREAM_SECONDS))
     left_at = []
     for prompt in prompts:
         visitor = subject.start(prompt, 8)

@@ -16,9 +16,7 @@ LONGEST_WAIT = 60.0
 
 async def measure(subject: Subject) -> Figures:
     """The answer is so long that nobody could wait for its end."""
-    call = subject.start(await subject.prompt(PROMPT), ANSWER)
-    if not await call.first_token():
-        raise RuntimeError(f"no first token: {call.exchange.error}")
+    call = await subject.begin(PROMPT, ANSWER)
     process = subject.running.process
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)

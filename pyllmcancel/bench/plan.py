@@ -2,7 +2,7 @@
 
 The semantics are those of AIPerf's request cancellation: every request is chosen or not by itself (so 10 % of 50 need
 not be 5), by its number and the seed alone. Neither the server's speed nor the delay, the concurrency or the number of
-warm-up requests changes the choice; and whoever is chosen at 10 % is chosen at 30 % too, which makes a sweep smooth.
+warm-up requests changes the choice. A request that is chosen at 10 % is chosen at 30 % too: that makes a sweep smooth.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from rich.table import Table
 from pyllmcancel.bench.answer import ErrorKind
 from pyllmcancel.bench.summary import Figures
 
-Pick = Callable[[Figures], str]
+Shown = tuple[str, str, Callable[[Any], str]]
 NOTHING = "-"
 
 
@@ -33,22 +33,18 @@ def rows(summaries: Sequence[Figures]) -> list[tuple[str, ...]]:
     """A name, then a cell for each run; rows of which no run knows anything are left out."""
     mixes = all(summary["scenario"] == "mix" for summary in summaries)
     shown = COMMON + (OF_A_MIX if mixes else ())
-    found = [(name, *(pick(summary) for summary in summaries)) for name, pick in shown]
+    found = [(name, *(cell(summary, path, show) for summary in summaries)) for name, path, show in shown]
     for name in dict.fromkeys(name for summary in summaries for name in summary["figures"]):
         found += [(readable(name), *(plain(summary["figures"].get(name)) for summary in summaries))]
     return [row for row in found if any(cell != NOTHING for cell in row[1:])]
 
 
-def of(path: str, show: Callable[[Any], str]) -> Pick:
-    """Show the value at ``a.b`` of a summary; the dash where there is none."""
-
-    def pick(summary: Figures) -> str:
-        value: Any = summary
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return NOTHING if value is None else show(value)
-
-    return pick
+def cell(summary: Figures, path: str, show: Callable[[Any], str]) -> str:
+    """The value at ``a.b`` of a summary, as `show` has it; the dash where there is none."""
+    value: Any = summary
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return NOTHING if value is None else show(value)
 
 
 def number(value: float) -> str:
@@ -96,29 +92,29 @@ def plain(value: Any) -> str:
             return str(value)
 
 
-COMMON: tuple[tuple[str, Pick], ...] = (
-    ("requests", of("requests", str)),
-    ("answered", of("ok", str)),
-    ("hung up on", of("cancelled", str)),
-    ("  at which point", of("cancelled_in", kinds)),
-    ("failed", of("errors", str)),
-    ("  how", of("errors_by_kind", kinds)),
-    ("time, s", of("seconds", number)),
-    ("first token, ms (p50 / p90 / p99)", of("ttft_ms", spread)),
-    ("between tokens, ms", of("itl_ms", spread)),
-    ("whole answer, ms", of("latency_ms", spread)),
-    ("the process: hang-up to rest, ms", of("server.cancel_latency_ms", spread)),
-    ("CPU, s", of("server.cpu_s", number)),
-    ("CPU for clients that had left", of("server.cpu_after_leaving_share", percent)),
-    ("the server's account: computed for nobody", of("own.step_share_after_leaving", percent)),
-    ("tokens computed", of("own.tokens_computed", number)),
-    ("tokens wasted", of("own.tokens_wasted", number)),
-    ("its steps: hang-up to rest, ms", of("own.rest_after_ms", spread)),
-    ("its own cancel latency, ms", of("own.cancel_latency_ms", phases)),
+COMMON: tuple[Shown, ...] = (
+    ("requests", "requests", str),
+    ("answered", "ok", str),
+    ("hung up on", "cancelled", str),
+    ("  at which point", "cancelled_in", kinds),
+    ("failed", "errors", str),
+    ("  how", "errors_by_kind", kinds),
+    ("time, s", "seconds", number),
+    ("first token, ms (p50 / p90 / p99)", "ttft_ms", spread),
+    ("between tokens, ms", "itl_ms", spread),
+    ("whole answer, ms", "latency_ms", spread),
+    ("the process: hang-up to rest, ms", "server.cancel_latency_ms", spread),
+    ("CPU, s", "server.cpu_s", number),
+    ("CPU for clients that had left", "server.cpu_after_leaving_share", percent),
+    ("the server's account: computed for nobody", "own.step_share_after_leaving", percent),
+    ("tokens computed", "own.tokens_computed", number),
+    ("tokens wasted", "own.tokens_wasted", number),
+    ("its steps: hang-up to rest, ms", "own.rest_after_ms", spread),
+    ("its own cancel latency, ms", "own.cancel_latency_ms", phases),
 )
 # A load that has no pauses; elsewhere the scenario's own preparations come in between.
-OF_A_MIX: tuple[tuple[str, Pick], ...] = (
-    ("goodput, tokens/s", of("goodput_tokens_per_s", number)),
-    ("CPU, s per 1000 good tokens", of("server.cpu_s_per_1000_good_tokens", number)),
-    ("CPU while nobody waited", of("server.idle_cpu_share", percent)),
+OF_A_MIX: tuple[Shown, ...] = (
+    ("goodput, tokens/s", "goodput_tokens_per_s", number),
+    ("CPU, s per 1000 good tokens", "server.cpu_s_per_1000_good_tokens", number),
+    ("CPU while nobody waited", "server.idle_cpu_share", percent),
 )
