@@ -16,7 +16,8 @@ from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from pyllmcancel.events import FinishReason
 from pyllmcancel.request import Request
-from tests.injection.party import ToldSink, fault
+from tests.injection.party import fault
+from tests.support.driver import RecordingSink
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 
 # By the call that computes.
@@ -37,22 +38,22 @@ def engine(tmp_path: Path, call: str) -> Iterator[Engine]:
         yield engine
 
 
-def meet(engine: Engine) -> list[tuple[Request, ToldSink]]:
+def meet(engine: Engine) -> list[tuple[Request, RecordingSink]]:
     came = []
     for texts in TEXTS:
-        sink = ToldSink()
+        sink = RecordingSink()
         came.append((engine.submit_texts(texts, sink), sink))
     for _, sink in came:
         sink.ending()
     return came
 
 
-def vectors(sink: ToldSink) -> list[np.ndarray]:
+def vectors(sink: RecordingSink) -> list[np.ndarray]:
     found = [delta for delta in sink.deltas if isinstance(delta, Embedded)]
     return [delta.embedding for delta in sorted(found, key=lambda delta: delta.index)]
 
 
-def check(came: list[tuple[Request, ToldSink]], expected: list[list[np.ndarray]]) -> None:
+def check(came: list[tuple[Request, RecordingSink]], expected: list[list[np.ndarray]]) -> None:
     failed = []
     for (_, sink), right in zip(came, expected, strict=True):
         ending = sink.ending()
