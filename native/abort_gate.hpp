@@ -79,8 +79,6 @@ class AbortGate {
     // all before it are computed; always true. Throws what run() catches.
     static bool eval(ggml_tensor * node, bool ask, void * self);
 
-    bool fired() const noexcept { return fired_; }
-
     // Nodes known to be computed.
     uint32_t polls() const noexcept { return n_computed_; }
 

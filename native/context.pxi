@@ -54,33 +54,38 @@ cdef class Context:
 
     cdef unique_ptr[CppContext] c_obj
     cdef readonly Model model
+    cdef readonly int32_t n_ctx, n_cells, n_seq_max, n_batch
+    cdef readonly cbool kv_unified, can_swap, can_offload
+    cdef readonly str memory_kind
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
     def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
                   n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True, cbool offload_kqv=True,
-                  int flash_attention=-1,
-                  int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4, checkpoint_bytes=1 << 30,
-                  row_padding=None, cut_seconds=None, cbool abortable=True, cbool trust_any_memory=False):
+                  int flash_attention=-1, int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4,
+                  checkpoint_bytes=1 << 30, row_padding=None, cut_seconds=None, cbool abortable=True,
+                  cbool trust_any_memory=False):
         cdef ContextParams params
-        set_sizes(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch)
-        params.adapt_threads = adapt_threads
+        set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads, offload_kqv,
+                   flash_attention, type_k, type_v, cut_seconds, abortable)
         params.kv_unified = kv_unified
-        params.offload_kqv = offload_kqv
-        params.flash_attention = flash_attention
-        params.type_k = type_k
-        params.type_v = type_v
         params.n_described_max = _MOST_DESCRIBED
         params.checkpoint_interval = checkpoint_interval
         params.n_checkpoints = n_checkpoints
         params.checkpoint_bytes = checkpoint_bytes
         params.row_padding = -1 if row_padding is None else <int> bool(row_padding)
-        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
-        params.abortable = abortable
         params.trust_any_memory = trust_any_memory
         self.model = model
         self.logprob_seqs = set()
         with nogil:
             self.c_obj = make_context(model.c_obj, params)
+        self.n_ctx = self.c_obj.get().n_ctx()
+        self.n_cells = self.c_obj.get().n_cells()
+        self.n_seq_max = self.c_obj.get().n_seq_max()
+        self.n_batch = self.c_obj.get().n_batch()
+        self.kv_unified = self.c_obj.get().kv_unified()
+        self.can_swap = self.c_obj.get().can_swap()
+        self.can_offload = self.c_obj.get().can_offload()
+        self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
     def __dealloc__(self):
         # Joins the compute threads: never while holding the GIL.
@@ -90,26 +95,6 @@ cdef class Context:
     @property
     def n_threads(self):
         return self.c_obj.get().n_threads()
-
-    @property
-    def n_ctx(self):
-        return self.c_obj.get().n_ctx()
-
-    @property
-    def n_cells(self):
-        return self.c_obj.get().n_cells()
-
-    @property
-    def kv_unified(self):
-        return self.c_obj.get().kv_unified()
-
-    @property
-    def n_seq_max(self):
-        return self.c_obj.get().n_seq_max()
-
-    @property
-    def n_batch(self):
-        return self.c_obj.get().n_batch()
 
     @property
     def n_cells_used(self):
@@ -126,10 +111,6 @@ cdef class Context:
     @property
     def checkpoint_us(self):
         return self.c_obj.get().checkpoint_us()
-
-    @property
-    def memory_kind(self):
-        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
     def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
              int32_t n_described=0):
@@ -160,21 +141,13 @@ cdef class Context:
     def common_prefixes(self, tokens):
         cdef vector[llama_token] c_tokens = tokens
         cdef int32_t seq
-        return [self.c_obj.get().common_prefix(seq, c_tokens) for seq in range(self.c_obj.get().n_seq_max())]
+        return [self.c_obj.get().common_prefix(seq, c_tokens) for seq in range(self.n_seq_max)]
 
     def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens, *, size_t max_bytes):
         cdef cbool shared
         with nogil:
             shared = self.c_obj.get().share_prefix(source, target, n_tokens, max_bytes)
         return shared
-
-    @property
-    def can_swap(self):
-        return self.c_obj.get().can_swap()
-
-    @property
-    def can_offload(self):
-        return self.c_obj.get().can_offload()
 
     def common_with(self, prefixes, tokens):
         cdef vector[llama_token] c_tokens = tokens

@@ -20,23 +20,29 @@ cdef class Embedder:
 
     cdef unique_ptr[CppEmbedder] c_obj
     cdef readonly Model model
+    cdef readonly int32_t n_ctx, n_seq_max, n_batch, n_text_max, n_embd
+    cdef readonly object pooling
+    cdef readonly cbool splits
+    cdef readonly str memory_kind
 
     def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
                   n_threads_batch=None, cbool adapt_threads=False, pooling=None, cbool offload_kqv=True,
                   int flash_attention=-1, int type_k=1, int type_v=1, cut_seconds=None, cbool abortable=True):
         cdef EmbedderParams params
-        set_sizes(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch)
-        params.adapt_threads = adapt_threads
+        set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads, offload_kqv,
+                   flash_attention, type_k, type_v, cut_seconds, abortable)
         params.pooling = -1 if pooling is None else pooling
-        params.offload_kqv = offload_kqv
-        params.flash_attention = flash_attention
-        params.type_k = type_k
-        params.type_v = type_v
-        params.cut_seconds = -1.0 if cut_seconds is None else <double> cut_seconds
-        params.abortable = abortable
         self.model = model
         with nogil:
             self.c_obj = make_embedder(model.c_obj, params)
+        self.n_ctx = self.c_obj.get().n_ctx()
+        self.n_seq_max = self.c_obj.get().n_seq_max()
+        self.n_batch = self.c_obj.get().n_batch()
+        self.n_text_max = self.c_obj.get().n_text_max()
+        self.n_embd = self.c_obj.get().n_embd()
+        self.pooling = Pooling(self.c_obj.get().pooling())
+        self.splits = self.c_obj.get().splits()
+        self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
     def __dealloc__(self):
         # Joins the compute threads: never while holding the GIL.
@@ -48,40 +54,8 @@ cdef class Embedder:
         return self.c_obj.get().n_threads()
 
     @property
-    def n_ctx(self):
-        return self.c_obj.get().n_ctx()
-
-    @property
-    def n_seq_max(self):
-        return self.c_obj.get().n_seq_max()
-
-    @property
-    def n_batch(self):
-        return self.c_obj.get().n_batch()
-
-    @property
-    def n_text_max(self):
-        return self.c_obj.get().n_text_max()
-
-    @property
-    def n_embd(self):
-        return self.c_obj.get().n_embd()
-
-    @property
     def n_cells_used(self):
         return self.c_obj.get().n_cells_used()
-
-    @property
-    def pooling(self):
-        return Pooling(self.c_obj.get().pooling())
-
-    @property
-    def splits(self):
-        return self.c_obj.get().splits()
-
-    @property
-    def memory_kind(self):
-        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
     def open(self, int32_t seq, tokens, CancelFlag flag not None):
         cdef vector[llama_token] c_tokens = tokens

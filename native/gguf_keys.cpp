@@ -18,11 +18,6 @@ std::optional<std::string> GgufKeys::text(const std::string & key) const {
     return id >= 0 ? std::optional<std::string>(gguf_get_val_str(file_, id)) : std::nullopt;
 }
 
-std::optional<bool> GgufKeys::flag(const std::string & key) const {
-    const int64_t id = find(key, GGUF_TYPE_BOOL);
-    return id >= 0 ? std::optional<bool>(gguf_get_val_bool(file_, id)) : std::nullopt;
-}
-
 std::optional<uint32_t> GgufKeys::number(const std::string & key) const {
     const int64_t id = find(key, GGUF_TYPE_UINT32);
     return id >= 0 ? std::optional<uint32_t>(gguf_get_val_u32(file_, id)) : std::nullopt;

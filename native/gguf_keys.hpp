@@ -26,7 +26,6 @@ class GgufKeys {
 
     // Of a complete key.
     std::optional<std::string> text(const std::string & key) const;
-    std::optional<bool> flag(const std::string & key) const;
     std::optional<uint32_t> number(const std::string & key) const;
 
     // One number, or an array's, as llama.cpp gives them to the layers; empty if there is none.

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.pair cimport pair
@@ -39,6 +39,10 @@ cdef class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads."""
 
     cdef shared_ptr[CppModel] c_obj
+    cdef readonly int32_t n_ctx_train, n_embd, n_layer, n_swa, n_vocab
+    cdef readonly uint64_t n_params, size
+    cdef readonly cbool can_divide_cells, adds_bos
+    cdef readonly str memory_kind
     cdef int64_t longest  # bytes of the longest piece, once it was asked for
 
     def __init__(self, *_arguments, **_options):
@@ -73,48 +77,27 @@ cdef class Model:
             if loading.error is not None:
                 raise loading.error
             raise
+        model.read_sizes()
         return model
+
+    cdef void read_sizes(self) noexcept:
+        cdef const llama.llama_model * handle = self.c_obj.get().handle()
+        cdef const llama.llama_vocab * vocab = self.c_obj.get().vocab()
+        self.n_ctx_train = llama.llama_model_n_ctx_train(handle)
+        self.n_embd = llama.llama_model_n_embd(handle)
+        self.n_layer = llama.llama_model_n_layer(handle)
+        self.n_swa = llama.llama_model_n_swa(handle)
+        self.n_params = llama.llama_model_n_params(handle)
+        self.size = llama.llama_model_size(handle)
+        self.n_vocab = llama.llama_vocab_n_tokens(vocab)
+        self.adds_bos = llama.llama_vocab_get_add_bos(vocab)
+        self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
+        self.can_divide_cells = self.c_obj.get().can_divide_cells()
 
     def __dealloc__(self):
         # Unmapping gigabytes takes a while; nobody else need wait for it.
         with nogil:
             self.c_obj.reset()
-
-    @property
-    def n_ctx_train(self):
-        return llama.llama_model_n_ctx_train(self.c_obj.get().handle())
-
-    @property
-    def n_embd(self):
-        return llama.llama_model_n_embd(self.c_obj.get().handle())
-
-    @property
-    def n_layer(self):
-        return llama.llama_model_n_layer(self.c_obj.get().handle())
-
-    @property
-    def n_swa(self):
-        return llama.llama_model_n_swa(self.c_obj.get().handle())
-
-    @property
-    def n_params(self):
-        return llama.llama_model_n_params(self.c_obj.get().handle())
-
-    @property
-    def size(self):
-        return llama.llama_model_size(self.c_obj.get().handle())
-
-    @property
-    def n_vocab(self):
-        return llama.llama_vocab_n_tokens(self.c_obj.get().vocab())
-
-    @property
-    def memory_kind(self):
-        return MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
-
-    @property
-    def can_divide_cells(self):
-        return self.c_obj.get().can_divide_cells()
 
     @property
     def description(self):
@@ -147,10 +130,6 @@ cdef class Model:
             "fim_sep": llama.llama_vocab_fim_sep(vocab),
         }
         return {name: token for name, token in named.items() if token >= 0}
-
-    @property
-    def adds_bos(self):
-        return llama.llama_vocab_get_add_bos(self.c_obj.get().vocab())
 
     def is_eog(self, int32_t token):
         return 0 <= token < self.n_vocab and llama.llama_vocab_is_eog(self.c_obj.get().vocab(), token)

@@ -17,8 +17,8 @@ namespace pyllmcancel {
 // A seq_id of a Context or an Embedder.
 struct Sequence {
     std::vector<llama_token> tokens; // all that are known
-    int32_t n_committed = 0;         // the first ones, which a step that returned ok has computed
-    bool open = false;               // for a request
+    int32_t n_committed = 0; // the first ones, whose cells are true: computed by a step that returned ok, or copied
+    bool open = false; // for a request
     std::shared_ptr<const CancelFlag> flag; // the request's
 
     int32_t n_known() const noexcept { return static_cast<int32_t>(tokens.size()); }
