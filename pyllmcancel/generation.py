@@ -197,18 +197,15 @@ class Generation:
         updates: list[Update] = []
         # Looked up first: a row at fault ends its request, and takes the slots of its siblings' rows.
         for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows]:
-            if choice.seq is not None:  # else a sibling's fault has ended the request a moment ago
-                updates += self._take_row(choice, row, observer)
-        return updates
-
-    def _take_row(self, choice: Choice, row: StepRow, observer: Observer) -> list[Update]:
-        choice.n_committed += row.n_tokens
-        choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
-        updates = prompt_progress(choice)
-        if row.fault is not LogitFault.NONE:
-            updates.append(self._fail(choice.request, FAULTS[row.fault], keep=False))
-        elif row.token >= 0:
-            updates.append(self._take_token(choice, row, observer))
+            if choice.seq is None:
+                continue  # a sibling's fault has ended the request a moment ago
+            choice.n_committed += row.n_tokens
+            choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
+            updates += prompt_progress(choice)
+            if row.fault is not LogitFault.NONE:
+                updates.append(self._fail(choice.request, FAULTS[row.fault], keep=False))
+            elif row.token >= 0:
+                updates.append(self._take_token(choice, row, observer))
         return updates
 
     def _take_token(self, choice: Choice, row: StepRow, observer: Observer) -> Update:
@@ -256,10 +253,10 @@ class Generation:
         return Finished(request, FinishReason.ERROR, error=error)
 
 
-def prompt_progress(choice: Choice) -> list[Update]:
+def prompt_progress(choice: Choice) -> Sequence[Update]:
     """How much of its prompt is computed, if that was asked for."""
-    if not choice.request.params.prompt_progress or choice.generated:
-        return []
+    if choice.generated or not choice.request.params.prompt_progress:
+        return ()
     done = min(choice.n_committed, len(choice.prompt))
     return [Progress(choice.request, Delta(choice.index, "", prompt_done=done))]
 

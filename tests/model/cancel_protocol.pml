@@ -367,7 +367,7 @@ turn:
 		}
 	:: else -> atomic { poll = 0; break }
 	od;
-	/* AbortGate::disarm; then Context::commit and Generation._take_row, or Context::roll_back and Scheduler.resync */
+	/* AbortGate::disarm; then Context::commit and Generation.take, or Context::roll_back and Scheduler.resync */
 	do
 	:: atomic { i < N && in_step[i] ->
 			in_step[i] = false;
