@@ -14,11 +14,10 @@ from typing import Any
 from bench.peers import PEERS, NotAvailableError, Settings
 from bench.peers.running import free_port, running
 from bench.side_by_side.conditions import (
-    command_line,
     cpu_times,
     describe_code,
     describe_machine,
-    describe_peers,
+    describe_peer,
     now,
     stolen_percent,
 )
@@ -111,8 +110,8 @@ def run_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "threads": arguments.threads,
         "effort": arguments.effort,
         "machine": describe_machine(),
-        "peers": describe_peers(PEERS),
-        "commands": [command_line()],
+        "peers": {name: describe_peer(peer) for name, peer in PEERS.items()},
+        "commands": [" ".join(["python -m bench.side_by_side", *sys.argv[1:]])],
     }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,20 +57,13 @@ def git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def describe_peers(peers: Mapping[str, Peer]) -> dict[str, Any]:
-    return {name: {"version": version_of(peer), "notes": peer.notes} for name, peer in peers.items()}
-
-
-def version_of(peer: Peer) -> str:
+def describe_peer(peer: Peer) -> dict[str, str]:
     try:
-        return peer.version()
+        version = peer.version()
     except NotAvailableError as error:
-        return f"not here: {error}"
+        version = f"not here: {error}"
+    return {"version": version, "notes": peer.notes}
 
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def command_line() -> str:
-    return " ".join(["python -m bench.side_by_side", *sys.argv[1:]])

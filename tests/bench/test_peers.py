@@ -82,10 +82,13 @@ def test_the_log_of_llama_server_tells_what_was_computed() -> None:
 def test_a_log_is_read_as_it_comes(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb", buffering=0) as server:
-        log = TimedLog(pipe, tmp_path / "copy.log")
+        heard: list[str] = []
+        log = TimedLog(pipe, tmp_path / "copy.log", lambda line, _: heard.append(line))
         server.write(b"first\nnumber 1\nnumber 2\n")
         found = log.wait_for(re.compile(r"number (\d)"), since=0.0, seconds=30.0, count=2)
         server.close()
         assert [match[1] for _, match in found] == ["1", "2"]
         assert log.wait_for(re.compile("number 3"), since=0.0, seconds=30.0) == []
+        log.join()
+    assert heard == ["first", "number 1", "number 2"]
     assert (tmp_path / "copy.log").read_text() == "first\nnumber 1\nnumber 2\n"
