@@ -1,6 +1,7 @@
 #include "sampler.hpp"
 
 #include "errors.hpp"
+#include "step_items.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -33,10 +34,8 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
 }
 
 void Sampler::accept_prompt(const std::vector<llama_token> & tokens) {
+    check_tokens(tokens, model_->vocab());
     for (const llama_token token : tokens) {
-        if (token < 0 || token >= n_vocab_) {
-            throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
-        }
         chain_.accept_prompt(token);
     }
 }
@@ -50,8 +49,8 @@ bool Sampler::grammar_allows(llama_token token) {
     return llama_vocab_is_eog(model_->vocab(), token) ? grammar_->may_end() : grammar_->allows(token);
 }
 
-// What the chain chooses from: all that is allowed, or no more than a chain that begins with top-k can use. With n biases
-// these are among the n more likeliest tokens, and those that have a bias.
+// What the chain chooses from: all that is allowed, or no more than a chain that begins with top-k can use: a biased token
+// may have dropped out of the k likeliest, so for each there is one more, and the biased ones themselves.
 void Sampler::fill(const Logits & logits) {
     const int32_t kept = mask_.empty() ? chain_.n_candidates() : 0;
     const std::vector<llama_token> & biased = chain_.biased();

@@ -28,7 +28,7 @@ class Sampler {
     // `sibling` is the sampler of another one.
     Sampler(std::shared_ptr<const Model> model, const SamplingParams & params, const Sampler * sibling = nullptr);
 
-    // Let penalties see a prompt. Grammars see generated tokens only. Throws UsageError for a token out of range.
+    // Penalties see the prompt, grammars do not. Throws UsageError for a token that is not in the vocabulary.
     void accept_prompt(const std::vector<llama_token> & tokens);
 
     bool reports_logprobs() const noexcept { return params_.n_logprobs >= 0; }
