@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
@@ -47,10 +47,6 @@ class StepRecord:
     @property
     def n_tokens(self) -> int:
         return sum(entry[3] for entry in self.sequences)
-
-    def as_dict(self) -> dict[str, Any]:
-        names = ("request", "choice", "phase", "n_tokens")
-        return asdict(self) | {"sequences": [dict(zip(names, entry, strict=True)) for entry in self.sequences]}
 
 
 class Observer(Protocol):

@@ -6,13 +6,17 @@ the templates of Hermes 2 Pro and Qwen 2.5 and 3, of Llama 3.1 to 3.3, and of Mi
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.constraints.triggered import Anywhere, AtStart, Trigger
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
 
 NAME = r"[A-Za-z0-9_.:/-]{1,128}"
 MOST_CALLS = 128
@@ -173,3 +177,15 @@ def object_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """A function's parameters as a schema; arguments are an object even if that is not said."""
     says = {"type", "$ref", "anyOf", "oneOf", "allOf"} & parameters.keys()
     return dict(parameters) if says else {"type": "object", **parameters}
+
+
+def literal(model: Model, text: str) -> str:
+    """A text as a grammar's expression: the control token of that name, if there is one, whose text no other has."""
+    token = control_token(model, text)
+    return json.dumps(text) if token is None else f"<[{token}]>"
+
+
+def control_token(model: Model, text: str) -> int | None:
+    """The control token that is spelled so."""
+    tokens = model.tokenize(text, add_special=False, parse_special=True)
+    return tokens[0] if len(tokens) == 1 and not model.piece(tokens[0]) else None

@@ -7,9 +7,10 @@ by themselves: a superseded request that is retried would supersede its successo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, NotRequired
 
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import (
@@ -20,9 +21,10 @@ from pyllmcancel.errors import (
     RequestCancelled,
     RequestFailed,
 )
+from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
-    from pyllmcancel.request import Usage
+    from pyllmcancel.events import Usage
 
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
@@ -36,9 +38,44 @@ _CANCEL_STATUS = {
 }
 
 
+class PromptTokensDetails(Answer):
+    cached_tokens: Annotated[int, Field(ge=0, description="Those that came from the cache.")]
+
+
+class UsageAnswer(Answer):
+    """After a cancel: what had been processed by then."""
+
+    prompt_tokens: Annotated[int, Field(ge=0)]
+    completion_tokens: Annotated[int, Field(ge=0)]
+    total_tokens: Annotated[int, Field(ge=0)]
+    prompt_tokens_details: PromptTokensDetails
+
+
+class ErrorDetails(Answer):
+    message: str
+    type: str
+    param: Annotated[str | None, Field(description="The field at fault.")]
+    code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
+    request_id: str
+    # These two as llama-server has them.
+    n_prompt_tokens: NotRequired[
+        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]
+    ]
+    n_ctx: NotRequired[
+        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of context.")]
+    ]
+
+
+class ErrorAnswer(Answer):
+    """OpenAI's shape; `usage` is there when the request had begun."""
+
+    error: ErrorDetails
+    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An error as the client sees it; `more` are fields of the error that OpenAI's do not have."""
+    """An error as the client sees it; `sizes`: tokens of a prompt that is too long, and of context."""
 
     status: int
     message: str
@@ -46,22 +83,24 @@ class ApiError(Exception):
     param: str | None = None
     code: str | None = None
     usage: Usage | None = None
-    more: dict[str, int] = field(default_factory=dict)
+    sizes: tuple[int, int] | None = None
     extra_headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def retryable(self) -> bool:
         return self.status in (429, 503)
 
-    def body(self, request_id: str) -> dict[str, Any]:
+    def body(self, request_id: str) -> ErrorAnswer:
         """The JSON body, with the partial usage beside the error when the request had begun."""
-        error = {
+        error: ErrorDetails = {
             "message": self.message,
             "type": self.type,
             "param": self.param,
             "code": self.code,
             "request_id": request_id,
-        } | self.more
+        }
+        if self.sizes is not None:
+            error["n_prompt_tokens"], error["n_ctx"] = self.sizes
         return {"error": error} if self.usage is None else {"error": error, "usage": usage_json(self.usage)}
 
     def headers(self) -> dict[str, str]:
@@ -73,7 +112,7 @@ class ApiError(Exception):
         return JSONResponse(self.body(request_id), self.status, self.headers() | {"X-Request-Id": request_id})
 
 
-def usage_json(usage: Usage) -> dict[str, Any]:
+def usage_json(usage: Usage) -> UsageAnswer:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -92,8 +131,8 @@ def api_error(error: Exception) -> ApiError:
         case RequestFailed(usage=usage):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
         case ContextLengthError(param=param, n_prompt_tokens=n_prompt_tokens, n_ctx=n_ctx):
-            sizes = {"n_prompt_tokens": n_prompt_tokens, "n_ctx": n_ctx}  # as llama-server has them
-            shown = ApiError(400, str(error), param=param, code="context_length_exceeded", more=sizes)
+            sizes = (n_prompt_tokens, n_ctx)
+            shown = ApiError(400, str(error), param=param, code="context_length_exceeded", sizes=sizes)
         case InvalidRequestError(param=param):
             shown = ApiError(400, str(error), param=param, code="invalid_request")
         case QueueFullError():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,7 +24,8 @@ from pyllmcancel.server.request_context import is_client_gone, mark_client_gone,
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.request import Delta, Request, Usage
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.request import Request
     from pyllmcancel.token_stream import AsyncStream
 
 T = TypeVar("T")
@@ -40,16 +41,16 @@ class Dialect(Protocol):
 
     says_done: bool
 
-    def opening(self) -> Iterable[dict[str, Any]]:
+    def opening(self) -> Iterable[Mapping[str, Any]]:
         """Events before the first delta."""
 
-    def chunks(self, delta: Delta) -> Iterable[dict[str, Any]]:
+    def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
         """Events of one delta."""
 
-    def closing(self, usage: Usage) -> Iterable[dict[str, Any]]:
+    def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
         """Events after the last delta of a complete answer."""
 
-    def whole(self, deltas: list[Delta], usage: Usage) -> dict[str, Any] | list[dict[str, Any]]:
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
         """A complete answer in one piece."""
 
 
@@ -165,7 +166,7 @@ class EventStreamResponse(GenerationResponse):
                 await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
         return True
 
-    async def _send_events(self, send: Send, events: Iterable[dict[str, Any]]) -> None:
+    async def _send_events(self, send: Send, events: Iterable[Mapping[str, Any]]) -> None:
         # In ASCII: to some readers other characters end a line too.
         body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
         if body:

@@ -19,6 +19,7 @@ MAX_BIASES = 10_000  # tokens with a bias: each is looked at for each token that
 MAX_BIASED_TEXT = 256  # characters
 MAX_FIELD_PATH = 256  # characters of one of `response_fields`
 MAX_NAME = 8_192  # characters of a name that only its client understands
+MAX_SESSION_ID = 256  # characters
 
 # -- bodies as such ---------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
+    from pyllmcancel.events import Ending
     from pyllmcancel.observer import StepRecord
-    from pyllmcancel.request import Ending, Request
+    from pyllmcancel.request import Request
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 TIME_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)

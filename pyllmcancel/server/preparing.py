@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
+from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import RequestStatus, RequestSummary, Usage
+from pyllmcancel.request import RequestSummary
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.workers import Work, Workers
 

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from pyllmcancel.server.answers import Healthy, Unhealthy
 from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
 from pyllmcancel.server.openapi.description import answers
-from pyllmcancel.server.state import state_of
+from pyllmcancel.server.state import Healthy, Unhealthy, state_of
 
 router = APIRouter(tags=["Health"])
 # Apart, because each can be switched off.
@@ -28,9 +27,10 @@ page_router = APIRouter(tags=["Health"])
 @router.head("/health", include_in_schema=False)
 @router.head("/v1/health", include_in_schema=False)
 async def health(request: Request) -> JSONResponse:
-    healthy, body = state_of(request).health()
-    headers = {} if healthy else {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    return JSONResponse(body, 200 if healthy else 503, headers)
+    body = state_of(request).health()
+    if body["status"] == "ok":
+        return JSONResponse(body)
+    return JSONResponse(body, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 @metrics_router.get(

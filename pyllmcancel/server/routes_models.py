@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
+from pydantic import Field
 
-from pyllmcancel.server.answers import ModelEntry, ModelList
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import ServerState, state_of
+from pyllmcancel.server.wire import Answer
 
 router = APIRouter(tags=["Models"], responses=errors(400, 503))
 
 
+class ModelFacts(Answer):
+    description: str
+    n_params: int
+    size: Annotated[int, Field(description="Of all tensors, in bytes.")]
+    n_ctx_train: int
+    n_ctx: Annotated[int, Field(description="Most tokens of one request, prompt and answer together.")]
+    n_embd: int
+    n_vocab: int
+    memory_kind: Literal["attention", "recurrent", "hybrid", "none"]
+
+
+class ModelEntry(Answer):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    aliases: list[str]
+    tags: list[str]
+    meta: ModelFacts
+
+
+class ModelList(Answer):
+    object: Literal["list"]
+    data: list[ModelEntry]
+
+
 @router.get("/v1/models", summary="The model that is served, and its facts", responses=answers(ModelList))
 @router.get("/models", include_in_schema=False)
-async def list_models(request: Request) -> dict[str, Any]:
-    return {"object": "list", "data": [model_json(state_of(request))]}
+async def list_models(request: Request) -> Any:
+    return ModelList(object="list", data=[model_entry(state_of(request))])
 
 
 # Names are the user's to choose, and may contain slashes.
@@ -26,16 +53,16 @@ async def list_models(request: Request) -> dict[str, Any]:
     summary="The model of this name",
     responses=answers(ModelEntry) | errors(404),
 )
-async def get_model(request: Request, model: str) -> dict[str, Any]:
+async def get_model(request: Request, model: str) -> Any:
     state = state_of(request)
-    shown = model_json(state)
+    shown = model_entry(state)
     if model not in (state.model_name, *state.aliases):
         message = f"the model {model!r} is not served here, but {state.model_name!r} is"
         raise ApiError(404, message, param="model", code="model_not_found")
     return shown
 
 
-def model_json(state: ServerState) -> dict[str, Any]:
+def model_entry(state: ServerState) -> ModelEntry:
     engine = state.engine
     model = engine.model
     return {

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+
+from pydantic import Field
 
 from pyllmcancel.bounded_template import BoundedTemplate
 from pyllmcancel.chat_template import CHATML, ChatTemplate
@@ -21,6 +23,7 @@ from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.metrics import EngineMetrics
 from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.tokens import TextReader
+from pyllmcancel.server.wire import Answer
 from pyllmcancel.server.workers import Workers
 
 if TYPE_CHECKING:
@@ -35,6 +38,20 @@ logger = logging.getLogger("pyllmcancel.server")
 
 STALLED_AFTER_SECONDS = 60.0
 PACKAGED_MODEL_NAME = "stdlib-coder"
+
+
+class Healthy(Answer):
+    status: Literal["ok"]
+    waiting: int
+    running: int
+
+
+class Unhealthy(Answer):
+    """Not OpenAI's shape: it is a state, and nothing that a request did wrong."""
+
+    status: Literal["loading", "failed", "stalled"]
+    progress: NotRequired[Annotated[float | None, Field(default=None, ge=0, le=1)]]
+    error: str | None
 
 
 class ServerState:
@@ -177,18 +194,18 @@ class ServerState:
             await asyncio.to_thread(self._engine.close, drain)
         await self.end_helpers()
 
-    def health(self) -> tuple[bool, dict[str, object]]:
-        """Whether the server can serve, and the body that says so."""
+    def health(self) -> Healthy | Unhealthy:
+        """Whether the server can serve, and why not."""
         if self._engine is None:
-            status = "loading" if self._load_error is None else "failed"
-            return False, {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
+            status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
+            return {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
         stalled = self._engine.stalled_for()
         if self._engine.failure is not None:
-            return False, {"status": "failed", "error": self._engine.failure}
+            return {"status": "failed", "error": self._engine.failure}
         if stalled > STALLED_AFTER_SECONDS:
-            return False, {"status": "stalled", "error": f"the running step began {stalled:.0f} s ago"}
+            return {"status": "stalled", "error": f"the running step began {stalled:.0f} s ago"}
         counts = self._engine.counts()
-        return True, {"status": "ok", "waiting": counts.waiting, "running": counts.running}
+        return {"status": "ok", "waiting": counts.waiting, "running": counts.running}
 
 
 def state_of(request: Request) -> ServerState:

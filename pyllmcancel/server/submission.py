@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -16,6 +16,7 @@ from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from pyllmcancel.server.connection import connection_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generation_response import Dialect, EventStreamResponse, GenerationResponse, WholeResponse
+from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.request_context import arrival_of, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.token_stream import AsyncStream, LoopSink
@@ -23,26 +24,15 @@ from pyllmcancel.token_stream import AsyncStream, LoopSink
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.request import GenerationParams
+    from pyllmcancel.server.wire import GeneratingBody
 
 # Longer prompts are submitted in a thread: making the samplers, which read them, takes its time.
 INLINE_TOKENS = 20_000
-MAX_SESSION_ID = 256
-
-
-class Submission(Protocol):
-    """What any body says about its place among the others, and about the form of the answer."""
-
-    model: str | None
-    stream: bool
-    session_id: str | None
-    user: str | None
-    safety_identifier: str | None
-    prompt_cache_key: str | None
 
 
 async def submit(
     request: Request,
-    body: Submission,
+    body: GeneratingBody,
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
     dialect: Dialect,
@@ -106,7 +96,7 @@ def failure_told(engine: Engine) -> Iterator[None]:
         raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
 
 
-def session_of(request: Request, body: Submission) -> str | None:
+def session_of(request: Request, body: GeneratingBody) -> str | None:
     """The session a request names, or belongs to by ``--session-by``; the kinds cannot be mistaken for each other."""
     session_by = state_of(request).config.session_by
     named = request.headers.get("x-session-id") or body.session_id
@@ -135,13 +125,3 @@ def refuse_session_of_others(named: str, session_by: str) -> None:
         raise InvalidRequestError(f"names of sessions cannot begin with {reserved} here", "session_id")
     if len(named) > MAX_SESSION_ID:
         raise InvalidRequestError(f"a session id has at most {MAX_SESSION_ID} characters", "session_id")
-
-
-def prompt_list(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str | list[int]]:
-    if isinstance(prompt, str):
-        return [prompt]
-    if not prompt:
-        raise InvalidRequestError("the prompt is empty", "prompt")
-    if isinstance(prompt[0], int):
-        return [prompt]
-    return list(prompt)

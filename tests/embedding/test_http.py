@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pooling import Pooling
@@ -18,7 +19,7 @@ from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine import Engine
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
-from pyllmcancel.server.embeddings.wire import EmbeddingAnswer
+from pyllmcancel.server.embeddings.answer import EmbeddingAnswer
 from tests.support import fake_embedder
 from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import WatchedMetrics, open_world
@@ -108,7 +109,7 @@ async def test_the_answer_has_openais_shape(given: Any, texts: list[str]) -> Non
         assert answer.status == 200
         assert answer.headers["content-type"] == "application/json"
         body = answer.json()
-        EmbeddingAnswer.model_validate(body)
+        TypeAdapter(EmbeddingAnswer).validate_python(body)
         n_tokens = sum(map(len, texts))
         assert body["model"] == "fake-embedder"
         assert body["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}

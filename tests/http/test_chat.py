@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.openai.dialect import FINGERPRINT
+from pyllmcancel.server.openai.answer import FINGERPRINT
 from tests.support import fake_model, fake_native
 from tests.support.http_world import World, open_world
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.openai.dialect import FINGERPRINT
+from pyllmcancel.server.openai.answer import FINGERPRINT
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 

@@ -8,10 +8,10 @@ import pytest
 
 from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.prompt import prompt_text
+from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.openai.conversation import prompt_text
-from pyllmcancel.server.openai.tool_plan import tool_plan
-from pyllmcancel.server.openai.wire import ChatBody
 
 USER = {"role": "user", "content": "hi"}
 NOW = {"type": "function", "function": {"name": "now", "description": "The time."}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyllmcancel.observer import StepRecord
+from pyllmcancel.server.request_answers import step_entry
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -167,3 +169,9 @@ async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> 
         steps = (await world.get("/v1/steps")).json()["data"]
         for name, n in lengths.items():
             assert sum(any(part["request"] == name for part in step["sequences"]) for step in steps) == n
+
+
+def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
+    record = StepRecord(1, 0.0, 0.5, (("r", 0, "prefill", 7),), "ok")
+    assert step_entry(record)["sequences"] == [{"request": "r", "choice": 0, "phase": "prefill", "n_tokens": 7}]
+    assert record.n_tokens == 7

@@ -10,7 +10,6 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import RequestFailed
 from pyllmcancel.events import FinishReason, RequestStatus, Usage
-from pyllmcancel.observer import StepRecord
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support import fake_native
 from tests.support.driver import Driver, Tracked, complete
@@ -413,9 +412,3 @@ def test_the_record_of_a_step_tells_how_many_threads_computed_it(driver: Driver)
 )
 def test_a_number_of_threads_that_was_chosen_is_fixed(options: dict[str, int], adapts: bool) -> None:
     assert EngineConfig(**options).adapts_threads() is adapts
-
-
-def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
-    record = StepRecord(1, 0.0, 0.5, (("r", 0, "prefill", 7),), "ok")
-    assert record.as_dict()["sequences"] == [{"request": "r", "choice": 0, "phase": "prefill", "n_tokens": 7}]
-    assert record.n_tokens == 7

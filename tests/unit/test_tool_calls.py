@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pyllmcancel.constraints.tool_formats import GENERIC, HERMES, LLAMA3, MISTRAL, MISTRAL_V11, ToolFormat
-from pyllmcancel.server.openai.tool_calls import Arguments, CallBegins, Content, Part, ToolCallParser
+from pyllmcancel.server.chat.tool_calls import Arguments, CallBegins, Content, Part, ToolCallParser
 
 PARIS = '{"city": "Paris"}'
 TRICKY = json.dumps({"text": 'a "}" and a \\ and </tool_call>', "list": [{"x": [1]}, {}]})

@@ -17,10 +17,10 @@ from pyllmcancel.constraints.tool_formats import (
     MISTRAL_V11,
     Function,
     ToolFormat,
+    literal,
     object_schema,
     tool_format,
 )
-from pyllmcancel.server.openai.answer_forms import literal
 from tests.support.fake_model import EOS, Model
 
 WEATHER = Function(

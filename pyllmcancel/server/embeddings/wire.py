@@ -1,4 +1,4 @@
-"""``POST /v1/embeddings``: the request's body and the answer, as pydantic models."""
+"""``POST /v1/embeddings``: the request's body."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from pyllmcancel.embeddings.request import MAX_TEXTS
-from pyllmcancel.server.answers import Answer
-from pyllmcancel.server.wire_common import GeneratingBody, TokenId
+from pyllmcancel.server.wire import GeneratingBody, TokenId
 
 TextTokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
@@ -48,23 +47,3 @@ class EmbeddingBody(GeneratingBody):
         if isinstance(self.input[0], int):
             return [self.input]
         return list(self.input)
-
-
-class EmbeddingEntry(Answer):
-    object: Literal["embedding"]
-    index: int = Field(ge=0, description="Place of the text in `input`.")
-    embedding: list[float] | str = Field(description="Of length 1 (L2); a string for `encoding_format` base64.")
-
-
-class EmbeddingUsage(Answer):
-    prompt_tokens: int = Field(ge=0)
-    total_tokens: int = Field(ge=0)
-
-
-class EmbeddingAnswer(Answer):
-    """In the order of `input`."""
-
-    object: Literal["list"]
-    data: list[EmbeddingEntry]
-    model: str
-    usage: EmbeddingUsage

@@ -12,6 +12,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.wire import PromptObject
+from pyllmcancel.server.wire import RENAMED, seconds, stop_strings
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 Biases = tuple[tuple[int, float], ...]
 RANDOM_SEEDS = (-1, 2**32 - 1)  # the same number, to llama-server
-# llama-server's names of what SamplingParams calls otherwise.
-RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
 SAME_NAME = (
     *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma"),
     *("xtc_probability", "xtc_threshold", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
@@ -42,13 +41,13 @@ def generation_params(
         sampling=sampling_params(body, defaults, biases),
         n=body.n_cmpl,
         max_tokens=body.n_predict if body.n_predict >= 0 else None,
-        stop=body.stops(),
+        stop=stop_strings(body.stop),
         timeout=body.timeout,
         constraint=constraint,
         reuse_prefix=body.cache_prompt,
         # A prompt that is computed for the cache alone has nobody waiting: llama.vim allows those a millisecond.
-        max_prompt_seconds=_seconds(body.t_max_prompt_ms) if body.n_predict != 0 else None,
-        max_predict_seconds=_seconds(body.t_max_predict_ms),
+        max_prompt_seconds=seconds(body.t_max_prompt_ms) if body.n_predict != 0 else None,
+        max_predict_seconds=seconds(body.t_max_predict_ms),
         min_indent=body.n_indent,
         prompt_progress=body.return_progress and body.stream,
     )
@@ -106,10 +105,6 @@ def check_lora(asked: list[LoraScale] | None, config: EngineConfig) -> None:
     wanted = dict.fromkeys(loaded, 0.0) | {entry.id: entry.scale for entry in asked}
     if wanted != loaded:
         raise InvalidRequestError("adapters and their scales are the server's, not a request's (see --lora)", "lora")
-
-
-def _seconds(milliseconds: int) -> float | None:
-    return milliseconds / 1e3 if milliseconds > 0 else None
 
 
 # -- prompts ----------------------------------------------------------------------------------------------------------

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from pyllmcancel.choices import check_count
-from pyllmcancel.constraints.bounded import NamedSchema
-from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.infill import Gap, Snippet, infill_prompt
+from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.prompt import prompt_text
+from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.generation_response import GenerationResponse
 from pyllmcancel.server.limits import MAX_PROMPTS
-from pyllmcancel.server.llama.answers import (
-    CompletionAnswer,
-    CompletionEvent,
-    PromptAnswer,
-    TextAnswer,
-    TokenCount,
-    TokensAnswer,
-)
-from pyllmcancel.server.llama.dialect import LlamaDialect
+from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.params import (
     Biases,
     all_settings_json,
@@ -36,20 +30,15 @@ from pyllmcancel.server.llama.params import (
     text_of,
     token_biases,
 )
-from pyllmcancel.server.llama.wire import CompletionBody, DetokenizeBody, InfillBody, TokenizeBody
-from pyllmcancel.server.openai.conversation import prompt_text
-from pyllmcancel.server.openai.routes import chat_completions
-from pyllmcancel.server.openai.tool_plan import tool_plan
-from pyllmcancel.server.openai.wire import ChatBody
+from pyllmcancel.server.llama.wire import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import session_of, submit
+from pyllmcancel.server.submission import submit
 from pyllmcancel.server.tokens import check_tokens
+from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.constraints.bounded import BoundedGuidance
-    from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.llama.wire import AnsweringBody
     from pyllmcancel.server.tokens import TextReader
@@ -62,9 +51,31 @@ GENERATES: dict[str, Any] = {
 UNLIMITED_RESERVE = 256  # tokens that an infill without n_predict leaves for its answer
 
 
+class TokenPiece(Answer):
+    id: int
+    piece: Annotated[str | list[int], Field(description="Text, or bytes where that is only a part of a character.")]
+
+
+class TokensAnswer(Answer):
+    tokens: list[int] | list[TokenPiece]
+
+
+class TextAnswer(Answer):
+    content: str
+
+
+class TokenCount(Answer):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class PromptAnswer(Answer):
+    prompt: str
+
+
 @router.post("/completion", summary="Complete a text, in llama-server's words", **GENERATES)
 @router.post("/completions", include_in_schema=False)
-async def completion(request: Request, body: CompletionBody) -> Any:
+async def completion(request: Request, body: LlamaCompletionBody) -> Any:
     texts = state_of(request).texts
 
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
@@ -114,7 +125,7 @@ async def respond(
     state = state_of(request)
     engine = state.engine
     check_lora(body.lora, engine.config)
-    constraint = await constraint_of(request, body)
+    constraint = await answer_constraint(request, body, body.answer_schema())
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
     # The first time all of the vocabulary is asked.
@@ -128,23 +139,6 @@ async def respond(
     return response
 
 
-async def constraint_of(request: Request, body: AnsweringBody) -> ConstraintFactory | None:
-    """What the JSON schema allows. A grammar is part of the sampling."""
-    schema = body.json_schema
-    if schema is None:
-        return None
-    # llama-server: no schema in particular asks for an object.
-    state = state_of(request)
-    work = partial(compiled, state.guidance, schema if schema != {} else {"type": "object"})
-    return await state.preparations.run(request, work, session_of(request, body))
-
-
-def compiled(guidance: BoundedGuidance, schema: dict[str, Any], pause: Pause) -> ConstraintFactory:
-    """Takes its time: in a thread."""
-    named = NamedSchema(schema, "json_schema")
-    return guidance.compile([named], lambda _: f"start: {json_rule(schema)}", named.param, pause=pause)
-
-
 @router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer) | errors(400, 413, 415, 503))
 async def tokenize(request: Request, body: TokenizeBody) -> Response:
     texts = state_of(request).texts
@@ -154,7 +148,7 @@ async def tokenize(request: Request, body: TokenizeBody) -> Response:
         options = {"add_special": body.add_special, "parse_special": body.parse_special}
         tokens = texts.mixed(body.content, "content", pause, **options, must_fit=False)
         check_tokens(tokens, texts.model.n_vocab, "content")
-        return JSONResponse({"tokens": with_pieces(texts.model, tokens) if body.with_pieces else tokens})
+        return JSONResponse(TokensAnswer(tokens=with_pieces(texts.model, tokens) if body.with_pieces else tokens))
 
     return await prepared(request, work)
 
@@ -165,7 +159,7 @@ async def detokenize(request: Request, body: DetokenizeBody) -> Response:
 
     def work(_pause: Pause) -> Response:
         check_tokens(body.tokens, model.n_vocab, "tokens")
-        return JSONResponse({"content": text_of(model, body.tokens)})
+        return JSONResponse(TextAnswer(content=text_of(model, body.tokens)))
 
     return await prepared(request, work)
 
@@ -179,7 +173,7 @@ async def apply_template(request: Request, body: ChatBody) -> Response:
     template = state_of(request).chat_template
 
     def work(pause: Pause) -> Response:
-        return JSONResponse({"prompt": prompt_text(body, template, tool_plan(body, template), pause)})
+        return JSONResponse(PromptAnswer(prompt=prompt_text(body, template, tool_plan(body, template), pause)))
 
     return await state_of(request).preparations.run(request, work)
 
@@ -190,7 +184,7 @@ async def apply_template(request: Request, body: ChatBody) -> Response:
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
-async def count_tokens(request: Request, body: ChatBody) -> dict[str, Any]:
+async def count_tokens(request: Request, body: ChatBody) -> Any:
     texts, template = state_of(request).texts, state_of(request).chat_template
 
     def work(pause: Pause) -> int:
@@ -199,14 +193,10 @@ async def count_tokens(request: Request, body: ChatBody) -> dict[str, Any]:
         return len(texts.chat(text, "messages", pause, must_fit=False))
 
     n_tokens = await state_of(request).preparations.run(request, work)
-    return {"object": "response.input_tokens", "input_tokens": n_tokens}
+    return TokenCount(object="response.input_tokens", input_tokens=n_tokens)
 
 
-# llama-server has it without a version, too.
-router.add_api_route("/chat/completions", chat_completions, methods=["POST"], include_in_schema=False)
-
-
-def with_pieces(model: Model, tokens: Sequence[int]) -> list[dict[str, Any]]:
+def with_pieces(model: Model, tokens: Sequence[int]) -> list[TokenPiece]:
     return [{"id": token, "piece": piece_json(model.piece(token, special=True))} for token in tokens]
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, NotRequired
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 
 from pyllmcancel import __version__
 from pyllmcancel.chat_template import CHATML
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.llama.answers import LoraAdapter, PropsAnswer, SlotAnswer
 from pyllmcancel.server.llama.params import settings_json, text_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -25,12 +26,63 @@ router = APIRouter(tags=["llama-server"])
 REFUSED: dict[str, Any] = {"responses": errors(501), "status_code": 501, "response_model": None}
 
 
+class DefaultSettings(Answer):
+    params: dict[str, Any]
+    n_ctx: int
+
+
+class PropsAnswer(Answer):
+    default_generation_settings: DefaultSettings
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: dict[str, bool]
+    endpoint_slots: bool
+    endpoint_props: bool
+    endpoint_metrics: bool
+    ui: bool
+    chat_template: str
+    chat_template_caps: dict[str, bool]
+    bos_token: str
+    eos_token: str
+    build_info: str
+    is_sleeping: bool
+
+
+class NextToken(Answer):
+    has_next_token: bool
+    has_new_line: bool
+    n_remain: int
+    n_decoded: int
+
+
+class SlotAnswer(Answer):
+    """`params` and what follows are there while the slot computes for a request."""
+
+    id: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    request_id: NotRequired[Annotated[str | None, Field(default=None, description="Ours: what it computes for.")]]
+    n_prompt_tokens: NotRequired[Annotated[int, Field(default=0)]]
+    n_prompt_tokens_processed: NotRequired[Annotated[int, Field(default=0)]]
+    n_prompt_tokens_cache: NotRequired[Annotated[int, Field(default=0)]]
+    params: NotRequired[Annotated[dict[str, Any] | None, ABSENT]]
+    next_token: NotRequired[Annotated[list[NextToken], Field(default=[])]]
+
+
+class LoraAdapter(Answer):
+    id: int
+    path: str
+    scale: float
+
+
 @router.get("/props", summary="What is served, and how", responses=answers(PropsAnswer) | errors(503))
-async def props(request: Request) -> dict[str, Any]:
+async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
     params = GenerationParams(sampling=config.sampling.with_seed(-1 if config.seed is None else config.seed))
-    return {
+    shown: PropsAnswer = {
         "default_generation_settings": {"params": settings_json(params, config.n_predict), "n_ctx": engine.n_ctx},
         "total_slots": engine.config.parallel,
         "model_alias": state.model_name,
@@ -47,6 +99,7 @@ async def props(request: Request) -> dict[str, Any]:
         "build_info": f"pyllmcancel-{__version__}",
         "is_sleeping": False,
     }
+    return shown
 
 
 @router.post("/props", summary="Refused: nothing of it can be changed", **REFUSED)
@@ -58,7 +111,7 @@ async def change_props() -> NoReturn:
 async def slots(
     request: Request,
     fail_on_no_slot: str = Query("", description="Anything: 503 if every slot is taken."),
-) -> list[dict[str, Any]]:
+) -> Any:
     state = state_of(request)
     if not state.config.slots:
         raise unsupported("this server was started with --no-slots")
@@ -80,9 +133,9 @@ async def change_slot(id_slot: int, action: Literal["save", "restore", "erase"])
 
 
 @router.get("/lora-adapters", summary="The adapters in force", responses=answers(list[LoraAdapter]) | errors(503))
-async def lora_adapters(request: Request) -> list[dict[str, Any]]:
+async def lora_adapters(request: Request) -> Any:
     loaded = state_of(request).engine.config.lora
-    return [{"id": number, "path": str(path), "scale": scale} for number, (path, scale) in enumerate(loaded)]
+    return [LoraAdapter(id=number, path=str(path), scale=scale) for number, (path, scale) in enumerate(loaded)]
 
 
 @router.post("/lora-adapters", summary="Refused: set at the start", **REFUSED)
@@ -94,22 +147,23 @@ def unsupported(message: str) -> ApiError:
     return ApiError(501, message, "not_supported_error", code="not_supported")
 
 
-def idle_slot(number: int, engine: Engine) -> dict[str, Any]:
+def idle_slot(number: int, engine: Engine) -> SlotAnswer:
     return {"id": number, "n_ctx": engine.n_ctx, "speculative": False, "is_processing": False}
 
 
-def busy_slot(number: int, engine: Engine, choice: Choice) -> dict[str, Any]:
+def busy_slot(number: int, engine: Engine, choice: Choice) -> SlotAnswer:
     """Counts may be a step old: the engine's thread goes on meanwhile."""
     request, n_decoded = choice.request, len(choice.generated)
     params = request.params
-    next_token = {
+    next_token: NextToken = {
         "has_next_token": choice.finish_reason is None,
         "has_new_line": choice.has_line_feed,
         "n_remain": -1 if params.max_tokens is None else params.max_tokens - n_decoded,
         "n_decoded": n_decoded,
     }
     done = min(choice.n_committed, len(choice.prompt))
-    return idle_slot(number, engine) | {
+    return {
+        **idle_slot(number, engine),
         "is_processing": True,
         "request_id": request.id,
         "n_prompt_tokens": len(choice.prompt),

@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.sampling import MAX_LOGPROBS, SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import (
     MAX_BIASED_TEXT,
@@ -35,22 +36,15 @@ from pyllmcancel.server.limits import (
     MAX_EXTRAS,
     MAX_FIELD_PATH,
     MAX_PROMPTS,
-    MAX_STOP,
 )
-from pyllmcancel.server.wire_common import GeneratingBody, Name, RequestBody, TokenId
+from pyllmcancel.server.wire import MAX_MS, SAMPLER_NAMES, GeneratingBody, Name, RequestBody, Stop, TokenId
 
 MAX_INT = 2**31 - 1
 MAX_STOPS = 64
-MAX_MS = 7 * 86_400_000
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
 Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
 SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
-SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
-    spelling: name
-    for name in (*SAMPLERS, *SAMPLERS_ON_REQUEST)
-    for spelling in (name, name.replace("_", "-"), name.replace("_", ""))
-}
 
 
 class PromptObject(RequestBody):
@@ -72,7 +66,6 @@ LogitBias = (
     Annotated[list[tuple[Biased, Bias]], Field(max_length=MAX_BIASES, fail_fast=True)]
     | Annotated[dict[Annotated[str, Field(max_length=MAX_BIASED_TEXT)], Bias], Field(max_length=MAX_BIASES)]
 )
-Stop = Annotated[str, Field(max_length=MAX_STOP)]
 
 
 class SamplingBody(GeneratingBody):
@@ -128,6 +121,10 @@ class SamplingBody(GeneratingBody):
     backend_sampling: bool = Field(False, description="Without effect on the answer.")
     adaptive_target: float | None = Field(None, le=1, description="Not supported, unless negative: off.")
     adaptive_decay: float | None = Field(None, ge=0, le=0.99)
+
+    def answer_schema(self) -> NamedSchema | None:
+        """The schema that the text has to obey; llama-server: no schema in particular asks for an object."""
+        return None if self.json_schema is None else NamedSchema(self.json_schema or {"type": "object"}, "json_schema")
 
     @field_validator("samplers")
     @classmethod
@@ -190,12 +187,8 @@ class AnsweringBody(SamplingBody):
     n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
     n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
 
-    def stops(self) -> tuple[str, ...]:
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return tuple(stop for stop in stops if stop)
 
-
-class CompletionBody(AnsweringBody):
+class LlamaCompletionBody(AnsweringBody):
     """``POST /completion``."""
 
     prompt: Prompt | Annotated[list[Prompt], Field(max_length=MAX_PROMPTS, fail_fast=True)] = Field(

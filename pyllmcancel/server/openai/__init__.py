@@ -1,1 +1,1 @@
-"""OpenAI's completions and chat: bodies, what they ask of the engine, and the wording of answers."""
+"""OpenAI's completions and chats."""

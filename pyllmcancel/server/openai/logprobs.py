@@ -5,15 +5,43 @@ from __future__ import annotations
 import codecs
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pyllmcancel.request import TokenLogprobs
+from pydantic import Field
+
+from pyllmcancel.events import TokenLogprobs
+from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
+    from pyllmcancel.events import Delta
 
 # What OpenAI writes for a token that had no chance; JSON has no infinity.
 LEAST = -9999.0
+
+
+class CompletionLogprobs(Answer):
+    tokens: list[str]
+    token_logprobs: Annotated[
+        list[float | None], Field(description="null for a prompt's first token, which nothing predicts.")
+    ]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+
+
+class TokenLogprob(Answer):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatTokenLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(Answer):
+    content: list[ChatTokenLogprob] | None
+    refusal: None
 
 
 class Placed(NamedTuple):
@@ -39,12 +67,13 @@ class Ledger:
         self._n_shown = 0  # characters of the text that is told
         self._waiting: deque[Placed] = deque()
 
-    def take(self, text: str, entries: Iterable[TokenLogprobs], *, final: bool, stopped: bool) -> list[Placed]:
-        """Entries that go with `text`, which is told now. In the end the rest does too, or is cut with its own."""
-        for entry in entries:
+    def take(self, delta: Delta) -> list[Placed]:
+        """Entries that go with a delta's text. With its last one the rest does too, or is cut by a stop string."""
+        final, stopped = delta.finish_reason is not None, delta.stop_text is not None
+        for entry in delta.logprobs:
             self._waiting.append(Placed(self._n_known, entry))
             self._n_known += len(self._decoder.decode(self._piece(entry.token)))
-        self._n_shown += len(text)
+        self._n_shown += len(delta.text)
         told = []
         while self._waiting and (self._waiting[0].offset < self._n_shown or (final and not stopped)):
             told.append(self._waiting.popleft())
@@ -90,11 +119,10 @@ def _drop_what_was_added(pieces: list[bytes], text: bytes) -> None:
 
 
 class LegacyLogprobs:
-    """Collects what ``/v1/completions`` has in `logprobs`."""
+    """Makes rows of what ``/v1/completions`` has in `logprobs`."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._lists: dict[str, list[Any]] = {}
 
     def name(self, token: int) -> str:
         return legacy_name(self._model.piece(token, special=True))
@@ -127,7 +155,7 @@ class LegacyLogprobs:
         return top | {name: finite(entry.logprob)}
 
 
-def legacy_shape(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any] | None:
+def legacy_shape(rows: Sequence[tuple[Any, ...]]) -> CompletionLogprobs | None:
     """Columns of rows."""
     if not rows:
         return None
@@ -140,17 +168,19 @@ def legacy_shape(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any] | None:
     }
 
 
-def chat_shape(model: Model, placed: Iterable[Placed]) -> dict[str, Any] | None:
+def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs | None:
     """What ``/v1/chat/completions`` has in `logprobs`."""
-    content = [
-        chat_token(model, entry.token, entry.logprob)
-        | {"top_logprobs": [chat_token(model, token, logprob) for token, logprob in entry.top.tolist()]}
+    content: list[ChatTokenLogprob] = [
+        {
+            **chat_token(model, entry.token, entry.logprob),
+            "top_logprobs": [chat_token(model, token, logprob) for token, logprob in entry.top.tolist()],
+        }
         for _, entry in placed
     ]
     return {"content": content, "refusal": None} if content else None
 
 
-def chat_token(model: Model, token: int, logprob: float) -> dict[str, Any]:
+def chat_token(model: Model, token: int, logprob: float) -> TokenLogprob:
     piece = model.piece(token)
     if not piece:
         # A control token: it has a name, and no bytes.

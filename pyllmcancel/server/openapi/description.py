@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
-from pyllmcancel.server.answers import ErrorAnswer
 from pyllmcancel.server.api_keys import PUBLIC_PATHS
-from pyllmcancel.server.llama.answers import CompletionEvent
-from pyllmcancel.server.openai.answers import ChatCompletionChunk, CompletionChunk
+from pyllmcancel.server.error_responses import ErrorAnswer
+from pyllmcancel.server.llama.answer import CompletionEvent
+from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
+from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.request_context import SANE_ID
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from pydantic import BaseModel
 
     from pyllmcancel.server.config import ServerConfig
 
@@ -69,13 +69,12 @@ def errors(*statuses: int) -> Responses:
     return {status: {"model": ErrorAnswer, "description": ERRORS[status]} for status in statuses}
 
 
-def answers(model: type[BaseModel] | Any, *events: type[BaseModel], says_done: bool = True) -> Responses:
+def answers(model: Any, *events: type, says_done: bool = True) -> Responses:
     """The `responses` of a route that answers so; with `events`, in a stream of these models when asked to."""
     described: dict[str, Any] = {"model": model, "description": "The answer"}
     if events:
         # As in OpenAPI 3.2, and as FastAPI writes it: what each event holds, not the stream as a whole.
-        models: list[type[BaseModel]] = [*events, ErrorAnswer]
-        parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in models]
+        parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in (*events, ErrorAnswer)]
         texts: list[dict[str, Any]] = [
             {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
         ]
@@ -100,8 +99,9 @@ def describe(app: FastAPI, config: ServerConfig) -> None:
 def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
-    _, events = models_json_schema(
-        [(model, "serialization") for model in STREAM_EVENTS], ref_template="#/components/schemas/{model}"
+    _, events = TypeAdapter.json_schemas(
+        [(event, "serialization", TypeAdapter(event)) for event in STREAM_EVENTS],
+        ref_template="#/components/schemas/{model}",
     )
     schemas.update(events["$defs"])
     for path, operations in page["paths"].items():
@@ -128,7 +128,7 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> No
     for answer in operation["responses"].values():
         content = answer.get("content", {}).get("application/json", {})
         if "$ref" in content.get("schema", {}):
-            # Beside it stands what FastAPI read from the route's annotation, which is only that it is a dict.
+            # Beside it stands a title that FastAPI makes of the route.
             content["schema"] = {"$ref": content["schema"]["$ref"]}
     # Every path looks at the id first.
     operation["responses"].setdefault("400", _error_response(400))

@@ -1,15 +1,17 @@
-"""From texts to an answer that holds their embeddings. Shared by all dialects that have such an endpoint."""
+"""From texts to an answer that holds their embeddings."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import numpy as np
 from fastapi.responses import Response
+from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
@@ -21,6 +23,7 @@ from pyllmcancel.server.generation_response import WatchedResponse
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.submission import failure_told
+from pyllmcancel.server.wire import Answer
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 
 if TYPE_CHECKING:
@@ -30,17 +33,51 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
+    from pyllmcancel.server.embeddings.wire import EmbeddingBody
     from pyllmcancel.server.tokens import TextReader
 
 
-class Wording(Protocol):
-    """How one endpoint words an answer, in JSON. `entry` is called in threads."""
+class EmbeddingEntry(Answer):
+    object: Literal["embedding"]
+    index: Annotated[int, Field(ge=0, description="Place of the text in `input`.")]
+    embedding: Annotated[
+        list[float] | str, Field(description="Of length 1 (L2); a string for `encoding_format` base64.")
+    ]
+
+
+class EmbeddingUsage(Answer):
+    prompt_tokens: Annotated[int, Field(ge=0)]
+    total_tokens: Annotated[int, Field(ge=0)]
+
+
+class EmbeddingAnswer(Answer):
+    """In the order of `input`."""
+
+    object: Literal["list"]
+    data: list[EmbeddingEntry]
+    model: str
+    usage: EmbeddingUsage
+
+
+class Wording:
+    """The answer as JSON, written piece by piece. `entry` is called in threads."""
+
+    def __init__(self, model_name: str, body: EmbeddingBody) -> None:
+        self._model_name = model_name
+        self._dimensions = body.dimensions
+        self._base64 = body.encoding_format == "base64"
 
     def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
-        """One text's part."""
+        """An EmbeddingEntry: its thousands of numbers are written by numpy."""
+        numbers = cut(embedding, self._dimensions)
+        shown = f'"{base64_numbers(numbers)}"' if self._base64 else json_numbers(numbers)
+        return f'{{"object":"embedding","index":{index},"embedding":{shown}}}'
 
     def whole(self, entries: list[str], usage: Usage) -> str:
-        """The answer; `entries` in the order of the texts."""
+        """An EmbeddingAnswer of `entries`, which are in the order of the texts."""
+        tokens: EmbeddingUsage = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
+        ends = f'"model":{json.dumps(self._model_name)},"usage":{json.dumps(tokens)}'
+        return f'{{"object":"list","data":[{",".join(entries)}],{ends}}}'
 
 
 async def submit_texts(

@@ -7,20 +7,79 @@ first may be long finished when a cancel cuts the last.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, cast
 
-from pyllmcancel.request import FinishReason
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+from pyllmcancel.events import FinishReason
 from pyllmcancel.server.llama.params import text_of
+from pyllmcancel.server.llama.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
-    from pyllmcancel.request import Choice, Delta, Request, TokenLogprobs, Usage
+    from pyllmcancel.events import Delta, TokenLogprobs, Usage
+    from pyllmcancel.request import Choice, Request
     from pyllmcancel.server.llama.wire import AnsweringBody
 
 LOWEST = -3.4028234663852886e38  # what llama-server writes for the logarithm of 0, which JSON does not have
+
+StopType = Literal["eos", "limit", "word"]
+
+
+class TokenProbability(Answer):
+    """`prob` and `top_probs` with `post_sampling_probs`, otherwise `logprob` and `top_logprobs`."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: NotRequired[Annotated[float | None, ABSENT]]
+    prob: NotRequired[Annotated[float | None, ABSENT]]
+    top_logprobs: NotRequired[Annotated[list[TokenProbability] | None, ABSENT]]
+    top_probs: NotRequired[Annotated[list[TokenProbability] | None, ABSENT]]
+
+
+@with_config(ConfigDict(extra="allow"))
+class CompletionAnswer(TypedDict, total=False):
+    """With `response_fields`: only those, each under its path."""
+
+    index: Annotated[int, Field(default=0)]
+    content: Annotated[str, Field(default="")]
+    tokens: Annotated[list[int], Field(default=[], description="With `return_tokens`.")]
+    id_slot: Annotated[int, Field(default=-1)]
+    stop: Annotated[Literal[True], Field(default=True)]
+    model: Annotated[str, Field(default="")]
+    tokens_predicted: Annotated[int, Field(default=0)]
+    tokens_evaluated: Annotated[int, Field(default=0, description="Of the prompt.")]
+    generation_settings: Annotated[dict[str, Any], Field(default={})]
+    prompt: Annotated[str, Field(default="", description="Its tokens' text, special ones spelled out.")]
+    has_new_line: Annotated[bool, Field(default=False)]
+    truncated: Annotated[bool, Field(default=False, description="Whether the context is full.")]
+    stop_type: Annotated[StopType, Field(default="eos")]
+    stopping_word: Annotated[str, Field(default="")]
+    tokens_cached: Annotated[
+        int, Field(default=0, description="Tokens of prompt and answer that are in the cells now.")
+    ]
+    timings: Annotated[Timings | None, ABSENT]
+    completion_probabilities: Annotated[list[TokenProbability], Field(default=[])]
+
+
+class CompletionEvent(Answer):
+    """One event; the last of a complete answer is a CompletionAnswer without text, whose `stop` is true."""
+
+    index: int
+    content: str
+    tokens: list[int]
+    stop: Literal[False]
+    id_slot: int
+    tokens_predicted: int
+    tokens_evaluated: int
+    timings: NotRequired[Annotated[Timings | None, ABSENT]]
+    prompt_progress: NotRequired[Annotated[PromptProgress | None, ABSENT]]
+    completion_probabilities: NotRequired[Annotated[list[TokenProbability], Field(default=[])]]
 
 
 @dataclass(slots=True)
@@ -75,26 +134,29 @@ class LlamaDialect:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def opening(self) -> Iterable[dict[str, Any]]:
+    def opening(self) -> Iterable[CompletionEvent]:
         return ()
 
-    def chunks(self, delta: Delta) -> Iterable[dict[str, Any]]:
+    def chunks(self, delta: Delta) -> Iterable[CompletionEvent]:
         choice, said = self._choices[delta.index], self._said[delta.index]
         if delta.prompt_done is not None:
-            yield self._event(choice, said, "", delta.prompt_done) | {"prompt_progress": progress(choice, delta)}
+            yield {
+                **self._event(choice, said, "", delta.prompt_done),
+                "prompt_progress": progress(choice, delta.prompt_done),
+            }
             return
         said.take(delta)
         # A token whose text is held back goes out with the text that settles it.
         if delta.text:
             yield self._event(choice, said, delta.text, len(choice.prompt))
 
-    def closing(self, usage: Usage) -> Iterable[dict[str, Any]]:
+    def closing(self, usage: Usage) -> Iterable[CompletionAnswer]:
         for choice, said in zip(self._choices, self._said, strict=True):
-            yield self._final(choice, said, "", [])
+            yield self._final(choice, said, "", [], [])
 
-    def _event(self, choice: Choice, said: Said, text: str, prompt_done: int) -> dict[str, Any]:
+    def _event(self, choice: Choice, said: Said, text: str, prompt_done: int) -> CompletionEvent:
         tokens, logprobs = said.hand_out()
-        event: dict[str, Any] = {
+        event: CompletionEvent = {
             "index": choice.index,
             "content": text,
             "tokens": tokens,
@@ -111,7 +173,7 @@ class LlamaDialect:
 
     # -- whole --------------------------------------------------------------------------------------------------------
 
-    def whole(self, deltas: list[Delta], usage: Usage) -> dict[str, Any] | list[dict[str, Any]]:
+    def whole(self, deltas: list[Delta], usage: Usage) -> CompletionAnswer | list[CompletionAnswer]:
         """One answer by itself, several in a list."""
         texts: list[list[str]] = [[] for _ in self._choices]
         for delta in deltas:
@@ -120,22 +182,16 @@ class LlamaDialect:
         answers = []
         for choice, said, parts in zip(self._choices, self._said, texts, strict=True):
             tokens, logprobs = said.hand_out()
-            more: dict[str, Any] = {}
-            if logprobs:
-                more["completion_probabilities"] = [self._probabilities(entry) for entry in logprobs]
-            answers.append(self._final(choice, said, "".join(parts), tokens if self._body.return_tokens else [], more))
+            shown = tokens if self._body.return_tokens else []
+            answers.append(self._final(choice, said, "".join(parts), shown, logprobs))
         return answers[0] if len(answers) == 1 else answers
 
     def _final(
-        self, choice: Choice, said: Said, text: str, tokens: list[int], more: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+        self, choice: Choice, said: Said, text: str, tokens: list[int], logprobs: list[TokenLogprobs]
+    ) -> CompletionAnswer:
         assert said.last is not None
         n_generated = len(choice.generated)
-        late: dict[str, Callable[[], Any]] = {
-            "generation_settings": self._settings,
-            "prompt": lambda: text_of(self._model, choice.prompt),
-        }
-        whole: dict[str, Any] = {
+        whole: CompletionAnswer = {
             "index": choice.index,
             "content": text,
             "tokens": tokens,
@@ -144,7 +200,13 @@ class LlamaDialect:
             "model": self._model_name,
             "tokens_predicted": n_generated,
             "tokens_evaluated": len(choice.prompt),
-            **{name: make() for name, make in late.items() if self._has(name)},
+        }
+        # Long, and so made only for answers that have them.
+        if self._has("generation_settings"):
+            whole["generation_settings"] = self._settings()
+        if self._has("prompt"):
+            whole["prompt"] = text_of(self._model, choice.prompt)
+        whole |= {
             "has_new_line": said.has_line_feed,
             "truncated": len(choice.prompt) + n_generated >= self._n_ctx,
             "stop_type": stop_type(said.last),
@@ -152,9 +214,10 @@ class LlamaDialect:
             "tokens_cached": choice.n_committed,
             "timings": timings(choice, min(choice.n_committed, len(choice.prompt)), n_generated),
         }
-        whole |= more or {}
+        if logprobs:
+            whole["completion_probabilities"] = [self._probabilities(entry) for entry in logprobs]
         fields = self._body.response_fields
-        return whole if not fields else chosen(whole, fields)
+        return chosen(whole, fields) if fields else whole
 
     def _has(self, name: str) -> bool:
         fields = self._body.response_fields
@@ -162,65 +225,32 @@ class LlamaDialect:
 
     # -- probabilities ------------------------------------------------------------------------------------------------
 
-    def _probabilities(self, entry: TokenLogprobs) -> dict[str, Any]:
+    def _probabilities(self, entry: TokenLogprobs) -> TokenProbability:
         top = [self._probability(token, logprob) for token, logprob in entry.top.tolist() if logprob > -math.inf]
-        name = "top_probs" if self._body.post_sampling_probs else "top_logprobs"
-        return self._probability(entry.token, entry.logprob) | {name: top}
+        own = self._probability(entry.token, entry.logprob)
+        return {**own, "top_probs": top} if self._body.post_sampling_probs else {**own, "top_logprobs": top}
 
-    def _probability(self, token: int, logprob: float) -> dict[str, Any]:
+    def _probability(self, token: int, logprob: float) -> TokenProbability:
         piece = self._model.piece(token)
-        named = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
+        told: TokenProbability = {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
         if self._body.post_sampling_probs:
-            return named | {"prob": math.exp(logprob)}
-        return named | {"logprob": max(logprob, LOWEST)}
+            told["prob"] = math.exp(logprob)
+        else:
+            told["logprob"] = max(logprob, LOWEST)
+        return told
 
 
 def slot_of(choice: Choice) -> int:
     return -1 if choice.slot is None else choice.slot
 
 
-def stop_type(last: Delta) -> str:
+def stop_type(last: Delta) -> StopType:
     if last.finish_reason is FinishReason.LENGTH:
         return "limit"
     return "eos" if last.stop_text is None else "word"
 
 
-def progress(choice: Choice, delta: Delta) -> dict[str, Any]:
-    """How far a prompt is; `processed` counts what came from the cache too."""
-    began = choice.admitted_at
-    return {
-        "total": len(choice.prompt),
-        "cache": choice.n_cached,
-        "processed": delta.prompt_done,
-        "time_ms": 0 if began is None else round((time.monotonic() - began) * 1e3),
-    }
-
-
-def timings(choice: Choice, prompt_done: int, n_predicted: int) -> dict[str, Any]:
-    """llama-server's, of one answer. Rates count steps: the first token comes with the prompt's last."""
-    n_prompt = max(0, prompt_done - choice.n_cached)
-    prompt_end = choice.first_token_at or choice.request.ended_at or time.monotonic()
-    prompt_ms = (prompt_end - choice.admitted_at) * 1e3 if choice.admitted_at is not None and n_prompt else 0.0
-    first, last = choice.first_token_at, choice.last_token_at
-    predicted_ms = (last - first) * 1e3 if first is not None and last is not None and n_predicted else 0.0
-    return {
-        "cache_n": choice.n_cached,
-        **_rates("prompt", n_prompt, prompt_ms, n_prompt),
-        **_rates("predicted", n_predicted, predicted_ms, n_predicted - 1),
-    }
-
-
-def _rates(name: str, n_tokens: int, milliseconds: float, n_steps: int) -> dict[str, Any]:
-    measured = n_steps > 0 and milliseconds > 0.0
-    return {
-        f"{name}_n": n_tokens,
-        f"{name}_ms": milliseconds,
-        f"{name}_per_token_ms": milliseconds / n_steps if measured else 0.0,
-        f"{name}_per_second": 1e3 * n_steps / milliseconds if measured else 0.0,
-    }
-
-
-def chosen(whole: dict[str, Any], paths: list[str]) -> dict[str, Any]:
+def chosen(whole: Mapping[str, Any], paths: list[str]) -> CompletionAnswer:
     """What `response_fields` names, each under its path; what is not there is left out."""
     found: dict[str, Any] = {}
     for path in paths:
@@ -231,4 +261,4 @@ def chosen(whole: dict[str, Any], paths: list[str]) -> dict[str, Any]:
             value = value[key]
         else:
             found[path] = value
-    return found
+    return cast("CompletionAnswer", found)

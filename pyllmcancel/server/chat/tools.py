@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.constraints.tool_formats import Function, ToolFormat, tool_format
+from pyllmcancel.constraints.tool_formats import Function, ToolFormat, control_token, tool_format
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.openai.wire_chat import AllowedToolsChoice, NamedTool
+from pyllmcancel.server.chat.wire import AllowedToolsChoice, NamedTool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyllmcancel._native import Model
     from pyllmcancel.chat_template import ChatTemplate
-    from pyllmcancel.server.openai.wire import ChatBody
-    from pyllmcancel.server.openai.wire_chat import Tool
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.wire import Tool
 
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -38,6 +39,10 @@ class ToolPlan:
     callable: tuple[tuple[int, Function], ...]
     required: bool
     parallel: bool
+
+    def visible_tokens(self, model: Model) -> frozenset[int]:
+        """Control tokens that must show in the text, so that calls can be told from it."""
+        return frozenset(token for mark in self.format.marks if (token := control_token(model, mark)) is not None)
 
 
 def tool_plan(body: ChatBody, template: ChatTemplate) -> ToolPlan | None:

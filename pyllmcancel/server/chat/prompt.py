@@ -10,14 +10,15 @@ from pyllmcancel.chat_template import OWN_VARIABLES
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.bodies import check_size
+from pyllmcancel.server.chat.tools import ToolPlan, tool_plan
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
-    from pyllmcancel.server.openai.tool_plan import ToolPlan
-    from pyllmcancel.server.openai.wire import ChatBody
-    from pyllmcancel.server.openai.wire_chat import Message
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.wire import Message
+    from pyllmcancel.server.tokens import TextReader
 
 USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
 HINT = """\
@@ -25,6 +26,17 @@ You can call functions. To call one, answer with this JSON and nothing else:
 {"name": "the function's name", "arguments": {"its arguments": "..."}}
 These are the functions, with the JSON schemas of their arguments:
 """
+
+
+def read_chat(
+    reader: TextReader, template: ChatTemplate, body: ChatBody, pause: Pause
+) -> tuple[ToolPlan | None, Sequence[int], frozenset[int]]:
+    """Which tools may be called, the conversation's tokens, and the control tokens that are to be seen."""
+    plan = tool_plan(body, template)
+    text = prompt_text(body, template, plan, pause)
+    pause()
+    visible = frozenset() if plan is None else plan.visible_tokens(reader.model)
+    return plan, reader.chat(text, "messages", pause), visible
 
 
 def prompt_text(body: ChatBody, template: ChatTemplate, plan: ToolPlan | None, pause: Pause = no_pause) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pyllmcancel.constraints.tool_formats import NAME
-from pyllmcancel.server.wire_common import RequestBody
+from pyllmcancel.server.wire import RequestBody
 
 # Said by several clients of single parts; a prefix that is known is used here in any case.
 CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any known prefix is used.")]

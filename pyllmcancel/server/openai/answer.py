@@ -1,0 +1,59 @@
+"""What the answers of OpenAI's two endpoints begin with, and how they end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+
+from pyllmcancel import __version__
+from pyllmcancel.events import FinishReason
+from pyllmcancel.server.error_responses import UsageAnswer
+from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.wire import ABSENT, Answer
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel.events import Delta
+    from pyllmcancel.server.wire_generation import GenerationBody
+
+# What a seed's answers depend on, besides the seed.
+FINGERPRINT = f"pyllmcancel-{__version__}"
+
+Finish = Literal["stop", "length"]
+FINISH: dict[FinishReason | None, Finish] = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
+
+
+class Envelope(Answer):
+    """What answers and chunks begin with."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+
+class ChunkUsage(Answer):
+    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
+def chunk_usage(body: GenerationBody) -> ChunkUsage:
+    """What every chunk has of the usage but the last. OpenAI: null if it is asked for, else nothing."""
+    return {"usage": None} if body.includes_usage else {}
+
+
+def envelope_of(request: Request, prefix: str) -> Envelope:
+    return {
+        "id": f"{prefix}{request_id_of(request.scope)}",
+        "created": int(time.time()),
+        "model": state_of(request).model_name,
+        "system_fingerprint": FINGERPRINT,
+    }
+
+
+def by_choice(deltas: list[Delta], n_choices: int) -> list[list[Delta]]:
+    found: list[list[Delta]] = [[] for _ in range(n_choices)]
+    for delta in deltas:
+        found[delta.index].append(delta)
+    return found

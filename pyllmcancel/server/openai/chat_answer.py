@@ -1,0 +1,214 @@
+"""The answer of ``/v1/chat/completions``: messages, deltas of messages, and calls of tools."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+
+from pydantic import Field
+
+from pyllmcancel.events import FinishReason
+from pyllmcancel.server.chat.tool_calls import Arguments, CallBegins, Content, Part, ToolCallParser
+from pyllmcancel.server.error_responses import UsageAnswer, usage_json
+from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, by_choice, chunk_usage
+from pyllmcancel.server.openai.logprobs import ChatLogprobs, Ledger, chat_shape
+from pyllmcancel.server.wire import ABSENT, Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.tools import ToolPlan
+
+LETTERS = string.ascii_letters + string.digits
+CALL_PREFIX = "call_"
+
+ChatFinish = Literal["stop", "length", "tool_calls"]
+
+
+class FunctionCall(Answer):
+    name: str
+    arguments: Annotated[str, Field(description="JSON, as the model wrote it.")]
+
+
+class ToolCall(Answer):
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class AssistantMessage(Answer):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    tool_calls: NotRequired[Annotated[list[ToolCall] | None, ABSENT]]
+
+
+class ChatChoice(Answer):
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinish
+
+
+class ServiceTier(Answer):
+    service_tier: NotRequired[Annotated[Literal["default"], Field(default="default")]]
+
+
+class ChatEnvelope(Envelope, ServiceTier):
+    """Has the tier if the request names one."""
+
+
+class ChatCompletion(ChatEnvelope):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: UsageAnswer
+
+
+class CalledFunctionDelta(Answer):
+    name: NotRequired[Annotated[str | None, ABSENT]]
+    arguments: NotRequired[Annotated[str | None, ABSENT]]
+
+
+class ToolCallDelta(Answer):
+    index: int
+    id: NotRequired[Annotated[str | None, ABSENT]]
+    type: NotRequired[Annotated[Literal["function"] | None, ABSENT]]
+    function: CalledFunctionDelta
+
+
+class MessageDelta(Answer):
+    role: NotRequired[Annotated[Literal["assistant"] | None, ABSENT]]
+    content: NotRequired[Annotated[str | None, ABSENT]]
+    tool_calls: NotRequired[Annotated[list[ToolCallDelta] | None, ABSENT]]
+
+
+class ChatChoiceChunk(Answer):
+    index: int
+    delta: MessageDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinish | None
+
+
+class ChatCompletionChunk(ChatEnvelope, ChunkUsage):
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChatChoiceChunk]
+
+
+class ChatDialect:
+    """One request's answer.
+
+    Parameters
+    ----------
+    plan
+        How this answer may call tools, if it may.
+    visible
+        Control tokens that are part of the text.
+    """
+
+    says_done = True
+
+    def __init__(
+        self, envelope: Envelope, model: Model, body: ChatBody, plan: ToolPlan | None, visible: frozenset[int]
+    ) -> None:
+        n = body.n or 1
+        self._model = model
+        self._include_usage = body.includes_usage
+        self._usage = chunk_usage(body)
+        tier: ServiceTier = {} if body.service_tier is None else {"service_tier": "default"}
+        self._envelope: ChatEnvelope = {**envelope, **tier}
+        self._ledgers = [Ledger(lambda token: model.piece(token, special=token in visible)) for _ in range(n)]
+        self._parsers = [ToolCallParser(plan.format) for _ in range(n)] if plan is not None else []
+        self._id_length = plan.format.id_length if plan is not None else 0
+
+    def opening(self) -> Iterable[ChatCompletionChunk]:
+        for index in range(len(self._ledgers)):
+            yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""})])
+
+    def chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        changes = [self._change(part) for part in self._parts(delta)]
+        logprobs = chat_shape(self._model, self._ledgers[delta.index].take(delta))
+        finish_reason = self._finish_reason(delta)
+        ending: MessageDelta | None = None
+        if finish_reason is not None or logprobs is not None:
+            # OpenAI: calls are complete before the chunk that says so.
+            ending = changes.pop() if changes and "content" in changes[-1] else {}
+        for change in changes:
+            yield self._chunk([choice_chunk(delta.index, change)])
+        if ending is not None:
+            yield self._chunk([choice_chunk(delta.index, ending, logprobs, finish_reason)])
+
+    def closing(self, usage: Usage) -> Iterable[ChatCompletionChunk]:
+        if self._include_usage:
+            yield {**self._chunk([]), "usage": usage_json(usage)}
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> ChatCompletion:
+        choices = [self._choice(index, own) for index, own in enumerate(by_choice(deltas, len(self._ledgers)))]
+        return {**self._envelope, "object": "chat.completion", "choices": choices, "usage": usage_json(usage)}
+
+    def _chunk(self, choices: list[ChatChoiceChunk]) -> ChatCompletionChunk:
+        return {**self._envelope, "object": "chat.completion.chunk", "choices": choices, **self._usage}
+
+    def _choice(self, index: int, deltas: list[Delta]) -> ChatChoice:
+        parts = [part for delta in deltas for part in self._parts(delta)]
+        placed = [entry for delta in deltas for entry in self._ledgers[index].take(delta)]
+        finish_reason = self._finish_reason(deltas[-1])
+        assert finish_reason is not None
+        return {
+            "index": index,
+            "message": self._message(parts),
+            "logprobs": chat_shape(self._model, placed),
+            "finish_reason": finish_reason,
+        }
+
+    def _message(self, parts: Sequence[Part]) -> AssistantMessage:
+        text = "".join(part.text for part in parts if isinstance(part, Content))
+        calls: list[ToolCall] = []
+        for part in parts:
+            match part:
+                case CallBegins(name=name):
+                    calls.append(
+                        {"id": self._call_id(), "type": "function", "function": {"name": name, "arguments": ""}}
+                    )
+                case Arguments(text=fragment):
+                    calls[-1]["function"]["arguments"] += fragment
+        if calls:
+            return {"role": "assistant", "content": text or None, "refusal": None, "tool_calls": calls}
+        return {"role": "assistant", "content": text, "refusal": None}
+
+    def _parts(self, delta: Delta) -> list[Part]:
+        if not self._parsers:
+            return [Content(delta.text)] if delta.text else []
+        parser = self._parsers[delta.index]
+        parts = list(parser.feed(delta.text))
+        return parts if delta.finish_reason is None else [*parts, *parser.finish()]
+
+    def _finish_reason(self, delta: Delta) -> ChatFinish | None:
+        called = bool(self._parsers) and self._parsers[delta.index].n_calls > 0
+        return "tool_calls" if called and delta.finish_reason is FinishReason.STOP else FINISH.get(delta.finish_reason)
+
+    def _change(self, part: Part) -> MessageDelta:
+        """A part as a change of the message."""
+        match part:
+            case Content(text=text):
+                return {"content": text}
+            case CallBegins(index=index, name=name):
+                function: CalledFunctionDelta = {"name": name, "arguments": ""}
+                return {
+                    "tool_calls": [{"index": index, "id": self._call_id(), "type": "function", "function": function}]
+                }
+            case Arguments(index=index, text=text):
+                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+    def _call_id(self) -> str:
+        letters = "".join(secrets.choice(LETTERS) for _ in range(self._id_length))
+        # The templates that count the letters want no others.
+        return letters if self._id_length < len(CALL_PREFIX) + 8 else f"{CALL_PREFIX}{letters}"
+
+
+def choice_chunk(
+    index: int, delta: MessageDelta, logprobs: ChatLogprobs | None = None, finish_reason: ChatFinish | None = None
+) -> ChatChoiceChunk:
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}

@@ -1,0 +1,136 @@
+"""The answer of ``/v1/completions``: echoes of the prompt, the best of several, logprobs by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyllmcancel.server.error_responses import UsageAnswer, usage_json
+from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, Finish, by_choice, chunk_usage
+from pyllmcancel.server.openai.logprobs import CompletionLogprobs, Ledger, LegacyLogprobs, PromptText, legacy_shape
+from pyllmcancel.server.wire import Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.server.openai.completion_body import CompletionBody
+
+
+class Text(Answer):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+
+
+class CompletionChoice(Text):
+    finish_reason: Finish
+
+
+class CompletionChoiceChunk(Text):
+    finish_reason: Finish | None
+
+
+class Completion(Envelope):
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: UsageAnswer
+
+
+class CompletionChunk(Envelope, ChunkUsage):
+    object: Literal["text_completion"]
+    choices: list[CompletionChoiceChunk]
+
+
+class CompletionDialect:
+    """One request's answer.
+
+    Parameters
+    ----------
+    prompts
+        With `echo`: one for each prompt.
+    n_prompts
+        How many there are, in any case.
+    """
+
+    says_done = True
+
+    def __init__(
+        self, envelope: Envelope, model: Model, body: CompletionBody, n_prompts: int, prompts: Sequence[PromptText] = ()
+    ) -> None:
+        self._envelope = envelope
+        self._include_usage = body.includes_usage
+        self._usage = chunk_usage(body)
+        self._n = body.n or 1
+        self._best_of = body.n_generated
+        self._prompts = prompts
+        self._wants_logprobs = body.logprobs is not None
+        self._legacy = LegacyLogprobs(model)
+        self._ledgers = [Ledger(model.piece) for _ in range(n_prompts * self._best_of)]
+        self._begun = [False] * len(self._ledgers)
+
+    def opening(self) -> Iterable[CompletionChunk]:
+        return ()
+
+    def chunks(self, delta: Delta) -> Iterable[CompletionChunk]:
+        text = self._text([delta], delta.index)
+        finish_reason = FINISH.get(delta.finish_reason)
+        # Nothing to say: text is held back, or the token has none.
+        if text["text"] or finish_reason is not None or text["logprobs"] is not None:
+            yield self._chunk([{**text, "finish_reason": finish_reason}])
+
+    def closing(self, usage: Usage) -> Iterable[CompletionChunk]:
+        if self._include_usage:
+            yield {**self._chunk([]), "usage": usage_json(usage)}
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> Completion:
+        of_choices = by_choice(deltas, len(self._ledgers))
+        chosen: list[list[Delta]] = []
+        for first in range(0, len(of_choices), self._best_of):
+            chosen += best(of_choices[first : first + self._best_of], self._n)
+        choices: list[CompletionChoice] = [
+            {**self._text(own, index), "finish_reason": FINISH[own[-1].finish_reason]}
+            for index, own in enumerate(chosen)
+        ]
+        return {**self._envelope, "object": "text_completion", "choices": choices, "usage": usage_json(usage)}
+
+    def _chunk(self, choices: list[CompletionChoiceChunk]) -> CompletionChunk:
+        return {**self._envelope, "object": "text_completion", "choices": choices, **self._usage}
+
+    def _text(self, deltas: Sequence[Delta], index: int) -> Text:
+        """What deltas of one choice say, under the `index` that it has in the answer."""
+        text = ""
+        rows: list[tuple[Any, ...]] = []
+        for delta in deltas:
+            echo = self._echo(delta, rows)
+            text += echo + delta.text
+            rows += self._rows(delta)
+        return {"index": index, "text": text, "logprobs": legacy_shape(rows)}
+
+    def _echo(self, delta: Delta, rows: list[tuple[Any, ...]]) -> str:
+        """The prompt, before a choice's first delta."""
+        if self._begun[delta.index] or not self._prompts:
+            return ""
+        self._begun[delta.index] = True
+        prompt = self._prompts[delta.index // self._best_of]
+        if self._wants_logprobs:
+            rows += self._legacy.prompt(prompt, delta.prompt_logprobs)
+        return prompt.text
+
+    def _rows(self, delta: Delta) -> list[tuple[Any, ...]]:
+        if not self._wants_logprobs:
+            return []
+        shift = len(self._prompts[delta.index // self._best_of].text) if self._prompts else 0
+        return self._legacy.answer(self._ledgers[delta.index].take(delta), shift)
+
+
+def best(choices: list[list[Delta]], n: int) -> list[list[Delta]]:
+    """The `n` whose tokens were likeliest on average, the best one first; all as they are, if there are no more."""
+    if len(choices) == n:
+        return choices
+    return sorted(choices, key=mean_logprob, reverse=True)[:n]
+
+
+def mean_logprob(deltas: list[Delta]) -> float:
+    """Of an answer without any token, less than of all others: it says nothing."""
+    logprobs = [entry.logprob for delta in deltas for entry in delta.logprobs]
+    return sum(logprobs) / len(logprobs) if logprobs else float("-inf")

@@ -1,0 +1,187 @@
+"""What is told of requests: how they stand, how a cancel ended, and the engine's last steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from pydantic import Field
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.server.error_responses import UsageAnswer, usage_json
+from pyllmcancel.server.wire import Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel.events import Ending, Usage
+    from pyllmcancel.observer import StepRecord
+    from pyllmcancel.request import RequestSummary
+
+OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
+StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
+
+
+class RequestEntry(Answer):
+    id: str
+    object: Literal["request"]
+    status: OutsideStatus
+    phase: Annotated[RequestStatus, Field(description="Where it is, or was when it ended.")]
+    session: str | None
+    n: Annotated[int, Field(ge=1, description="Choices.")]
+    slots: list[int]
+    prompt_tokens: int
+    prompt_tokens_done: int
+    cached_tokens: int
+    completion_tokens: int
+    finish_reason: FinishReason | None
+    cancel_reason: CancelReason | None
+    superseded_by: str | None
+    cancel_latency_ms: float | None
+    error: str | None
+    created: Annotated[float, Field(description="Seconds since the epoch.")]
+    seconds: Annotated[float, Field(description="Its age, or how long it lived.")]
+
+
+class RequestList(Answer):
+    object: Literal["list"]
+    data: list[RequestEntry]
+
+
+class CancelAnswer(Answer):
+    id: str
+    outcome: Literal["cancelled", "already_finished"]
+    reason: CancelReason | FinishReason
+    phase: Annotated[RequestStatus, Field(description="Where the request was when it ended.")]
+    cancel_latency_ms: Annotated[
+        float | None, Field(description="From cancel to stopped; null if it had not stopped yet.")
+    ]
+    usage: UsageAnswer
+
+
+class SessionCancelAnswer(CancelAnswer):
+    session: str
+
+
+class HeldAnswer(Answer):
+    """The id is not known yet: it is cancelled on arrival, if it comes in time."""
+
+    id: str
+    outcome: Literal["held"]
+    hold_seconds: float
+
+
+class HeldSessionAnswer(Answer):
+    session: str
+    outcome: Literal["held"]
+    hold_seconds: float
+
+
+class StepSequence(Answer):
+    request: str
+    choice: int
+    phase: str
+    n_tokens: int
+
+
+class StepEntry(Answer):
+    number: int
+    started_at: Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
+    seconds: float
+    sequences: list[StepSequence]
+    status: StepStatus
+    spared: Annotated[bool, Field(description="A member was cancelled, and the step finished for the others.")]
+    survivors: int
+    threads: Annotated[int, Field(description="That computed it.")]
+
+
+class StepList(Answer):
+    object: Literal["list"]
+    n_steps: int
+    data: list[StepEntry]
+
+
+def request_entry(summary: RequestSummary) -> RequestEntry:
+    ending = summary.ending
+    return {
+        "id": summary.id,
+        "object": "request",
+        "status": outside_status(summary),
+        "phase": ending.phase if ending is not None else summary.status,
+        "session": summary.session,
+        "n": summary.n,
+        "slots": list(summary.slots),
+        "prompt_tokens": summary.prompt_tokens,
+        "prompt_tokens_done": summary.prompt_tokens_done,
+        "cached_tokens": summary.cached_tokens,
+        "completion_tokens": summary.completion_tokens,
+        "finish_reason": ending.finish_reason if ending is not None else None,
+        "cancel_reason": summary.cancel_reason,
+        "superseded_by": summary.superseded_by,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency) if ending is not None else None,
+        "error": ending.error if ending is not None else None,
+        "created": summary.created_at,
+        "seconds": round(summary.seconds, 4),
+    }
+
+
+def outside_status(summary: RequestSummary) -> OutsideStatus:
+    """The status as it is shown: "cancelling" is derived, an ending says which."""
+    match summary.ending:
+        case None if summary.cancel_reason is not None:
+            return "cancelling"
+        case None:
+            waits = summary.status in (RequestStatus.PREPARING, RequestStatus.WAITING)
+            return "waiting" if waits else "running"
+        case ending if ending.finish_reason is FinishReason.CANCELLED:
+            return "cancelled"
+        case ending if ending.finish_reason is FinishReason.ERROR:
+            return "error"
+        case _:
+            return "finished"
+
+
+def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
+    """How a request has ended; `before` the cancel that asks."""
+    cancelled = ending.finish_reason is FinishReason.CANCELLED
+    return {
+        "id": request_id,
+        "outcome": "cancelled" if cancelled and not before else "already_finished",
+        "reason": ending.cancel_reason or ending.finish_reason,
+        "phase": ending.phase,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency),
+        "usage": usage_json(ending.usage),
+    }
+
+
+def cancelled_answer(
+    request_id: str, reason: CancelReason, phase: RequestStatus, usage: Usage, latency: float | None = None
+) -> CancelAnswer:
+    """A cancel of a request that has no ending, or not yet."""
+    return {
+        "id": request_id,
+        "outcome": "cancelled",
+        "reason": reason,
+        "phase": phase,
+        "cancel_latency_ms": milliseconds(latency),
+        "usage": usage_json(usage),
+    }
+
+
+def step_entry(record: StepRecord) -> StepEntry:
+    sequences: list[StepSequence] = [
+        {"request": request, "choice": choice, "phase": phase, "n_tokens": n_tokens}
+        for request, choice, phase, n_tokens in record.sequences
+    ]
+    return {
+        "number": record.number,
+        "started_at": record.started_at,
+        "seconds": record.seconds,
+        "sequences": sequences,
+        "status": cast("StepStatus", record.status),
+        "spared": record.spared,
+        "survivors": record.survivors,
+        "threads": record.threads,
+    }
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 3)

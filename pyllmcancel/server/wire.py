@@ -1,0 +1,77 @@
+"""What the bodies and the answers of all dialects are made of.
+
+A request's body is a pydantic model. An answer is a plain dictionary, which is sent as it is: its `TypedDict` lets mypy
+check the code that builds it, and describes it on the OpenAPI page.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, with_config
+from typing_extensions import TypedDict
+
+from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
+from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
+
+MAX_TIMEOUT = 7 * 86_400.0  # seconds
+MAX_MS = 7 * 86_400_000
+
+TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+Stop = Annotated[str, Field(max_length=MAX_STOP)]
+
+# Ours, by the spellings that clients use.
+SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
+    spelling: name
+    for name in (*SAMPLERS, *SAMPLERS_ON_REQUEST)
+    for spelling in (name, name.replace("_", "-"), name.replace("_", ""))
+}
+# Fields of SamplingParams by fields of the wire, where the two have different names.
+RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
+
+# Annotates a field that is left out rather than null; clients may read it as null.
+ABSENT = Field(default=None)
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Answer(TypedDict):
+    """Base of all: nothing is answered that is not described."""
+
+
+class RequestBody(BaseModel):
+    """Refuses what it does not know: the client would believe that it had an effect.
+
+    Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class GeneratingBody(RequestBody):
+    """A request's place among the others, and the form of its answer."""
+
+    model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
+    stream: bool = False
+    session_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: a newer request of a session cancels the older one.",
+    )
+    timeout: float | None = Field(
+        None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
+    )
+    user: Name | None = None
+    safety_identifier: Name | None = None
+    prompt_cache_key: Name | None = None
+
+
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The stop strings of a body's `stop`; empty ones are passed over."""
+    return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)
+
+
+def seconds(milliseconds: int | None) -> float | None:
+    """A time limit of the wire; 0 and less set none."""
+    return milliseconds / 1e3 if milliseconds is not None and milliseconds > 0 else None
