@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ LAYERS = {
     "text": "chat_template bounded_template infill detokenizer constraints helper helper_process",
     "values": "cancellation events errors sampling config step pausing models embeddings embeddings.pooling _native",
 }
+DIALECTS = ("server.openai", "server.llama", "server.embeddings")
 CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept"}
 
 
@@ -127,6 +129,16 @@ def _reaches(begin: str, end: str, below: dict[str, set[str]]) -> bool:
     return end in seen
 
 
+def between_dialects(modules: Sources) -> list[str]:
+    """Imports of one dialect by another."""
+    return [
+        str(found)
+        for found in imports(modules)
+        for importer, imported in permutations(DIALECTS, 2)
+        if found.importer.startswith(f"{importer}.") and found.imported.startswith(f"{imported}.")
+    ]
+
+
 def importers_of_the_compiled_module(modules: Sources) -> set[str]:
     return {found.importer for found in imports(modules) if found.imported == "_native" and found.at_run_time}
 
@@ -151,6 +163,10 @@ def test_no_module_imports_a_higher_layer() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert circular(sources()) == set()
+
+
+def test_dialects_do_not_import_each_other() -> None:
+    assert between_dialects(sources()) == []
 
 
 def test_only_the_engine_imports_the_compiled_module() -> None:
@@ -189,6 +205,8 @@ def test_a_circle_is_found_in_a_layer_too() -> None:
 
 
 def test_what_else_is_forbidden_is_found() -> None:
+    borrowed = {"server.llama.wire": "from pyllmcancel.server.openai.answer import Envelope"}
+    assert between_dialects(sources() | borrowed) == ["server.llama.wire -> server.openai.answer"]
     assert "loop" in importers_of_the_compiled_module(sources() | {"loop": "from pyllmcancel import _native"})
     third = "class EngineLoop:\n    def turn(self, request):\n        request.cancellation.request(REASON)"
     assert cancellers(sources() | {"loop": third}) == CANCELLERS | {"loop.EngineLoop.turn"}
