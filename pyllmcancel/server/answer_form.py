@@ -10,8 +10,8 @@ from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.constraints.tool_formats import literal
 from pyllmcancel.constraints.triggered import TriggeredGuide
+from pyllmcancel.server.sessions import session_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import session_of
 
 if TYPE_CHECKING:
     from fastapi import Request

@@ -6,7 +6,7 @@ check the code that builds it, and describes it on the OpenAPI page.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, with_config
 from typing_extensions import TypedDict
@@ -50,6 +50,9 @@ class RequestBody(BaseModel):
 
 class GeneratingBody(RequestBody):
     """A request's place among the others, and the form of its answer."""
+
+    # What the engine calls the prompt, as this body does.
+    prompt_field: ClassVar[str] = "prompt"
 
     model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
     stream: bool = False

@@ -28,6 +28,8 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``."""
 
+    prompt_field = "messages"
+
     messages: list[Message] = Field(
         min_length=1,
         max_length=MAX_MESSAGES,

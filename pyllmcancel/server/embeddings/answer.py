@@ -13,16 +13,13 @@ import numpy as np
 from fastapi.responses import Response
 from pydantic import Field
 
-from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.connection import connection_of
-from pyllmcancel.server.error_responses import api_error
-from pyllmcancel.server.generation_response import WatchedResponse
-from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
+from pyllmcancel.server.generate import EngineResponse, engine_failure_told, error_told
+from pyllmcancel.server.request_context import arrival_of, request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import failure_told
 from pyllmcancel.server.wire import Answer
 from pyllmcancel.token_stream import AsyncStream, LoopSink
 
@@ -95,7 +92,7 @@ async def submit_texts(
     engine = state_of(request).engine
     sink = LoopSink(asyncio.get_running_loop())
     tokens = await prepared(request, partial(text_tokens, state_of(request).texts, texts))
-    with failure_told(engine):
+    with engine_failure_told(engine):
         accepted = engine.submit_texts(
             tokens,
             sink,
@@ -115,7 +112,7 @@ def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int]], pause:
     return [reader.tokens(text, "input", pause, parse_special=True) for text in texts]
 
 
-class EmbeddingResponse(WatchedResponse):
+class EmbeddingResponse(EngineResponse):
     """The answer in one piece. A step's vectors are put into words while the next step computes."""
 
     def __init__(self, stream: AsyncStream, wording: Wording) -> None:
@@ -129,10 +126,10 @@ class EmbeddingResponse(WatchedResponse):
                 # In a thread: thousands of numbers would hold up everybody else's events.
                 entries |= await asyncio.to_thread(self._entries, batch)
         except (RequestCancelled, RequestFailed) as error:
-            if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
-                mark_client_gone(scope)
+            told = error_told(scope, error)
+            if told is None:
                 return
-            response: Response = api_error(error).response(request_id_of(scope))
+            response: Response = told.response(request_id_of(scope))
         else:
             assert self._stream.ending is not None
             in_order = [entries[index] for index in sorted(entries)]

@@ -11,8 +11,8 @@ from pyllmcancel.server.bodies import BodyRoute
 from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, Wording, submit_texts
 from pyllmcancel.server.embeddings.wire import EmbeddingBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.sessions import session_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import session_of
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine

@@ -18,7 +18,7 @@ from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import prompt_text
 from pyllmcancel.server.chat.tools import tool_plan
-from pyllmcancel.server.generation_response import GenerationResponse
+from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
 from pyllmcancel.server.llama.params import (
@@ -33,7 +33,6 @@ from pyllmcancel.server.llama.params import (
 from pyllmcancel.server.llama.wire import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import submit
 from pyllmcancel.server.tokens import check_tokens
 from pyllmcancel.server.wire import Answer
 
@@ -120,7 +119,7 @@ def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
 
 async def respond(
     request: Request, body: AnsweringBody, prompts: Sequence[Sequence[int]], biases: Biases
-) -> GenerationResponse:
+) -> EngineResponse:
     """Submit, and answer in the form that was asked for."""
     state = state_of(request)
     engine = state.engine
@@ -133,9 +132,9 @@ async def respond(
     dialect = LlamaDialect(
         body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
     )
-    response = await submit(request, body, prompts, params, dialect, ping_interval=body.sse_ping_interval)
+    response = await generate(request, body, prompts, params, dialect, ping_interval=body.sse_ping_interval)
     # Before its first delta: the engine's thread posts them, this event loop reads them later.
-    dialect.follow(response.generation)
+    dialect.follow(response.request)
     return response
 
 

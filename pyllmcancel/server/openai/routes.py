@@ -11,13 +11,14 @@ from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import read_chat
+from pyllmcancel.server.generate import generate
 from pyllmcancel.server.openai.answer import envelope_of
 from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletionChunk, ChatDialect
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.sessions import session_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.submission import session_of, submit
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
 
@@ -31,7 +32,7 @@ async def completions(request: Request, body: CompletionBody) -> Any:
     constraint = await answer_constraint(request, body, body.answer_schema())
     params = body.generation_params(state.config.request_defaults(), constraint)
     dialect = CompletionDialect(envelope_of(request, "cmpl-"), model, body, len(prompts), echoes)
-    return await submit(request, body, prompts, params, dialect)
+    return await generate(request, body, prompts, params, dialect)
 
 
 @router.post(
@@ -48,4 +49,4 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     constraint = await answer_constraint(request, body, body.answer_schema(calls=plan is not None), plan)
     params = body.generation_params(state.config.request_defaults(), constraint, visible)
     dialect = ChatDialect(envelope_of(request, "chatcmpl-"), model, body, plan, visible)
-    return await submit(request, body, [tokens], params, dialect)
+    return await generate(request, body, [tokens], params, dialect)

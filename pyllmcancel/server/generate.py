@@ -1,0 +1,269 @@
+"""From a prompt's tokens to a request of the engine, and from its events to the answer: whole, or in a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from fastapi.responses import JSONResponse, Response
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.server.connection import connection_of, watched
+from pyllmcancel.server.error_responses import ApiError, api_error
+from pyllmcancel.server.request_context import arrival_of, is_client_gone, mark_client_gone, request_id_of
+from pyllmcancel.server.sessions import session_of
+from pyllmcancel.server.state import state_of
+from pyllmcancel.token_stream import AsyncStream, LoopSink
+
+if TYPE_CHECKING:
+    from fastapi import Request as HttpRequest
+    from starlette.types import Receive, Scope, Send
+
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.request import GenerationParams, Request
+    from pyllmcancel.server.wire import GeneratingBody
+
+T = TypeVar("T")
+# Longer prompts are submitted in a thread: making the samplers, which read them, takes its time.
+INLINE_PROMPT = 20_000
+# Answers to more tokens are put into words in a thread: the event loop must notice disconnects meanwhile.
+INLINE_ANSWER = 4_096
+# A comment, which every reader of server-sent events skips.
+PING = b": ping\n\n"
+SSE_HEADERS = (
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
+
+
+class Dialect(Protocol):
+    """How one endpoint words an answer; `says_done` if a complete stream ends with OpenAI's ``[DONE]``."""
+
+    says_done: bool
+
+    def opening(self) -> Iterable[Mapping[str, Any]]:
+        """Events before the first delta."""
+
+    def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
+        """Events of one delta."""
+
+    def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
+        """Events after the last delta of a complete answer."""
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        """A complete answer in one piece."""
+
+
+async def generate(
+    http: HttpRequest,
+    body: GeneratingBody,
+    prompts: Sequence[Sequence[int]],
+    params: GenerationParams,
+    dialect: Dialect,
+    *,
+    ping_interval: float | None = None,
+) -> EngineResponse:
+    """Submit, and answer in the form that was asked for. The engine's errors pass through to the handlers.
+
+    A `ping_interval` in seconds takes the place of the server's own.
+    """
+    state = state_of(http)
+    state.check_model(body.model)
+    engine, session = state.engine, session_of(http, body)
+    params = replace(params, max_tokens=state.config.limited(params.max_tokens))
+    sink = LoopSink(asyncio.get_running_loop())
+    work = partial(
+        engine.submit,
+        prompts,
+        params,
+        sink,
+        request_id=request_id_of(http.scope),
+        session=session,
+        arrived_at=arrival_of(http.scope),
+        client=connection_of(http.scope),
+    )
+    try:
+        with engine_failure_told(engine):
+            if is_laborious(prompts, params):
+                request = await state.preparations.submit(http, work, session, engine.cancel)
+            else:
+                request = work()
+    except InvalidRequestError as error:
+        # The engine knows of prompts; what this client has sent may be called otherwise.
+        if error.param == "prompt":
+            error.param = body.prompt_field
+        raise
+    state.preparations.supersede(session, arrival_of(http.scope))
+    stream = AsyncStream(request, engine, sink)
+    if not body.stream:
+        return WholeResponse(stream, dialect)
+    interval = state.config.sse_ping_interval if ping_interval is None else ping_interval
+    return EventStreamResponse(stream, dialect, interval)
+
+
+def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
+    """Whether it takes long to make the samplers, which read the prompt, and some of them the vocabulary."""
+    reads_much = bool(params.sampling.grammar) or params.sampling.dry_multiplier > 0.0
+    n_tokens = sum(map(len, prompts)) + len(prompts) * len(params.sampling.logit_bias)
+    return reads_much or params.n * n_tokens > INLINE_PROMPT
+
+
+@contextmanager
+def engine_failure_told(engine: Engine) -> Iterator[None]:
+    """An engine that has failed is closed too; but there is nothing to wait for, unlike at a shutdown."""
+    try:
+        yield
+    except EngineClosedError:
+        if engine.failure is None:
+            raise
+        raise ApiError(500, f"the engine has failed: {engine.failure}", "server_error", code="engine_failed") from None
+
+
+class EngineResponse(Response, ABC):
+    """An answer that the engine computes.
+
+    It watches for its client's leaving from the first moment. Leaving ``__call__``, in whichever way, cancels the
+    request if it still runs; what the computation holds is the engine's to free, when it has really ended.
+    """
+
+    def __init__(self, stream: AsyncStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    @property
+    def request(self) -> Request:
+        """To look at, not to touch."""
+        return self._stream.request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
+        with watched(receive, cancel) as client_left:
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                cancel()
+            connection = connection_of(scope)
+            if is_client_gone(scope) and connection is not None:
+                # The engine may have seen it before the HTTP server did, to which an answer that ends too early is a
+                # defect: it would log it, and tell the client.
+                connection.drop()
+                await client_left
+
+    @abstractmethod
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, or call `error_told` and send what that returns."""
+
+    async def _worded(self, word: Callable[[Usage], T]) -> T:
+        """What `word` makes of a complete answer; called in a thread if there are many tokens to spell out."""
+        assert self._stream.ending is not None
+        usage = self._stream.ending.usage
+        if self.request.n_prompt_tokens * self.request.params.n + usage.completion_tokens <= INLINE_ANSWER:
+            return word(usage)
+        return await asyncio.to_thread(word, usage)
+
+
+def error_told(scope: Scope, error: RequestCancelled | RequestFailed) -> ApiError | None:
+    """What the client is told of a request that did not complete; None if it has left."""
+    if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
+        mark_client_gone(scope)
+        return None
+    return api_error(error)
+
+
+class WholeResponse(EngineResponse):
+    """The answer in one piece, with a status that says how it ended."""
+
+    def __init__(self, stream: AsyncStream, dialect: Dialect) -> None:
+        super().__init__(stream)
+        self._dialect = dialect
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        deltas: list[Delta] = []
+        try:
+            async for batch in self._stream.batches():
+                deltas += batch
+            response = await self._worded(lambda usage: JSONResponse(self._dialect.whole(deltas, usage)))
+        except (RequestCancelled, RequestFailed) as error:
+            told = error_told(scope, error)
+            if told is None:
+                return
+            response = told.response(request_id_of(scope))
+        await response(scope, receive, send)
+
+
+class EventStreamResponse(EngineResponse):
+    """Server-sent events. The headers go out at once: they carry the id by which the request can be cancelled.
+
+    Parameters
+    ----------
+    ping_interval
+        Seconds of silence after which a comment is sent, so that proxies do not take the connection for dead; 0: never.
+    """
+
+    def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float) -> None:
+        super().__init__(stream)
+        self._dialect = dialect
+        self._ping_interval = ping_interval
+        self._sent_at = 0.0
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+        pinger = asyncio.create_task(self._ping(send), name=f"ping {self.request.id}")
+        try:
+            complete = await self._send_answer(scope, send)
+        finally:
+            # Before the end of the body: nothing may follow that.
+            pinger.cancel()
+        if complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_answer(self, scope: Scope, send: Send) -> bool:
+        """Send the events; False if there is nobody left to send them to."""
+        try:
+            await self._send_events(send, self._dialect.opening())
+            async for batch in self._stream.batches():
+                await self._send_events(send, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
+        except (RequestCancelled, RequestFailed) as error:
+            told = error_told(scope, error)
+            if told is None:
+                return False
+            # No [DONE] after an error: a cut answer must not look whole.
+            await self._send_events(send, [told.body(request_id_of(scope))])
+        else:
+            await self._send_events(send, await self._worded(lambda usage: list(self._dialect.closing(usage))))
+            if self._dialect.says_done:
+                await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
+        return True
+
+    async def _send_events(self, send: Send, events: Iterable[Mapping[str, Any]]) -> None:
+        # In ASCII: to some readers other characters end a line too.
+        body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+        if body:
+            self._sent_at = time.monotonic()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _ping(self, send: Send) -> None:
+        """Break the silence. A client that does not read blocks this task, as it blocks the other, and no one else."""
+        self._sent_at = time.monotonic()
+        while self._ping_interval > 0:
+            silence = time.monotonic() - self._sent_at
+            if silence < self._ping_interval:
+                await asyncio.sleep(self._ping_interval - silence)
+                continue
+            self._sent_at = time.monotonic()
+            try:
+                await send({"type": "http.response.body", "body": PING, "more_body": True})
+            except OSError:
+                # How some servers say that the client is gone.
+                self._stream.cancel(CancelReason.DISCONNECT)
+                return
