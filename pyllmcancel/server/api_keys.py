@@ -18,7 +18,7 @@ PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"
 
 
 class ApiKeys:
-    """ASGI middleware: 401 for whoever sends none of the keys. As with llama-server, `X-Api-Key` will do too."""
+    """ASGI middleware: 401 for requests without any of the keys. As with llama-server, `X-Api-Key` will do too."""
 
     def __init__(self, app: ASGIApp, api_keys: tuple[str, ...]) -> None:
         self._app = app

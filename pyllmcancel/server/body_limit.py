@@ -1,4 +1,4 @@
-"""Reads a request's body before anybody looks at it, and refuses one that is too long. Plain ASGI."""
+"""Reads a request's body before its handler runs, and refuses one that is too long. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELD = "held_body"  # in a scope's state
 class BodyLimit:
     """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
 
-    All bodies together are bounded too: what does not fit beside those that are being read gets 503.
+    All bodies together are bounded too: one that does not fit beside the others gets 503.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS) -> None:

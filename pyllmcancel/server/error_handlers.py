@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a handler, or before one is found, becomes one body: OpenAI's."""
+"""Exception handlers: every error of a request is answered in OpenAI's shape."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class EventStreamResponse(EngineResponse):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_answer(self, scope: Scope, send: Send) -> bool:
-        """Send the events; False if there is nobody left to send them to."""
+        """Send the events; False if the client has left."""
         try:
             await self._send_events(send, self._dialect.opening())
             async for batch in self._stream.batches():
@@ -253,7 +253,7 @@ class EventStreamResponse(EngineResponse):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _ping(self, send: Send) -> None:
-        """Break the silence. A client that does not read blocks this task, as it blocks the other, and no one else."""
+        """Break the silence. A client that does not read blocks this task, as it blocks its answer, and no other."""
         self._sent_at = time.monotonic()
         while self._ping_interval > 0:
             silence = time.monotonic() - self._sent_at

@@ -27,12 +27,12 @@ MAX_DEPTH = 100  # arrays and objects inside each other
 MAX_FIELDS = 200  # of the outermost object
 # A body so short is parsed, and its texts tokenized, at once; longer ones by workers, off the event loop.
 INLINE_BODY = 4_096
-# Bodies so short do not count among those that are held.
+# Bodies so short do not count towards `Limits.max_bodies`.
 SMALL_BODY = 1 << 16
 
 # -- workers ----------------------------------------------------------------------------------------------------------
 
-# They share the GIL: more of them would make the event loop and the engine wait longer for it, and nobody faster.
+# They share the GIL: more of them make the event loop and the engine wait longer for it, and no request faster.
 WORKERS = 2
 # Seconds for which a thread may keep the GIL that others wait for. Python's 5 ms, waited for at each token, add up.
 GIL_SECONDS = 0.001
@@ -43,14 +43,14 @@ PIECE = 1 << 16
 
 # Seconds in which what still comes is read when the answer is complete: closing makes a kernel drop the answer unread.
 LINGER_SECONDS = 2.0
-ACCEPT_AT_ONCE = 16  # connections; then everybody else has a turn
-OTHER_FILES = 48  # descriptors that are no connections: the model, the log …, and those that were just accepted
+ACCEPT_AT_ONCE = 16  # connections; then the event loop's other work has a turn
+OTHER_FILES = 48  # descriptors of other files: the model, the log …, and connections that were just accepted
 MOST_CONNECTIONS = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Those that the command line sets.
+    """The limits that the command line sets.
 
     Attributes
     ----------

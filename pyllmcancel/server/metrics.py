@@ -97,7 +97,7 @@ class EngineMetrics:
             self._spared.inc()
 
     def _clock_turn(self, record: StepRecord) -> None:
-        """From the former step to this one, if somebody was in both: otherwise there may have been nothing to do."""
+        """Seconds since the former step, if a request was in both: otherwise there may have been nothing to do."""
         former, self._last_step = self._last_step, record
         if former is None:
             return

@@ -42,7 +42,7 @@ logger = logging.getLogger("pyllmcancel.server")
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
 # that does not read.
 GRACE_SECONDS = 0.5
-# After that, for a process whose engine has died. What else it lacks then, nobody knows.
+# After that, for a process whose engine has died: it may lack more, memory for instance.
 LAST_RESORT_SECONDS = 10.0
 
 
@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         """Begin to serve, and take what was made so far, which is there to stay, out of the garbage collector's sight.
 
         A full collection walks over all objects it knows, with the GIL held: 50 ms for what the imports alone leave, in
-        which nobody can be cancelled.
+        which no request can be cancelled.
         """
         asyncio.get_running_loop().set_exception_handler(quiet_about_files)
         await super().startup(sockets)

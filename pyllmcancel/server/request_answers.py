@@ -1,4 +1,4 @@
-"""What is told of requests: how they stand, how a cancel ended, and the engine's last steps."""
+"""The answers of our own endpoints: requests, their cancels, and the engine's last steps."""
 
 from __future__ import annotations
 
@@ -139,31 +139,31 @@ def outside_status(summary: RequestSummary) -> OutsideStatus:
             return "finished"
 
 
-def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
-    """How a request has ended; `before` the cancel that asks."""
-    cancelled = ending.finish_reason is FinishReason.CANCELLED
-    return {
-        "id": request_id,
-        "outcome": "cancelled" if cancelled and not before else "already_finished",
-        "reason": ending.cancel_reason or ending.finish_reason,
-        "phase": ending.phase,
-        "cancel_latency_ms": milliseconds(ending.cancel_latency),
-        "usage": usage_json(ending.usage),
-    }
-
-
-def cancelled_answer(
-    request_id: str, reason: CancelReason, phase: RequestStatus, usage: Usage, latency: float | None = None
+def cancel_answer(
+    request_id: str,
+    reason: CancelReason | FinishReason,
+    phase: RequestStatus,
+    usage: Usage,
+    latency: float | None = None,
+    *,
+    cancelled: bool = True,
 ) -> CancelAnswer:
-    """A cancel of a request that has no ending, or not yet."""
+    """The answer to a cancel; `latency` in seconds."""
     return {
         "id": request_id,
-        "outcome": "cancelled",
+        "outcome": "cancelled" if cancelled else "already_finished",
         "reason": reason,
         "phase": phase,
         "cancel_latency_ms": milliseconds(latency),
         "usage": usage_json(usage),
     }
+
+
+def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
+    """The answer to a cancel of a request that has ended; `before` the cancel came."""
+    cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
+    reason = ending.cancel_reason or ending.finish_reason
+    return cancel_answer(request_id, reason, ending.phase, ending.usage, ending.cancel_latency, cancelled=cancelled)
 
 
 def step_entry(record: StepRecord) -> StepEntry:

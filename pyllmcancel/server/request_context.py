@@ -1,4 +1,4 @@
-"""What every HTTP request gets, whatever it asks for: an id and a log line. Plain ASGI.
+"""The middleware that gives every HTTP request an id and a log line. Plain ASGI.
 
 Not a Starlette ``BaseHTTPMiddleware``: that one hides ``http.disconnect`` from the handlers, and with it every client
 that leaves.
@@ -42,7 +42,7 @@ def arrival_of(scope: Scope) -> float:
 
 
 def mark_client_gone(scope: Scope) -> None:
-    """For the log: there was nobody left to answer."""
+    """For the log: the client has left, so it was not answered."""
     scope["state"]["client_gone"] = True
 
 

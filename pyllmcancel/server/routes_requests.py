@@ -1,4 +1,4 @@
-"""Looking at requests from outside, and cancelling them by id or by session."""
+"""``/v1/requests``, ``/v1/sessions`` and ``/v1/steps``: list and cancel requests, and look at steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyllmcancel.server.request_answers import (
     RequestList,
     SessionCancelAnswer,
     StepList,
-    cancelled_answer,
+    cancel_answer,
     ended_answer,
     request_entry,
     step_entry,
@@ -132,7 +132,7 @@ async def cancel_and_report(http: HttpRequest, request: Request, *, wait: bool) 
         # Shielded: a client that leaves here must not undo anything.
         return ended_answer(request.id, await asyncio.shield(asyncio.wrap_future(request.ended)))
     assert reason is not None
-    return cancelled_answer(request.id, reason, request.status, request.usage())
+    return cancel_answer(request.id, reason, request.status, request.usage())
 
 
 async def cancel_preparation(preparation: Preparation, *, wait: bool) -> CancelAnswer:
@@ -142,7 +142,7 @@ async def cancel_preparation(preparation: Preparation, *, wait: bool) -> CancelA
         await preparation.ended.wait()
     assert preparation.reason is not None
     latency = time.monotonic() - began if wait else None
-    return cancelled_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)
+    return cancel_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)
 
 
 def find_request(registry: Registry, request_id: str, hold: float = 0.0) -> Request | RequestSummary | None:

@@ -33,7 +33,7 @@ def session_of(request: Request, body: GeneratingBody) -> str | None:
 
 
 def shortened(name: str) -> str:
-    """A name of any length as a key of a bearable one."""
+    """A key of limited length for a name of any length."""
     return name if len(name) <= MAX_SESSION_ID else hashlib.sha256(name.encode()).hexdigest()
 
 

@@ -72,7 +72,7 @@ class ServerState:
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
-        # Set by whoever runs the process: a server that will never have a model had better end, and so had one whose
+        # Set by `process.Server`: a server that will never have a model had better end, and so had one whose
         # engine has died. The second is called by the engine's thread, when all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
         self.on_engine_death: Callable[[], None] | None = None

@@ -1,4 +1,4 @@
-"""Where clients' texts become tokens: what can never fit is refused by its length, the rest is read in pieces."""
+"""Tokenizing clients' texts: one that can never fit is refused by its length, the rest is read in pieces."""
 
 from __future__ import annotations
 
@@ -132,6 +132,6 @@ class TextReader:
 
 
 def check_tokens(tokens: Sequence[int], n_vocab: int, param: str) -> None:
-    """Refuse tokens that the model does not have, before anybody looks up what they say."""
+    """Refuse tokens that the model does not have, before their texts are looked up."""
     if tokens and max(tokens) >= n_vocab:
         raise InvalidRequestError(f"token {max(tokens)} is not in the vocabulary of {n_vocab:,}", param)

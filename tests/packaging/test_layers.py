@@ -205,8 +205,8 @@ def test_a_circle_is_found_in_a_layer_too() -> None:
 
 
 def test_what_else_is_forbidden_is_found() -> None:
-    borrowed = {"server.llama.wire": "from pyllmcancel.server.openai.answer import Envelope"}
-    assert between_dialects(sources() | borrowed) == ["server.llama.wire -> server.openai.answer"]
+    borrowed = {"server.llama.body": "from pyllmcancel.server.openai.answer import Envelope"}
+    assert between_dialects(sources() | borrowed) == ["server.llama.body -> server.openai.answer"]
     assert "loop" in importers_of_the_compiled_module(sources() | {"loop": "from pyllmcancel import _native"})
     third = "class EngineLoop:\n    def turn(self, request):\n        request.cancellation.request(REASON)"
     assert cancellers(sources() | {"loop": third}) == CANCELLERS | {"loop.EngineLoop.turn"}

@@ -1,4 +1,4 @@
-"""From a chat's messages to the prompt's text: what the model's template does not know is put into words it does."""
+"""Render a chat's messages as the prompt's text; what the model's template does not know is reworded for it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 
 if TYPE_CHECKING:
     from pyllmcancel.chat_template import ChatTemplate
-    from pyllmcancel.server.chat.body import ChatBody
-    from pyllmcancel.server.chat.wire import Message
+    from pyllmcancel.server.chat.body import ChatBody, Message
     from pyllmcancel.server.tokens import TextReader
 
 USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -88,7 +87,7 @@ def template_messages(messages: Sequence[Message], template: ChatTemplate) -> li
 
 
 def with_hint(messages: list[dict[str, Any]], template: ChatTemplate, plan: ToolPlan) -> list[dict[str, Any]]:
-    """Have the model told of its tools, by whoever speaks first: not every template has a system's message."""
+    """Describe the tools in the first message: not every template has a system's message."""
     hint = HINT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in plan.shown)
     first = messages[0]
     if first["role"] == "system":

@@ -1,4 +1,4 @@
-"""Telling calls of tools from the text of an answer, as it comes: a name at once, its arguments in fragments."""
+"""An incremental parser of tool calls in an answer's text: a name at once, its arguments in fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chat's `tools` and `tool_choice` come to: which functions, in which form, and whether one must be called."""
+"""A chat's `tools` and `tool_choice`: which functions may be called, in which form, and whether one must be."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.constraints.tool_formats import Function, ToolFormat, control_token, tool_format
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.wire import AllowedToolsChoice, NamedTool
+from pyllmcancel.server.chat.body import AllowedToolsChoice, NamedTool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyllmcancel._native import Model
     from pyllmcancel.chat_template import ChatTemplate
-    from pyllmcancel.server.chat.body import ChatBody
-    from pyllmcancel.server.chat.wire import Tool
+    from pyllmcancel.server.chat.body import ChatBody, Tool
 
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -29,7 +28,7 @@ class ToolPlan:
     shown
         All tools, as the request has them.
     callable
-        Those that may be called, with their places among all.
+        The tools that may be called, with their places among all.
     required
         Whether the answer must call.
     """

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.embeddings.wire import EmbeddingBody
     from pyllmcancel.server.tokens import TextReader
 
 
@@ -59,10 +58,10 @@ class EmbeddingAnswer(Answer):
 class Wording:
     """The answer as JSON, written piece by piece. `entry` is called in threads."""
 
-    def __init__(self, model_name: str, body: EmbeddingBody) -> None:
+    def __init__(self, model_name: str, dimensions: int | None, *, base64: bool) -> None:
         self._model_name = model_name
-        self._dimensions = body.dimensions
-        self._base64 = body.encoding_format == "base64"
+        self._dimensions = dimensions
+        self._base64 = base64
 
     def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
         """An EmbeddingEntry: its thousands of numbers are written by numpy."""
@@ -123,7 +122,7 @@ class EmbeddingResponse(EngineResponse):
         entries: dict[int, str] = {}
         try:
             async for batch in self._stream.batches():
-                # In a thread: thousands of numbers would hold up everybody else's events.
+                # In a thread: thousands of numbers would hold up the events of other requests.
                 entries |= await asyncio.to_thread(self._entries, batch)
         except (RequestCancelled, RequestFailed) as error:
             told = error_told(scope, error)

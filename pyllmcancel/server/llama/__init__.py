@@ -1,1 +1,1 @@
-"""llama-server's own endpoints, which editors speak: bodies, what they ask of the engine, the wording of answers."""
+"""llama-server's own endpoints, which editors use."""

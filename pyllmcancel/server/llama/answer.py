@@ -1,4 +1,4 @@
-"""How llama-server words an answer: whole, and in events. Its streams end with an event that says ``"stop": true``.
+"""llama-server's answers, whole and in events. Its streams end with an event that says ``"stop": true``.
 
 That event is the only mark of a complete answer, so it is not sent before the request has ended: of several answers the
 first may be long finished when a cancel cuts the last.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.events import Delta, TokenLogprobs, Usage
     from pyllmcancel.request import Choice, Request
-    from pyllmcancel.server.llama.wire import AnsweringBody
+    from pyllmcancel.server.llama.body import AnsweringBody
 
 LOWEST = -3.4028234663852886e38  # what llama-server writes for the logarithm of 0, which JSON does not have
 
@@ -84,7 +84,7 @@ class CompletionEvent(Answer):
 
 @dataclass(slots=True)
 class Said:
-    """What one answer has come to; `tokens` and `logprobs` are those that no event has told of."""
+    """What one answer has come to; `tokens` and `logprobs` are in no event yet."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""From llama-server's fields to the engine's parameters, and back: what an answer says that it was made with."""
+"""llama-server's fields as the engine's parameters, and back as `generation_settings`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
-from pyllmcancel.server.llama.wire import PromptObject
+from pyllmcancel.server.llama.body import PromptObject
 from pyllmcancel.server.wire import RENAMED, seconds, stop_strings
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.sampling import SamplingParams
-    from pyllmcancel.server.llama.wire import AnsweringBody, LogitBias, LoraScale, Prompt, SamplingBody
+    from pyllmcancel.server.llama.body import AnsweringBody, LogitBias, LoraScale, Prompt, SamplingBody
     from pyllmcancel.server.tokens import TextReader
 
 Biases = tuple[tuple[int, float], ...]
@@ -45,7 +45,7 @@ def generation_params(
         timeout=body.timeout,
         constraint=constraint,
         reuse_prefix=body.cache_prompt,
-        # A prompt that is computed for the cache alone has nobody waiting: llama.vim allows those a millisecond.
+        # No client waits for a prompt that is computed for the cache alone: llama.vim allows those a millisecond.
         max_prompt_seconds=seconds(body.t_max_prompt_ms) if body.n_predict != 0 else None,
         max_predict_seconds=seconds(body.t_max_predict_ms),
         min_indent=body.n_indent,

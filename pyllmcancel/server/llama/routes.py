@@ -1,4 +1,4 @@
-"""llama-server's own endpoints that generate, and those about texts and tokens: what editors' plug-ins speak."""
+"""llama-server's own endpoints that generate, tokenize, and render chat templates: what editors' plug-ins use."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
+from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.llama.params import (
     Biases,
     all_settings_json,
@@ -30,7 +31,6 @@ from pyllmcancel.server.llama.params import (
     text_of,
     token_biases,
 )
-from pyllmcancel.server.llama.wire import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.tokens import check_tokens
@@ -39,7 +39,7 @@ from pyllmcancel.server.wire import Answer
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.llama.wire import AnsweringBody
+    from pyllmcancel.server.llama.body import AnsweringBody
     from pyllmcancel.server.tokens import TextReader
 
 router = APIRouter(tags=["llama-server"], route_class=BodyRoute)

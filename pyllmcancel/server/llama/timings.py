@@ -1,4 +1,4 @@
-"""How long an answer took, and how far its prompt is, as llama-server tells it."""
+"""llama-server's timings of an answer, and the progress of its prompt."""
 
 from __future__ import annotations
 

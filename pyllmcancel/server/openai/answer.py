@@ -1,4 +1,4 @@
-"""What the answers of OpenAI's two endpoints begin with, and how they end."""
+"""The fields that the answers of OpenAI's two endpoints share."""
 
 from __future__ import annotations
 

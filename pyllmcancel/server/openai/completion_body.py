@@ -111,7 +111,7 @@ def read_prompts(
     for tokens in prompts:
         check_tokens(tokens, reader.model.n_vocab, "prompt")
         if tokens:
-            room_after(tokens, reader.n_ctx)  # before anybody spells out what has no room
+            room_after(tokens, reader.n_ctx)  # before the texts of tokens without room are looked up
     echoes = []
     for prompt, tokens in zip(given, prompts, strict=True) if body.echo else ():
         pause()

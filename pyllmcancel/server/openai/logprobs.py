@@ -1,4 +1,4 @@
-"""Logprobs in OpenAI's two shapes, told together with the text that they belong to."""
+"""Logprobs in OpenAI's two shapes, sent together with the text that they belong to."""
 
 from __future__ import annotations
 
