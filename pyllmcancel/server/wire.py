@@ -6,7 +6,8 @@ check the code that builds it, and describes it on the OpenAPI page.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, with_config
 from typing_extensions import TypedDict
@@ -68,6 +69,14 @@ class GeneratingBody(RequestBody):
     user: Name | None = None
     safety_identifier: Name | None = None
     prompt_cache_key: Name | None = None
+
+
+def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    """Fields of SamplingParams from those of a body, as far as the client has set them."""
+    given = {RENAMED.get(name, name): getattr(body, name) for name in names}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
+    }
 
 
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

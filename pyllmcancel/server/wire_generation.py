@@ -17,11 +17,11 @@ from pyllmcancel.sampling import SAMPLERS
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.wire import (
     MAX_MS,
-    RENAMED,
     SAMPLER_NAMES,
     GeneratingBody,
     RequestBody,
     Stop,
+    sampling_values,
     seconds,
     stop_strings,
 )
@@ -124,11 +124,7 @@ class SamplingFields(BaseModel):
 
     def given(self) -> dict[str, Any]:
         """Fields of SamplingParams, as far as the client set them."""
-        found: dict[str, Any] = {}
-        for wire in SamplingFields.model_fields:
-            value = getattr(self, wire)
-            if value is not None:
-                found[RENAMED.get(wire, wire)] = tuple(value) if isinstance(value, list) else value
+        found = sampling_values(self, SamplingFields.model_fields)
         if self.seed is not None:
             found["seed"] = self.seed % 2**32
         # OpenAI: -100 bans a token.

@@ -12,7 +12,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.body import PromptObject
-from pyllmcancel.server.wire import RENAMED, seconds, stop_strings
+from pyllmcancel.server.wire import RENAMED, sampling_values, seconds, stop_strings
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -55,11 +55,7 @@ def generation_params(
 
 def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
     """How to choose."""
-    given: dict[str, Any] = {}
-    for name in (*SAME_NAME, *RENAMED):
-        value = getattr(body, name)
-        if value is not None:
-            given[RENAMED.get(name, name)] = tuple(value) if isinstance(value, list) else value
+    given = sampling_values(body, (*SAME_NAME, *RENAMED))
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyllmcancel.server.error_responses import UsageAnswer, usage_json
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, Finish, by_choice, chunk_usage
-from pyllmcancel.server.openai.logprobs import CompletionLogprobs, Ledger, LegacyLogprobs, PromptText, legacy_shape
+from pyllmcancel.server.openai.logprobs import CompletionLogprobs, Ledger, LegacyLogprobs, PromptText, Row, legacy_shape
 from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ class CompletionDialect:
     def _text(self, deltas: Sequence[Delta], index: int) -> Text:
         """What deltas of one choice say, under the `index` that it has in the answer."""
         text = ""
-        rows: list[tuple[Any, ...]] = []
+        rows: list[Row] = []
         for delta in deltas:
             echo = self._echo(delta, rows)
             text += echo + delta.text
             rows += self._rows(delta)
         return {"index": index, "text": text, "logprobs": legacy_shape(rows)}
 
-    def _echo(self, delta: Delta, rows: list[tuple[Any, ...]]) -> str:
+    def _echo(self, delta: Delta, rows: list[Row]) -> str:
         """The prompt, before a choice's first delta."""
         if self._begun[delta.index] or not self._prompts:
             return ""
@@ -116,7 +116,7 @@ class CompletionDialect:
             rows += self._legacy.prompt(prompt, delta.prompt_logprobs)
         return prompt.text
 
-    def _rows(self, delta: Delta) -> list[tuple[Any, ...]]:
+    def _rows(self, delta: Delta) -> list[Row]:
         if not self._wants_logprobs:
             return []
         shift = len(self._prompts[delta.index // self._best_of].text) if self._prompts else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -49,6 +49,15 @@ class Placed(NamedTuple):
 
     offset: int
     entry: TokenLogprobs
+
+
+class Row(NamedTuple):
+    """What ``/v1/completions`` has in `logprobs` of one token; nothing predicts a prompt's first."""
+
+    name: str
+    logprob: float | None
+    top: dict[str, float] | None
+    offset: int
 
 
 class Ledger:
@@ -127,25 +136,20 @@ class LegacyLogprobs:
     def name(self, token: int) -> str:
         return legacy_name(self._model.piece(token, special=True))
 
-    def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[tuple[Any, ...]]:
-        """Rows of a prompt; nothing predicts its first token."""
+    def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[Row]:
+        """Rows of a prompt."""
         # All or, of a prompt that was cut by its time limit, none.
-        unknown: list[TokenLogprobs | None] = [None] * len(prompt.names)
-        told = [None, *entries] if entries else unknown
-        return [
-            (name, None, None, offset)
-            if entry is None
-            else (name, finite(entry.logprob), self._top(name, entry), offset)
-            for name, offset, entry in zip(prompt.names, prompt.offsets, told, strict=True)
-        ]
+        known = [None, *entries] if entries else [None] * len(prompt.names)
+        return [self._row(*row) for row in zip(prompt.names, known, prompt.offsets, strict=True)]
 
-    def answer(self, placed: Iterable[Placed], shift: int) -> list[tuple[Any, ...]]:
+    def answer(self, placed: Iterable[Placed], shift: int) -> list[Row]:
         """Rows of generated tokens, whose text begins `shift` characters into the choice's."""
-        found = []
-        for offset, entry in placed:
-            name = self.name(entry.token)
-            found.append((name, finite(entry.logprob), self._top(name, entry), offset + shift))
-        return found
+        return [self._row(self.name(entry.token), entry, offset + shift) for offset, entry in placed]
+
+    def _row(self, name: str, entry: TokenLogprobs | None, offset: int) -> Row:
+        if entry is None:
+            return Row(name, None, None, offset)
+        return Row(name, finite(entry.logprob), self._top(name, entry), offset)
 
     def _top(self, name: str, entry: TokenLogprobs) -> dict[str, float]:
         top: dict[str, float] = {}
@@ -155,16 +159,15 @@ class LegacyLogprobs:
         return top | {name: finite(entry.logprob)}
 
 
-def legacy_shape(rows: Sequence[tuple[Any, ...]]) -> CompletionLogprobs | None:
+def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs | None:
     """Columns of rows."""
     if not rows:
         return None
-    names, logprobs, tops, offsets = zip(*rows, strict=True)
     return {
-        "tokens": list(names),
-        "token_logprobs": list(logprobs),
-        "top_logprobs": list(tops),
-        "text_offset": list(offsets),
+        "tokens": [row.name for row in rows],
+        "token_logprobs": [row.logprob for row in rows],
+        "top_logprobs": [row.top for row in rows],
+        "text_offset": [row.offset for row in rows],
     }
 
 
