@@ -1,6 +1,7 @@
 """An OpenAI-compatible LLM server and library on llama.cpp in which a cancel is exact, immediate and harms nobody.
 
-Reading order follows a request: `request`, `engine`, `registry`, `loop`, `generation`, `token_stream`.
+A request's way through the package: `server.generate`, `engine`, `loop`, `generation`. A cancel's: `watcher`, `engine`,
+`cancellation`, `endings`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, TokenLogprobs, Usage
+from pyllmcancel.events import RequestStatus, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,23 +20,8 @@ if TYPE_CHECKING:
     from pyllmcancel.cancellation import Cancellation, CancelReason
     from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
     from pyllmcancel.detokenizer import Detokenizer
-    from pyllmcancel.events import Sink
+    from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
     from pyllmcancel.sampling import SamplingParams
-
-# Those of `events` until the server takes them from there.
-__all__ = [
-    "Choice",
-    "Client",
-    "Delta",
-    "Ending",
-    "FinishReason",
-    "GenerationParams",
-    "Request",
-    "RequestStatus",
-    "RequestSummary",
-    "TokenLogprobs",
-    "Usage",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
