@@ -37,14 +37,14 @@ from pyllmcancel.watcher import Watcher
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
     import numpy as np
     from numpy.typing import NDArray
 
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Client
+    from pyllmcancel.request import Origin
     from pyllmcancel.scheduler import Occupancy
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -177,11 +177,7 @@ class Engine:
         prompts: Sequence[Sequence[int]],
         params: GenerationParams,
         sink: Sink,
-        *,
-        request_id: str | None = None,
-        session: str | None = None,
-        arrived_at: float | None = None,
-        client: Client | None = None,
+        **origin: Unpack[Origin],
     ) -> Request:
         """Accept a request; its events go to `sink`. With a `session`, its older request is cancelled.
 
@@ -189,11 +185,8 @@ class Engine:
         ----------
         prompts
             Token ids; `params.n` choices are generated for each.
-        arrived_at
-            Monotonic seconds: deadlines count from here, and of a session's requests the one that arrived last is the
-            newest. By default now.
-        client
-            Looked at right before each step: none begins for one that has left.
+        origin
+            Id, session, time of arrival and client: see `pyllmcancel.request.Origin`.
 
         Raises
         ------
@@ -204,11 +197,7 @@ class Engine:
         """
         if not isinstance(self.workload, Generation):
             raise InvalidRequestError("this model makes embeddings, it does not generate", "model")
-        return self._accept(
-            self.workload.request(
-                prompts, params, sink, request_id=request_id, session=session, arrived_at=arrived_at, client=client
-            )
-        )
+        return self._accept(self.workload.request(prompts, params, sink, **origin))
 
     def submit_texts(
         self,
@@ -216,25 +205,12 @@ class Engine:
         sink: Sink,
         *,
         timeout: float | None = None,
-        request_id: str | None = None,
-        session: str | None = None,
-        arrived_at: float | None = None,
-        client: Client | None = None,
+        **origin: Unpack[Origin],
     ) -> Request:
         """As `submit`, for an embedding of each text (token ids): `sink` gets an `Embedded` for each, and the end."""
         if not isinstance(self.workload, Embedding):
             raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
-        return self._accept(
-            self.workload.request(
-                texts,
-                sink,
-                timeout=timeout,
-                request_id=request_id,
-                session=session,
-                arrived_at=arrived_at,
-                client=client,
-            )
-        )
+        return self._accept(self.workload.request(texts, sink, timeout=timeout, **origin))
 
     def _accept(self, request: Request) -> Request:
         if self.forked:

@@ -5,7 +5,6 @@ A choice leaves the batch in the step in which it ends, and a request is over wi
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,13 @@ from pyllmcancel.step import LogitFault
 from pyllmcancel.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Self, Unpack
 
     from pyllmcancel._native import Context, Model
     from pyllmcancel.config import EngineConfig
     from pyllmcancel.events import Sink
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Client, GenerationParams
+    from pyllmcancel.request import GenerationParams, Origin
     from pyllmcancel.step import StepItem, StepResult, StepRow
     from pyllmcancel.workload import Update
 
@@ -99,16 +98,10 @@ class Generation:
         prompts: Sequence[Sequence[int]],
         params: GenerationParams,
         sink: Sink,
-        *,
-        request_id: str | None = None,
-        session: str | None = None,
-        arrived_at: float | None = None,
-        client: Client | None = None,
+        **origin: Unpack[Origin],
     ) -> Request:
         """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
-        cancellation = Cancellation(self._native.CancelFlag())
-        made_id = request_id or f"req-{secrets.token_hex(8)}"
-        request = Request(made_id, params, cancellation, sink, session, arrived_at=arrived_at, client=client)
+        request = Request(params, Cancellation(self._native.CancelFlag()), sink, **origin)
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return request
 

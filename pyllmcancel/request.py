@@ -6,10 +6,11 @@ Its mutable fields are written by the owner only; everyone else reads them.
 
 from __future__ import annotations
 
+import secrets
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from pyllmcancel.events import RequestStatus, Usage
 
@@ -133,21 +134,43 @@ class Client(Protocol):
         """
 
 
+class Origin(TypedDict, total=False):
+    """Where a request comes from.
+
+    Attributes
+    ----------
+    request_id
+        By default one is made.
+    session
+        Its newest request cancels the older one.
+    arrived_at
+        Monotonic seconds: deadlines count from here, and of a session's requests the one that arrived last is the
+        newest. By default now.
+    client
+        Looked at right before each step: none begins for one that has left.
+    """
+
+    request_id: str | None
+    session: str | None
+    arrived_at: float | None
+    client: Client | None
+
+
 class Request:
     """A request from its acceptance to its one ending."""
 
     def __init__(
         self,
-        request_id: str,
         params: GenerationParams,
         cancellation: Cancellation,
         sink: Sink,
-        session: str | None = None,
         *,
+        request_id: str | None = None,
+        session: str | None = None,
         arrived_at: float | None = None,
         client: Client | None = None,
     ) -> None:
-        self.id = request_id
+        self.id = request_id or f"req-{secrets.token_hex(8)}"
         self.params = params
         self.session = session
         self.cancellation = cancellation

@@ -12,13 +12,14 @@ from pyllmcancel.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Unpack
 
     import numpy as np
     from numpy.typing import NDArray
 
     from pyllmcancel.cancellation import Cancellation
     from pyllmcancel.events import Ending, Sink
-    from pyllmcancel.request import Client, RequestSummary
+    from pyllmcancel.request import Origin, RequestSummary
 
 MAX_TEXTS = 2048  # of one request; OpenAI's limit
 
@@ -51,18 +52,15 @@ class EmbeddingRequest(Request):
 
     def __init__(
         self,
-        request_id: str,
         texts: Sequence[Sequence[int]],
         cancellation: Cancellation,
         sink: Sink,
         *,
         timeout: float | None = None,
-        session: str | None = None,
-        arrived_at: float | None = None,
-        client: Client | None = None,
+        **origin: Unpack[Origin],
     ) -> None:
         params = GenerationParams(sampling=SamplingParams(), max_tokens=0, timeout=timeout)
-        super().__init__(request_id, params, cancellation, sink, session, arrived_at=arrived_at, client=client)
+        super().__init__(params, cancellation, sink, **origin)
         self.texts = [Text(self, index, tokens) for index, tokens in enumerate(texts)]
         # Written by the engine thread only.
         self.not_begun = deque(self.texts)

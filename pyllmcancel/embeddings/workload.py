@@ -5,7 +5,6 @@ Texts of an aborted step that are still wanted stay open, and are in the next st
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +19,7 @@ from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Self, Unpack
 
     from pyllmcancel._native import Embedder, Model
     from pyllmcancel.config import EngineConfig
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyllmcancel.embeddings.request import Text
     from pyllmcancel.events import Sink
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Client, Request
+    from pyllmcancel.request import Origin, Request
     from pyllmcancel.step import StepItem
     from pyllmcancel.workload import Update
 
@@ -102,27 +101,13 @@ class Embedding:
         sink: Sink,
         *,
         timeout: float | None = None,
-        request_id: str | None = None,
-        session: str | None = None,
-        arrived_at: float | None = None,
-        client: Client | None = None,
+        **origin: Unpack[Origin],
     ) -> EmbeddingRequest:
         """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
         self._check(texts)
         if timeout is not None and not timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
-        cancellation = Cancellation(self._native.CancelFlag())
-        made_id = request_id or f"req-{secrets.token_hex(8)}"
-        return EmbeddingRequest(
-            made_id,
-            texts,
-            cancellation,
-            sink,
-            timeout=timeout,
-            session=session,
-            arrived_at=arrived_at,
-            client=client,
-        )
+        return EmbeddingRequest(texts, Cancellation(self._native.CancelFlag()), sink, timeout=timeout, **origin)
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:

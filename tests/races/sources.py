@@ -20,7 +20,7 @@ def wait_for_watcher(driver: Driver) -> None:
     """Return when the watcher has worked off what it was given before: a request of nobody's is cancelled last."""
     flag = CancelFlag()
     earlier = driver.tracked[0].request
-    nobodys = Request("nobody's", earlier.params, Cancellation(flag), earlier.sink)
+    nobodys = Request(earlier.params, Cancellation(flag), earlier.sink)
     driver.expire(nobodys)
     assert flag.wait(TEST_LIMIT)
 

@@ -23,7 +23,7 @@ def bare_request(
 ) -> Request:
     """A request that no engine knows, with its choices."""
     params = generation_params(temperature=0.0, **options)
-    request = Request(name, params, Cancellation(CancelFlag()), RecordingSink(), session)
+    request = Request(params, Cancellation(CancelFlag()), RecordingSink(), request_id=name, session=session)
     model = Model()
     for index in range(params.n):
         sampler = Sampler(model, params.sampling)
