@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +23,9 @@ class Visit:
         Reasons as which the request may have ended, by the server's log; empty for a proper end, None if it may never
         have been accepted.
     stays
-        Its client waited for the whole answer, and nobody cancelled it.
+        Its client waited for the whole answer, and nothing cancelled it.
+    late
+        Its client was to cut it, and was held up, by a busy machine, for longer than the answer lasts.
     """
 
     id: str
@@ -30,6 +33,8 @@ class Visit:
     what: str
     expected: tuple[str | None, ...] = ()
     stays: bool = False
+    late: bool = False
+    sent_at: float = field(default_factory=time.monotonic)
     refused: bool = False
     faults: list[str] = field(default_factory=list)
 
@@ -45,8 +50,8 @@ class Stage:
     ----------
     known
         The answers given alone.
-    patience
-        Seconds within which the server, with nothing else to do, cannot end a request that is to be cut.
+    lasting
+        Seconds that a request to be cut takes at least, if nothing cuts it.
     """
 
     port: int
@@ -54,7 +59,7 @@ class Stage:
     known: Mapping[Question, Answer]
     name: str
     numbers: Callable[[], int]
-    patience: float = 0.0
+    lasting: float = 0.0
 
     def fresh_id(self) -> str:
         return f"{self.name}-{self.numbers()}"

@@ -18,7 +18,6 @@ from bench.scenarios.storm.visits import SHARES, TOLD, Client
 from bench.scenarios.storm.wire import Answer, ask
 
 CLIENTS = 64
-SAFETY = 0.5  # a machine may be faster in the next minute
 WORKERS = 8  # of thread pools that grow when there is work for them: asyncio's, anyio's
 SEVERAL = ("--parallel", "8", "--max-queue", "60", "--cache-ram", "32")
 
@@ -69,7 +68,7 @@ class Storm:
             if not reply.complete:
                 raise RuntimeError(f"{kind.name}, alone: status {reply.status}, {reply.payloads or reply.text}")
             self._known[kind.name, prompt] = Answer.of(reply)
-        self._stage.patience = SAFETY * min(self._endless_seconds(known=known) for known in (True, False))
+        self._stage.lasting = min(self._endless_seconds(known=known) for known in (True, False))
 
     def _endless_seconds(self, *, known: bool) -> float:
         """What the shortest of the requests that are to be cut takes alone."""

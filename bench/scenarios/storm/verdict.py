@@ -34,7 +34,7 @@ def is_right(visit: Visit, told: tuple[str, str | None] | None) -> bool:
         case ("cancelled", reason):
             return reason in visit.expected
         case ("finished", _):
-            return visit.stays
+            return visit.stays or visit.late
         case _:
             return False
 

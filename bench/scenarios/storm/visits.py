@@ -13,6 +13,7 @@ from bench.scenarios.storm.wire import Answer, Reply, Wire, ask, request_bytes
 
 HOLD = "hold=60"
 POLL = 0.005  # seconds
+PATIENCE = 0.5  # of what a request to be cut lasts; the machine may be faster in the next minute
 
 
 class Client:
@@ -91,6 +92,7 @@ class Client:
             wire.send(data)
             self._pause()
             wire.leave(reset=self._chance.random() < 0.5)
+            self._note_cut(visit)
         return [visit]
 
     def half(self) -> list[Visit]:
@@ -100,6 +102,7 @@ class Client:
             wire.send(data)
             self._pause()
             wire.close_half()
+            self._note_cut(visit)
             self._judge_left(visit, wire.read(), question)
         return [visit]
 
@@ -124,12 +127,13 @@ class Client:
                 wire.send(data)
                 self._pause()
             said = ask(self._stage.port, f"{path}?{HOLD}", {})
+            self._note_cut(visit)
             if early:
                 wire.send(data)
             reply = wire.read()
         self._judge_cut(visit, reply, question, "explicit", 499)
         outcome = said.payloads[0]
-        if not visit.refused and outcome.get("outcome") not in ("cancelled", "held"):
+        if not (visit.refused or visit.late) and outcome.get("outcome") not in ("cancelled", "held"):
             visit.fault(f"the endpoint said {said.status} {said.payloads}")
         if outcome.get("phase") == "preparing":
             visit.expected = (None,)  # the engine never had it
@@ -173,6 +177,7 @@ class Client:
             self._until_known(visit, old)
             self._pause()
             new.send(request_bytes(kind.path, kind.ask(prompt), request_id=newer.id, session=session))
+            self._note_cut(visit)
             self._judge_whole(newer, new.read(), (kind.name, prompt))
             if newer.refused:
                 old.leave()
@@ -195,6 +200,8 @@ class Client:
             visit.refused, visit.expected = True, (None,)
             return
         self._judge_part(visit, reply, question)
+        if visit.late:
+            return
         if reply.complete or reply.done:
             visit.fault("it left, and its answer looks complete")
 
@@ -204,6 +211,8 @@ class Client:
             visit.refused, visit.expected = True, (None,)
             return
         self._judge_part(visit, reply, question)
+        if visit.late and reply.complete:
+            return
         error = reply.error or {}
         usage = [payload for payload in reply.payloads if payload.get("usage") and "error" in payload]
         streamed = reply.status == 200
@@ -257,7 +266,12 @@ class Client:
 
     def _delay(self) -> float:
         """Seconds within which no endless request can end."""
-        return min(self._chance.expovariate(2 / self._stage.patience), self._stage.patience)
+        most = PATIENCE * self._stage.lasting
+        return min(self._chance.expovariate(2 / most), most)
+
+    def _note_cut(self, visit: Visit) -> None:
+        """Called right after what cuts the request."""
+        visit.late = time.monotonic() - visit.sent_at > self._stage.lasting
 
     def _pause(self) -> None:
         time.sleep(self._delay())
