@@ -130,7 +130,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
             result.rows.push_back(commit(items[i], first_rows[i]));
         }
         result.sample_us = now_us() - begin;
-    } else if (result.status != StepStatus::no_room) {
+    } else if (result.status != StepStatus::no_room) { // for which llama.cpp has changed nothing
         sequences_.roll_back(items);
     }
     return result;

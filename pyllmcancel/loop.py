@@ -34,7 +34,7 @@ IDLE_AFTER = 0.1  # seconds without a request until idle housekeeping: a client 
 
 
 class EngineLoop:
-    """Runs in one thread, from :meth:`run`; nothing here may be called from another, but for `stalled_for`."""
+    """Runs in one thread, from :meth:`run`; for other threads there are `stalled_for` and `occupancy`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class EngineLoop:
             self._workload.maintain()
             # Once more: all of that takes time, and no step may begin for a client that has left.
             if self._cancelled():
-                self._scheduler.resync(items)  # as after any step that does not count
+                self._scheduler.resync(items)  # undoes what planning noted
             else:
                 self._step(items)
 

@@ -202,8 +202,10 @@ class Registry:
 
     def _hold(self, request_id: str, seconds: float) -> None:
         now = time.monotonic()
-        # One that has run out is still for the requests that arrived before, and are being prepared.
+        # One that has run out is kept, if there is room, for requests that arrived before and are being prepared.
         self._holds = {held: until for held, until in self._holds.items() if until > now - LONGEST_PREPARATION}
+        if len(self._holds) >= MAX_HOLDS:
+            self._holds = {held: until for held, until in self._holds.items() if until > now}
         if len(self._holds) >= MAX_HOLDS:
             raise QueueFullError("too many ids are held for cancellation")
         self._holds[request_id] = now + seconds

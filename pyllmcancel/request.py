@@ -87,7 +87,7 @@ class Choice:
     detokenizer: Detokenizer
     generated: list[int] = field(default_factory=list)
     seq: int | None = None  # while it holds a slot
-    n_committed: int = 0  # tokens whose cells are true, or were when it gave its slot back
+    n_committed: int = 0  # a copy of `Context.n_committed`, by the engine thread; kept when it gives its slot back
     n_cached: int = 0  # tokens that its first admission found in the cache
     admitted_before: bool = False
     slot: int | None = None  # the `seq` that it has, or had last

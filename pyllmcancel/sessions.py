@@ -1,6 +1,6 @@
 """The session map: at most one live request per session, newest wins.
 
-Not synchronised: the engine guards it, and the waiting queue, with one lock.
+Not synchronised: the registry guards it, and the waiting queue, with one lock.
 """
 
 from __future__ import annotations

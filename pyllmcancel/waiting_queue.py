@@ -3,7 +3,7 @@
 Taking a request out of here is how its ownership changes hands: the engine thread takes the oldest to run it, a
 canceller withdraws one to end it. The thread that takes it out is the only one that may end it.
 
-Not synchronised: the engine guards it, and the session map, with one lock.
+Not synchronised: the registry guards it, and the session map, with one lock.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 READ_AHEAD = 1 << 20
 # Bytes that are read before other connections have a turn: the fewer, the longer reading takes. A kilobyte may be a
 # hundred chunks, each an event of its own.
-LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 16
+LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 12
 READ_SECONDS = 0.002
 
 

@@ -39,6 +39,7 @@ class Preparation(Work):
         self.created_at = time.time()
         self.arrived_at = arrived_at
         self.reason: CancelReason | None = None
+        self.accepted: Request | None = None  # what it became, if it was cancelled while it was submitted
 
     def cancel(self, reason: CancelReason) -> bool:
         """Give it up; returns whether this call decided it."""
@@ -129,11 +130,11 @@ class Preparations:
         """What `function` submits, in another thread. A cancel that comes meanwhile is passed on to it."""
         with self._listed(request, session) as preparation:
             try:
-                accepted = await asyncio.to_thread(function)
+                accepted = preparation.accepted = await asyncio.to_thread(function)
+                if preparation.reason is not None:
+                    cancel(accepted, preparation.reason)
             finally:
                 preparation.ended.set()
-            if preparation.reason is not None:
-                cancel(accepted, preparation.reason)
             return accepted
 
     @contextmanager

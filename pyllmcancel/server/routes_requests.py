@@ -51,7 +51,10 @@ async def list_requests(http: HttpRequest, status: OutsideStatus | None = None) 
     # One that ended in between is in both.
     known = {(summary.id, summary.created_at) for summary in ended}
     accepted = [request.summary() for request in live if (request.id, request.created_at) not in known]
-    summaries = accepted + state.preparations.summaries() + ended
+    # One that is being submitted may have been accepted already.
+    known_ids = {summary.id for summary in accepted + ended}
+    prepared = [summary for summary in state.preparations.summaries() if summary.id not in known_ids]
+    summaries = accepted + prepared + ended
     entries = [request_entry(summary) for summary in summaries]
     return RequestList(object="list", data=[entry for entry in entries if status in (None, entry["status"])])
 
@@ -81,7 +84,7 @@ async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, 
         preparation.cancel(CancelReason.EXPLICIT)
         # An id that is used a second time while the first lives: both are meant.
         if not isinstance(find_request(state.engine.registry, request_id), Request):
-            return await cancel_preparation(preparation, wait=wait)
+            return await cancel_preparation(http, preparation, wait=wait)
     found = find_request(state.engine.registry, request_id, hold)
     if isinstance(found, Request):
         return await cancel_and_report(http, found, wait=wait)
@@ -110,7 +113,7 @@ async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True, 
             state.engine.cancel(newest)
         for older in prepared[:-1]:
             older.cancel(CancelReason.EXPLICIT)
-        return SessionCancelAnswer(**await cancel_preparation(prepared[-1], wait=wait), session=session_id)
+        return SessionCancelAnswer(**await cancel_preparation(http, prepared[-1], wait=wait), session=session_id)
     if newest is None and hold > 0:
         return JSONResponse(HeldSessionAnswer(session=session_id, outcome="held", hold_seconds=hold), 202)
     if newest is None:
@@ -135,11 +138,13 @@ async def cancel_and_report(http: HttpRequest, request: Request, *, wait: bool) 
     return cancel_answer(request.id, reason, request.status, request.usage())
 
 
-async def cancel_preparation(preparation: Preparation, *, wait: bool) -> CancelAnswer:
+async def cancel_preparation(http: HttpRequest, preparation: Preparation, *, wait: bool) -> CancelAnswer:
     began = time.monotonic()
     preparation.cancel(CancelReason.EXPLICIT)
     if wait:
         await preparation.ended.wait()
+        if preparation.accepted is not None:
+            return await cancel_and_report(http, preparation.accepted, wait=wait)
     assert preparation.reason is not None
     latency = time.monotonic() - began if wait else None
     return cancel_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from typing import Any
 
 import pytest
 
-from tests.support.http_world import World, open_world
+from pyllmcancel.request import Request
+from tests.support.http_world import LIMIT, World, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +43,59 @@ async def test_it_answers_when_the_computation_has_stopped(target: str) -> None:
         assert 0 <= answer["cancel_latency_ms"] < 1000  # type: ignore[operator]
         assert answer["usage"]["completion_tokens"] == 2  # type: ignore[index]
         await exchange.end()
+
+
+@targets
+async def test_of_a_request_that_is_being_submitted_it_says_how_that_one_ended(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world() as world:
+        world.hold()
+        may_return, submit = threading.Event(), world.engine.submit
+
+        def slow_submit(*arguments: Any, **options: Any) -> Request:
+            request = submit(*arguments, **options)
+            assert may_return.wait(LIMIT)
+            return request
+
+        monkeypatch.setattr("pyllmcancel.server.generate.is_laborious", lambda *_: True)
+        monkeypatch.setattr(world.engine, "submit", slow_submit)
+        exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+        await world.held()
+        assert [entry["id"] for entry in await world.requests()] == ["mine"], "once"
+        answering = world.begin("POST", f"/v1/{target}/cancel")
+        may_return.set()
+        answer = (await answering.end()).json()
+        assert world.context.open_seqs == []
+        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "prefill")
+        assert (await world.ended("mine"))["cancel_reason"] == "explicit"
+        assert (await exchange.end()).status == 499
+
+
+@targets
+async def test_of_a_request_that_is_not_submitted_yet_it_says_how_that_one_ended(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_world(parallel=1) as world:
+        await world.running_stream("neighbour")
+        begun, may_go_on, submit = threading.Event(), threading.Event(), world.engine.submit
+
+        def slow_submit(*arguments: Any, **options: Any) -> Request:
+            begun.set()
+            assert may_go_on.wait(LIMIT)
+            return submit(*arguments, **options)
+
+        monkeypatch.setattr("pyllmcancel.server.generate.is_laborious", lambda *_: True)
+        monkeypatch.setattr(world.engine, "submit", slow_submit)
+        exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
+        assert await asyncio.to_thread(begun.wait, LIMIT)
+        answering = world.begin("POST", f"/v1/{target}/cancel")
+        assert (await world.request("mine"))["status"] == "cancelling"
+        may_go_on.set()
+        answer = (await answering.end()).json()
+        assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "waiting")
+        assert (await world.ended("mine"))["cancel_reason"] == "explicit"
+        assert (await exchange.end()).status == 499
 
 
 @targets

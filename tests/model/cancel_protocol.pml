@@ -166,7 +166,7 @@ inline cancel(r, why, said)
 		said = true;
 #endif
 		if
-		:: said -> conclude(r, stopped)  /* Engine._conclude_waiting */
+		:: said -> conclude(r, stopped)  /* Endings.conclude_waiting */
 		:: else
 		fi
 	:: else
@@ -232,7 +232,7 @@ proctype submit(byte r)
 		unlock_registry()
 	};
 	if
-	:: theirs -> conclude(older, stopped)            /* Engine._conclude_waiting */
+	:: theirs -> conclude(older, stopped)            /* Endings.conclude_waiting */
 	:: else
 	fi;
 	if
@@ -254,7 +254,7 @@ proctype cancel_by_id(byte r)
 		if
 		:: known[r] -> said = true
 		:: !known[r] && !accepted[r] -> held[r] = true   /* Registry._hold */
-		:: !known[r] && accepted[r]                      /* routes_requests.already_finished */
+		:: !known[r] && accepted[r]                      /* request_answers.ended_answer */
 		fi
 	};
 	if
@@ -264,7 +264,7 @@ proctype cancel_by_id(byte r)
 }
 
 /* A client that leaves. The engine's thread may see it first, by asking the socket (native/hang_up.cpp), or the event
- * loop, in which generation_response.WatchedResponse cancels; it exists once the request is accepted. */
+ * loop, in which generate.EngineResponse cancels; it exists once the request is accepted. */
 proctype leave(byte r)
 {
 	bool said;
@@ -276,7 +276,7 @@ proctype leave(byte r)
 	fi
 }
 
-/* Engine.close without a drain: Registry.close, Registry.requests, Engine.cancel */
+/* Engine.close without a drain: Registry.close, Registry.requests, Endings.shut_down, Endings.cancel */
 proctype close_engine()
 {
 	byte i;
@@ -326,7 +326,7 @@ turn:
 	:: n_run == 0 -> goto idle
 	:: else
 	fi;
-	/* Scheduler.plan: all who decode, or a prompt alone; Context::step, AbortGate::arm and add */
+	/* Scheduler.plan: all who decode, or a prompt alone; Context::step, AbortGate::arm */
 	d_step {
 		if
 		:: true -> for (i : 0 .. N - 1) { in_step[i] = runs[i] }; n_members = n_run
@@ -367,7 +367,7 @@ turn:
 		}
 	:: else -> atomic { poll = 0; break }
 	od;
-	/* AbortGate::disarm; then Context::commit and Generation.take, or Context::roll_back and Scheduler.resync */
+	/* AbortGate::disarm; then Context::commit and Generation.take, or Sequences::roll_back and Scheduler.resync */
 	do
 	:: atomic { i < N && in_step[i] ->
 			in_step[i] = false;

@@ -94,3 +94,28 @@ async def test_a_cancel_while_a_request_is_submitted_reaches_what_was_submitted(
     assert cancelled == [(accepted, CancelReason.EXPLICIT)]
     assert preparations.find("mine") is None
     await found.ended.wait()
+
+
+async def test_a_cancelled_submission_has_ended_when_its_request_is_known_and_cancelled(
+    preparations: Preparations,
+) -> None:
+    may_end = threading.Event()
+    accepted = Mock(spec=AcceptedRequest)
+    seen: list[bool] = []
+
+    def submit() -> AcceptedRequest:
+        may_end.wait()
+        return accepted
+
+    submitting = asyncio.create_task(
+        preparations.submit(a_request(), submit, None, lambda *_: seen.append(found.ended.is_set()))
+    )
+    await asyncio.sleep(0)
+    found = preparations.find("mine")
+    assert found is not None
+    found.cancel(CancelReason.EXPLICIT)
+    may_end.set()
+    await submitting
+    assert seen == [False]
+    assert found.ended.is_set()
+    assert found.accepted is accepted

@@ -206,6 +206,14 @@ def test_holds_are_bounded() -> None:
         registry.find("one too many", hold=60.0)
 
 
+def test_holds_that_have_run_out_make_room() -> None:
+    registry = Registry(max_queue=4)
+    for number in range(MAX_HOLDS):
+        registry.find(str(number), hold=1e-9)
+    registry.find("another", hold=60.0)
+    assert registry.accept(bare_request("another")).cancelled
+
+
 def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     registry = Registry(max_queue=4, history=2)
     for number in range(3):
