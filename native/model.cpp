@@ -20,7 +20,11 @@ namespace {
 
 constexpr std::size_t SHORT_TEXT = 4096; // bytes that can be tokenized on any stack
 constexpr std::size_t STACK_BYTES = 8 << 20;
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t STACK_BYTES_PER_BYTE = 8192; // each variable has a margin around it
+#else
 constexpr std::size_t STACK_BYTES_PER_BYTE = 1024; // some 400 were seen
+#endif
 
 // Experts, of three dimensions, are always multiplied row by row.
 bool is_repacked(const ggml_tensor * tensor) {
