@@ -37,12 +37,16 @@ UNDEFINED = re.compile(r"^\S+:\d+:\d+: runtime error: .*(?:\n +#\d.*)*", re.MULT
 
 @dataclass(frozen=True, slots=True)
 class Sanitizer:
-    """A build with `flags`, run with `libraries` loaded first; each of `faults` is a function of the canary."""
+    """A build with `flags`, run with `libraries` loaded first, without the tests `left_out`.
+
+    Each of `faults` is a function of the canary.
+    """
 
     name: str
     flags: str
     libraries: tuple[str, ...]
     faults: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -58,7 +62,8 @@ class Sanitizer:
 
 
 SANITIZERS = {
-    "thread": Sanitizer("thread", "thread", ("libtsan.so",), ("thread",)),
+    # TSan keeps a stack of 65,536 calls at most, and ends the process beyond; std::regex calls itself more often.
+    "thread": Sanitizer("thread", "thread", ("libtsan.so",), ("thread",), ("tests/native/test_long_words.py",)),
     # libstdc++ beside ASan: it must be there before ASan looks for what it intercepts, and Python brings none.
     "address": Sanitizer(
         "address", "address,undefined", ("libasan.so", "libubsan.so", "libstdc++.so.6"), ("address", "undefined")
@@ -135,6 +140,8 @@ def listen(sanitizer: Sanitizer) -> None:
 def drive(sanitizer: Sanitizer, name: str) -> bool:
     say(f"{sanitizer.name}: {name}")
     command = [str(sanitizer.python), "-P", *DRIVERS[name]]
+    if "pytest" in command:
+        command += [f"--ignore={file}" for file in sanitizer.left_out]
     if name == "storm":
         # Some milliseconds a token even so: instrumented code takes ten times as long.
         model = write_tiny_llama(sanitizer.folder / "tiny.gguf")
