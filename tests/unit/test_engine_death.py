@@ -117,7 +117,7 @@ def test_memory_that_lacks_for_an_ending_too_is_asked_for_again(
 
 # With all of its address space in use, down to the last small object, by a step that then fails.
 WITHOUT_MEMORY = """
-import resource, sys
+import resource, sys, threading
 sys.path.insert(0, sys.argv[1])
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
@@ -125,13 +125,14 @@ from pyllmcancel.errors import RequestFailed
 from pyllmcancel.generation import Generation
 from tests.support import fake_native
 
-hog = None
+hog, submitted = None, threading.Event()
 # Down to the smallest, since each size of small objects has a store of its own.
 sizes = [*(1 << bits for bits in range(26, 10, -1)), *range(1024, 0, -16)]
 
 class Context(fake_native.Context):
     def step(self, items, **costs):
         global hog
+        submitted.wait()
         in_use = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 20), most))
@@ -146,6 +147,7 @@ class Context(fake_native.Context):
 context = Context(fake_native.Model(), n_ctx=512, n_seq_max=4, n_batch=64, n_threads=1)
 engine = Engine(Generation(context, EngineConfig(parallel=2), fake_native))
 streams = [engine.generate(f"request {number}") for number in range(5)]
+submitted.set()
 told = []
 for stream in streams:
     try:
