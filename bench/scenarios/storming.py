@@ -61,7 +61,7 @@ async def storm(
         after = await footprint(server)
         report.figure(f"{name}: requests", f"{len(visits):,}, and {n_questions} alone, {len(calm):,} in calm company")
         rate = (n_requests * (1 - WARM_UP)) / seconds
-        report.figure(f"{name}: seconds", f"{seconds:.0f} for the last four fifths, {rate:.0f} requests a second")
+        report.figure(f"{name}: seconds", f"{seconds:.0f} for the later half, {rate:.0f} requests a second")
         tabulate(report, visits, server.log, name)
         judge(report, [*calm, *visits], server, name)
         await judge_metrics(report, server, name)
