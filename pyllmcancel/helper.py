@@ -41,7 +41,7 @@ class HelperEnded(HelperError):  # noqa: N818 - it did not fail, it was ended
 
 
 class HelperLost(HelperEnded):
-    """Somebody else has ended it: the operator, or the system for want of memory. The call is not to blame."""
+    """It was killed from outside, by the operator or for want of memory. The call is not to blame."""
 
 
 class HelperClosed(HelperError):  # noqa: N818
@@ -142,7 +142,7 @@ class Helper:
             raise HelperClosed
         if self._process is not None and self._process.poll() is None:
             return
-        self._end()  # somebody else has ended it
+        self._end()  # it was ended from outside
         try:
             self._start()
             self._opened = self._exchange(list(self._opening), START_SECONDS, pause)
