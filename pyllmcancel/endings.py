@@ -65,6 +65,7 @@ class Endings:
         *,
         last: Delta | None = None,
         error: str | None = None,
+        param: str | None = None,
     ) -> None:
         """End `request`, whose owner the caller is.
 
@@ -72,7 +73,7 @@ class Endings:
         answer look complete, is then not sent.
         """
         self._registry.seal(request)
-        self._write(request, finish_reason, outbox, last=last, error=error)
+        self._write(request, finish_reason, outbox, last=last, error=error, param=param)
 
     def _write(
         self,
@@ -82,11 +83,12 @@ class Endings:
         *,
         last: Delta | None = None,
         error: str | None = None,
+        param: str | None = None,
     ) -> None:
         """The ending of a sealed request."""
         reason = request.cancellation.reason
         if reason is not None:
-            finish_reason, last, error = FinishReason.CANCELLED, None, None
+            finish_reason, last, error, param = FinishReason.CANCELLED, None, None, None
         ended_at = time.monotonic()
         requested_at = request.cancellation.requested_at
         ending = Ending(
@@ -95,6 +97,7 @@ class Endings:
             phase=request.status,
             cancel_reason=reason,
             error=error,
+            param=param,
             cancel_latency=None if requested_at is None else ended_at - requested_at,
         )
         outbox.owe(request, ending, last)

@@ -89,7 +89,14 @@ class TextLengthError(ContextLengthError):
 
 
 class ConstraintError(Error):
-    """What decides over an answer's next token has failed; the request fails, its neighbours go on."""
+    """A constraint could not compute the next token's mask, or take a token; the request fails, its neighbours go on.
+
+    `param` is the field of the request that caused it, if one did.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class QueueFullError(Error):
@@ -117,11 +124,20 @@ def said(error: BaseException) -> str:
 
 
 class RequestFailed(Error):  # noqa: N818
-    """The computation of one request failed; `usage` says how far it had come."""
+    """The computation of one request failed.
 
-    def __init__(self, message: str, usage: Usage) -> None:
+    Attributes
+    ----------
+    usage : Usage
+        What had been computed by then.
+    param : str or None
+        The field of the request that caused it; None for a fault of the model, the machine or the engine.
+    """
+
+    def __init__(self, message: str, usage: Usage, param: str | None = None) -> None:
         super().__init__(message)
         self.usage = usage
+        self.param = param
 
 
 class RequestCancelled(Error):  # noqa: N818

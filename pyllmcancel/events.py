@@ -86,6 +86,8 @@ class Ending:
         Why, when CANCELLED.
     error
         What went wrong, when ERROR.
+    param
+        The field of the request that caused the error, if one did.
     phase
         Where the request was when it ended.
     cancel_latency
@@ -97,6 +99,7 @@ class Ending:
     phase: RequestStatus
     cancel_reason: CancelReason | None = None
     error: str | None = None
+    param: str | None = None
     cancel_latency: float | None = None
 
 

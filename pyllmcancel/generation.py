@@ -165,7 +165,7 @@ class Generation:
             try:
                 choice.sampler.restrict(choice.constraint.mask())
             except ConstraintError as error:
-                updates.append(self._fail(choice.request, str(error), keep=True))
+                updates.append(self._fail(choice.request, str(error), error.param, keep=True))
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
     def maintain(self) -> None:
@@ -196,7 +196,8 @@ class Generation:
             choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
             updates += prompt_progress(choice)
             if row.fault is not LogitFault.NONE:
-                updates.append(self._fail(choice.request, FAULTS[row.fault], keep=False))
+                param = "grammar" if row.fault is LogitFault.TOO_COMPLEX else None
+                updates.append(self._fail(choice.request, FAULTS[row.fault], param, keep=False))
             elif row.token >= 0:
                 updates.append(self._take_token(choice, row, observer))
         return updates
@@ -214,7 +215,7 @@ class Generation:
             try:
                 delta = self._delta(choice, row, prompt_logprobs)
             except ConstraintError as error:
-                return self._fail(choice.request, str(error), keep=True)
+                return self._fail(choice.request, str(error), error.param, keep=True)
         return Progress(choice.request, delta) if choice.finish_reason is None else self._finish_choice(choice, delta)
 
     def _delta(self, choice: Choice, row: StepRow, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
@@ -241,9 +242,9 @@ class Generation:
             return Progress(request, delta)
         return Finished(request, choice.finish_reason, delta)
 
-    def _fail(self, request: Request, error: str, *, keep: bool) -> Finished:
+    def _fail(self, request: Request, error: str, param: str | None, *, keep: bool) -> Finished:
         self.release(request, keep=keep)
-        return Finished(request, FinishReason.ERROR, error=error)
+        return Finished(request, FinishReason.ERROR, error=error, param=param)
 
 
 def prompt_progress(choice: Choice) -> Sequence[Update]:

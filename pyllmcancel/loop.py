@@ -157,9 +157,9 @@ class EngineLoop:
                     self._finish(update)
 
     def _finish(self, finished: Finished) -> None:
-        request, finish_reason, last, error = finished
+        request, finish_reason, last, error, param = finished
         self._running.remove(request)
-        self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error)
+        self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error, param=param)
 
     def _publish(self) -> None:
         self.occupancy = self._scheduler.occupancy()

@@ -155,7 +155,7 @@ class Stream:
                 assert event.cancel_reason is not None
                 raise RequestCancelled(event.cancel_reason, event.usage)
             case FinishReason.ERROR:
-                raise RequestFailed(event.error or "unknown error", event.usage)
+                raise RequestFailed(event.error or "unknown error", event.usage, event.param)
             case FinishReason.STOP | FinishReason.LENGTH:
                 return None
 

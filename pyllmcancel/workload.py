@@ -34,6 +34,7 @@ class Finished(NamedTuple):
     finish_reason: FinishReason
     last: Delta | None = None
     error: str | None = None
+    param: str | None = None  # the field of the request that made the error
 
 
 Update = Progress | Finished

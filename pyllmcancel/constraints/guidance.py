@@ -106,7 +106,7 @@ class Guidance:
         matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequestError(_own_words(matcher.get_error()), param)
-        guide = Guide(matcher, self._model.n_vocab)
+        guide = Guide(matcher, self._model.n_vocab, param)
         # What is too much, or allows nothing at all, is found when the first token is asked for.
         try:
             nothing = not guide.new().mask().any()
@@ -135,33 +135,39 @@ class Guidance:
 
 
 class Guide:
-    """A compiled grammar: makes the constraints of a request's choices."""
+    """A compiled grammar, made from the field `param`: makes the constraints of a request's choices."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+    def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
         self._matcher = matcher
         self._n_vocab = n_vocab
+        self._param = param
 
     def new(self) -> GuidedConstraint:
-        return GuidedConstraint(self._matcher.deep_copy(), self._n_vocab)
+        return GuidedConstraint(self._matcher.deep_copy(), self._n_vocab, self._param)
 
 
 class GuidedConstraint:
     """One answer's state in a grammar. The tokens that end an answer are allowed where the grammar may end."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+    def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
         self._matcher = matcher
         self._n_words = (n_vocab + 31) // 32
+        self._param = param
 
     def mask(self) -> NDArray[np.uint32]:
         words = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint32)
         if self._matcher.is_error():
-            raise ConstraintError(_own_words(self._matcher.get_error()))
+            raise self._error()
         return words[: self._n_words]
 
     def accept(self, token: int) -> bool:
         if not self._matcher.consume_token(token):
-            raise ConstraintError(_own_words(self._matcher.get_error()))
+            raise self._error()
         return self._matcher.is_stopped()
+
+    def _error(self) -> ConstraintError:
+        # Only allowed tokens are sampled, so the grammar has exceeded one of llguidance's limits.
+        return ConstraintError(_own_words(self._matcher.get_error()), self._param)
 
     def allows(self, tokens: list[int]) -> bool:
         """Whether the answer could go on with all of these."""

@@ -128,8 +128,10 @@ def api_error(error: Exception) -> ApiError:
             shown = error
         case RequestCancelled(reason=reason, usage=usage):
             shown = ApiError(_CANCEL_STATUS[reason], str(error), "request_cancelled", None, reason, usage)
-        case RequestFailed(usage=usage):
+        case RequestFailed(usage=usage, param=None):
             shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
+        case RequestFailed(usage=usage, param=param):
+            shown = ApiError(400, str(error), param=param, code="invalid_request", usage=usage)
         case ContextLengthError(param=param, n_prompt_tokens=n_prompt_tokens, n_ctx=n_ctx):
             sizes = (n_prompt_tokens, n_ctx)
             shown = ApiError(400, str(error), param=param, code="context_length_exceeded", sizes=sizes)

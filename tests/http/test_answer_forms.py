@@ -7,18 +7,25 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.step import LogitFault
 from tests.support.fake_model import NOTHING
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
 
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-SURE = {
-    "type": "object",
-    "properties": {"sure": {"type": "boolean"}, "why": {"enum": ["é", "n"]}},
-    "required": ["sure", "why"],
-    "additionalProperties": False,
-}
+
+
+def closed_object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+SURE = closed_object({"sure": {"type": "boolean"}, "why": {"enum": ["é", "n"]}})
 
 
 def schema_format(schema: dict[str, Any] | None, **fields: Any) -> dict[str, Any]:
@@ -133,3 +140,27 @@ async def test_a_grammar_reaches_llama_cpps_sampler() -> None:
         exchange = await world.chat(grammar=NOTHING).end()
         assert exchange.status == 500
         assert "grammar" in exchange.json()["error"]["message"]
+
+
+@streaming
+async def test_a_grammar_that_is_too_ambiguous_is_an_error_of_the_grammar_field(stream: bool) -> None:
+    async with open_world() as world:
+        world.context.faults[tuple(b"hello")] = LogitFault.TOO_COMPLEX
+        exchange = await world.complete("hello", stream=stream, grammar='root ::= "x"').end()
+        answer = json.loads(exchange.events[-1]) if stream else exchange.json()
+        assert exchange.status == (200 if stream else 400)
+        assert (answer["error"]["param"], answer["error"]["code"]) == ("grammar", "invalid_request")
+        assert "ambiguous" in answer["error"]["message"]
+        assert answer["usage"]["completion_tokens"] == 0
+        if not stream:
+            assert exchange.headers["x-should-retry"] == "false"
+
+
+async def test_a_schema_that_exceeds_a_limit_in_mid_answer_is_an_error_of_its_field() -> None:
+    alternatives = [closed_object({f"k{n}": {"type": "string"}}) for n in range(3_000)]
+    schema = closed_object({"a": {"anyOf": alternatives}})
+    async with open_world() as world:
+        exchange = await world.chat(response_format=schema_format(schema)).end()
+        assert exchange.status == 400, exchange.body
+        assert exchange.json()["error"]["param"] == "response_format"
+        assert exchange.json()["usage"]["completion_tokens"] > 0

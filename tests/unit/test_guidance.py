@@ -97,8 +97,9 @@ def test_what_is_not_allowed_is_an_error_of_the_constraint(guidance: Guidance) -
     constraint = guidance.compile('start: "ab"', "x").new()
     with pytest.raises(ConstraintError):
         constraint.accept(ord("x"))
-    with pytest.raises(ConstraintError):
+    with pytest.raises(ConstraintError) as failed:
         constraint.mask()
+    assert failed.value.param == "x"
 
 
 @pytest.mark.parametrize(
