@@ -169,10 +169,10 @@ class Generation:
         return [item for item in items if self.scheduler.holds(item.seq)], updates
 
     def maintain(self) -> None:
-        self.scheduler.tend()
+        self.scheduler.maintain()
 
     def maintain_idle(self) -> bool:
-        return self.scheduler.make_ready()
+        return self.scheduler.maintain_idle()
 
     def rest(self) -> None:
         self._context.rest()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from pyllmcancel.prefix_cache import Place, PrefixCache
+from pyllmcancel.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.step import MOST_DESCRIBED, StepItem
 from pyllmcancel.step_cost import TILE, StepCostModel, chunk_size, with_tail
 
@@ -64,8 +64,8 @@ class Scheduler:
         # tokens by cells, and skips those in which nobody looks at anything: with decodes in its tile, a prompt would
         # pay for the cells of all of them. Recurrent and hybrid memories: an abort would harm everyone in the batch.
         # Divided cells, too: prompts of different lengths, and decodes, would be several ubatches.
-        self._alone = context.memory_kind != "attention" or not context.kv_unified
-        self._mixes = not self._alone and not self._on_cpu
+        self._prompts_alone = context.memory_kind != "attention" or not context.kv_unified
+        self._mixes = not self._prompts_alone and not self._on_cpu
         # As it will be after the step that is planned, and as it was before, should that step not count.
         self._gap = self._gap_before = Gap()
         # So many choices found no room, although they should have: until one ends, fewer may run.
@@ -126,16 +126,16 @@ class Scheduler:
         while items and not self._make_room(sum(item.n_tokens for item in items)):
             self._preempt(self.active[-1])
             items = self._items()
-        self._note_turn(items)
+        self._note_prefill(items)
         return items
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Before a step, when nobody waits to be told anything: it may take some milliseconds."""
-        self._cache.tend(self._active)
+        self._cache.maintain(self._active)
 
-    def make_ready(self) -> bool:
+    def maintain_idle(self) -> bool:
         """While nobody runs or waits: do some of what the next one would have to wait for; False if nothing is left."""
-        return self._cache.make_ready()
+        return self._cache.maintain_idle()
 
     def release(self, choice: Choice, *, keep: bool = True) -> None:
         """Take an ended choice out, wherever it is. With `keep` its cells become an idle prefix."""
@@ -190,41 +190,41 @@ class Scheduler:
 
     def _n_shared(self, choice: Choice) -> int:
         """Cells that a choice would share with who runs, if it started now."""
-        place = self._find(choice)
-        return place.n_shared if place.source in self._active else 0
+        found = self._find(choice)
+        return found.n_shared if found.source in self._active else 0
 
-    def _find(self, choice: Choice) -> Place:
+    def _find(self, choice: Choice) -> PrefixMatch:
         """Where a choice had best start; one that is described, or starts afresh, has nothing to find."""
-        whole = choice.n_described or self._starts_afresh(choice)
+        whole = choice.n_described or self._recomputes_all(choice)
         return self._cache.find([] if whole else [*choice.prompt, *choice.generated], self._active)
 
     @staticmethod
-    def _starts_afresh(choice: Choice) -> bool:
+    def _recomputes_all(choice: Choice) -> bool:
         """A prompt that is to be computed whole is so once: by its leader, when it is first admitted."""
         return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
 
     def _open(self, choice: Choice) -> None:
         tokens = [*choice.prompt, *choice.generated]
-        n_described, afresh = choice.n_described, self._starts_afresh(choice)
-        place = self._find(choice)
-        self._cache.take(place, self._active)
+        n_described, afresh = choice.n_described, self._recomputes_all(choice)
+        found = self._find(choice)
+        self._cache.take(found, self._active)
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # a preempted prompt is described once more from its beginning
         choice.n_committed = self._context.open(
-            place.seq, tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
+            found.seq, tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
         )
         if not choice.admitted_before:
             choice.n_cached = choice.n_committed
         choice.admitted_before = True
-        choice.seq = place.seq
-        self._active[place.seq] = choice
+        choice.seq = found.seq
+        self._active[found.seq] = choice
 
     def _items(self) -> list[StepItem]:
         while self._suspects:
             seq = self._suspects.popleft()
             if seq in self._active:
-                return [self._part(seq, self._chunk(0))]
+                return [self._item(seq, self._chunk(0))]
         # In the order of their numbers: of divided cells, neighbours compute together.
         decodes = [StepItem(seq, 1) for seq, choice in sorted(self._active.items()) if choice.n_pending == 1]
         prefills = [seq for seq, choice in self._active.items() if choice.n_pending > 1]
@@ -233,12 +233,12 @@ class Scheduler:
         chunk = self._chunk(len(decodes))
         if self._mixes:
             return decodes + self._chunks(prefills, chunk, n_taken=len(decodes))
-        items = self._chunks(prefills[:1] if self._alone else prefills, chunk)
-        if decodes and self._is_decodes_turn(len(decodes), sum(item.n_tokens for item in items), chunk):
+        items = self._chunks(prefills[:1] if self._prompts_alone else prefills, chunk)
+        if decodes and self._decodes_are_due(len(decodes), sum(item.n_tokens for item in items), chunk):
             return decodes
         return items
 
-    def _is_decodes_turn(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
+    def _decodes_are_due(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
         """Whether `n_tokens` of prompts are too many for the gap between two decode steps, in which there are others.
 
         Several short prompts may be in one: few rows decode at a high price, and each prompt makes for one more. But
@@ -249,7 +249,7 @@ class Scheduler:
         seconds = self._gap.seconds + self.cost.of(n_tokens) + self.cost.of(n_decodes)
         return self._gap.n_tokens + n_tokens > min(TILE, chunk) or seconds > self._config.itl_target
 
-    def _note_turn(self, items: list[StepItem]) -> None:
+    def _note_prefill(self, items: list[StepItem]) -> None:
         self._gap_before = self._gap
         n_tokens = sum(item.n_tokens for item in items if self._active[item.seq].n_pending > 1)
         n_before, seconds_before = self._gap
@@ -260,7 +260,7 @@ class Scheduler:
         budget = max(1, chunk - n_taken)
         n_described, items = MOST_DESCRIBED, list[StepItem]()
         for seq in prefills:
-            part = self._part(seq, budget, n_described=n_described, n_others=n_taken)
+            part = self._item(seq, budget, n_described=n_described, n_others=n_taken)
             if part.n_tokens > 0:
                 items.append(part)
                 n_taken += part.n_tokens
@@ -268,7 +268,7 @@ class Scheduler:
                 n_described -= part.n_tokens if self._active[seq].n_described else 0
         return items
 
-    def _part(self, seq: int, budget: int, *, n_described: int = MOST_DESCRIBED, n_others: int = 0) -> StepItem:
+    def _item(self, seq: int, budget: int, *, n_described: int = MOST_DESCRIBED, n_others: int = 0) -> StepItem:
         choice = self._active[seq]
         if choice.n_described:
             return StepItem(seq, min(budget, choice.n_pending, n_described))

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 USUAL_SECONDS, USUAL_BYTES = 3.2e-3, 16 << 20
 COPY_DECAY = 0.75
 # So many of those that left lately count, and as if so many more had left, of which one was asked for again.
-N_LATELY = 32
-N_PRIOR = 24
+WINDOW = 32
+PRIOR = 24
 # A copy that is not made cannot show that they have become cheaper: now and then one is.
-OPTIMISM = 0.98
+SKIP_DISCOUNT = 0.98
 
 
 class SwapPolicy:
@@ -28,13 +28,13 @@ class SwapPolicy:
         self._n_left = self._n_returned = 0.0
 
     @property
-    def returns_expected(self) -> float:
+    def return_rate(self) -> float:
         """How much of what leaves now will be asked for again, between 0 and 1."""
-        return min(1.0, (self._n_returned + 1) / (self._n_left + N_PRIOR))
+        return min(1.0, (self._n_returned + 1) / (self._n_left + PRIOR))
 
     def is_worth_copying(self, n_tokens: int, n_bytes: int) -> bool:
         """Whether a prefix of so many tokens, and bytes, is."""
-        saved = self.returns_expected * self._cost.of_prompt(n_tokens)
+        saved = self.return_rate * self._cost.of_prompt(n_tokens)
         return n_bytes * self._seconds / self._bytes <= saved
 
     def note_copy(self, n_bytes: int, seconds: float) -> None:
@@ -44,14 +44,14 @@ class SwapPolicy:
 
     def note_skipped(self) -> None:
         """One was not, because it was not worth it."""
-        self._seconds *= OPTIMISM
+        self._seconds *= SKIP_DISCOUNT
 
-    def note_leave(self) -> None:
+    def note_left(self) -> None:
         """A prefix has left its cells, copied or not."""
-        decay = 1 - 1 / N_LATELY
+        decay = 1 - 1 / WINDOW
         self._n_left = self._n_left * decay + 1
         self._n_returned *= decay
 
-    def note_return(self, share: float) -> None:
+    def note_returned(self, share: float) -> None:
         """Such a `share` of one that had left was asked for, be there a copy or not."""
         self._n_returned += share

@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
     from pyllmcancel.step_cost import StepCostModel
 
-SHARE_AT_LEAST = 16  # tokens; fewer are not worth a copy, nor a sequence
+MIN_SHARED_TOKENS = 16  # tokens; fewer are not worth a copy, nor a sequence
 # Tokens that may be copied for each that need not be computed then: divided cells, and those in plain memory, are
 # copied as a whole. Of a 0.6B model copying one takes 0.02 ms, without huge pages 0.07, and computing one 1.4 or more.
-COPIED_FOR_ONE = 8
+MAX_COPIED_PER_REUSED = 8
 # Bytes of one prefix, while others wait: nobody can be cancelled while it is copied. 128 MiB take some 20 ms in huge
 # pages, and 80 in ordinary ones.
-SWAP_AT_MOST = 128 << 20
+MAX_COPIED_BYTES = 128 << 20
 
 
-class Recall(NamedTuple):
+class SwapMatch(NamedTuple):
     """What of a prompt had left its cells: there is a copy of `prefix`, which gives so many tokens, or a mere `ghost`.
 
-    `share` of it would be new to the prompt; `goes_on` where that, or what is in cells, is most of the prompt.
+    `share` of it would be new to the prompt; `returns` where that, or what is in cells, is most of the prompt.
     """
 
     prefix: SwappedPrefix | None = None
     n_tokens: int = 0
     ghost: SwappedPrefix | None = None
     share: float = 0.0
-    goes_on: bool = False
+    returns: bool = False
 
 
 class SwapSpace:
@@ -44,7 +44,7 @@ class SwapSpace:
         self._ghosts = SwapStore(context, 0)
         self._policy = SwapPolicy(cost)
         # Sequences, idle or not, of clients that came back at least once, and will again: always worth a copy.
-        self._going_on: set[int] = set()
+        self._returning: set[int] = set()
 
     @property
     def limit(self) -> int:
@@ -54,45 +54,49 @@ class SwapSpace:
     def n_bytes(self) -> int:
         return self._copies.n_bytes
 
-    def recall(self, tokens: Sequence[int], n_had: int, room: int) -> Recall:
+    def swap_match(self, tokens: Sequence[int], n_had: int, room: int) -> SwapMatch:
         """What to swap in for a prompt that has `n_had` tokens in cells anyway, if there is `room` for so many."""
         prefix, n_tokens = self._find(self._copies, tokens, n_had, room)
         ghost, n_missed = self._find(self._ghosts, tokens, max(n_had, n_tokens), room)
         had_left = ghost or prefix
         share = (max(n_tokens, n_missed) - n_had) / had_left.n_tokens if had_left is not None else 0.0
-        return Recall(prefix, n_tokens, ghost, share, goes_on=2 * max(n_had, n_tokens, n_missed) >= len(tokens))
+        return SwapMatch(prefix, n_tokens, ghost, share, returns=2 * max(n_had, n_tokens, n_missed) >= len(tokens))
 
     def _find(self, store: SwapStore, tokens: Sequence[int], n_had: int, room: int) -> tuple[SwappedPrefix | None, int]:
         found, n_found = store.find(tokens, room)
-        if found is None or n_found < max(n_had, 1) + SHARE_AT_LEAST or found.n_tokens > COPIED_FOR_ONE * n_found:
+        if (
+            found is None
+            or n_found < max(n_had, 1) + MIN_SHARED_TOKENS
+            or found.n_tokens > MAX_COPIED_PER_REUSED * n_found
+        ):
             return None, 0
         return found, n_found
 
-    def note(self, seq: int, recall: Recall) -> None:
-        """Somebody opens in `seq` of whose prompt `recall` is true."""
-        self._policy.note_return(recall.share)
-        if recall.ghost is not None:
-            self._ghosts.discard(recall.ghost)
-        if recall.goes_on:
-            self._going_on.add(seq)
+    def note_opened(self, seq: int, swap_match: SwapMatch) -> None:
+        """Somebody opens in `seq` of whose prompt `swap_match` is true."""
+        self._policy.note_returned(swap_match.share)
+        if swap_match.ghost is not None:
+            self._ghosts.discard(swap_match.ghost)
+        if swap_match.returns:
+            self._returning.add(seq)
         else:
-            self._going_on.discard(seq)
+            self._returning.discard(seq)
 
-    def holds_little(self, seq: int) -> bool:
+    def is_negligible(self, seq: int) -> bool:
         """Whether what `seq` holds is nothing to speak of."""
-        return self._context.n_committed(seq) <= SHARE_AT_LEAST
+        return self._context.n_committed(seq) <= MIN_SHARED_TOKENS
 
-    def is_short(self, seq: int) -> bool:
+    def can_copy_beside_others(self, seq: int) -> bool:
         """Whether others than the one for whom `seq` is copied can wait for that."""
-        return self._context.swap_bytes(seq) <= SWAP_AT_MOST
+        return self._context.swap_bytes(seq) <= MAX_COPIED_BYTES
 
-    def can_remember(self, seq: int, *, alone: bool) -> bool:
+    def can_copy(self, seq: int, *, alone: bool) -> bool:
         """Whether what `seq` holds may be swapped out, with nobody else about if `alone`, or is nothing to speak of."""
-        return self.holds_little(seq) or self._context.swap_bytes(seq) <= self._most(alone=alone)
+        return self.is_negligible(seq) or self._context.swap_bytes(seq) <= self._max_bytes(alone=alone)
 
-    def would_remember(self, seq: int) -> bool:
+    def would_copy(self, seq: int) -> bool:
         """Whether it would be, for somebody who waits, beside others, or is nothing to speak of."""
-        return self.can_remember(seq, alone=False) and (self.holds_little(seq) or self._is_worth_copying(seq))
+        return self.can_copy(seq, alone=False) and (self.is_negligible(seq) or self._is_worth_copying(seq))
 
     def n_known(self, tokens: Sequence[int]) -> int:
         """How many leading `tokens` a copy has."""
@@ -104,24 +108,24 @@ class SwapSpace:
 
     def copy_ahead(self, seq: int) -> bool:
         """Copy what idle `seq` holds, and leave it in its cells; False if that cannot be, or has been done."""
-        return not self.holds_little(seq) and not self._is_remembered(seq) and self._copy(seq, alone=False)
+        return not self.is_negligible(seq) and not self._has_copy(seq) and self._copy(seq, alone=False)
 
     def swap_out(self, seq: int, *, alone: bool = False) -> bool:
         """Free the cells of idle `seq`, and remember what they held; False, and no change, if that cannot be.
 
         Of what is not worth a copy, but not too long for one, the name is all that is remembered.
         """
-        if not self.limit or self.holds_little(seq):
+        if not self.limit or self.is_negligible(seq):
             return False
-        if not self._is_remembered(seq):
-            if not self.can_remember(seq, alone=alone):
+        if not self._has_copy(seq):
+            if not self.can_copy(seq, alone=alone):
                 return False
             if not self._is_worth_copying(seq):
                 self._policy.note_skipped()
                 self._ghosts.add(self._context.ghost(seq))
             elif not self._copy(seq, alone=alone):
                 return False
-        self._policy.note_leave()
+        self._policy.note_left()
         self._context.drop_cells(seq)
         return True
 
@@ -131,21 +135,21 @@ class SwapSpace:
         if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens:
             self._copies.discard(prefix)
 
-    def _most(self, *, alone: bool) -> int:
-        return self._copies.limit if alone else min(SWAP_AT_MOST, self._copies.limit)
+    def _max_bytes(self, *, alone: bool) -> int:
+        return self._copies.limit if alone else min(MAX_COPIED_BYTES, self._copies.limit)
 
     def _is_worth_copying(self, seq: int) -> bool:
-        if seq in self._going_on:
+        if seq in self._returning:
             return True
         return self._policy.is_worth_copying(self._context.n_committed(seq), self._context.swap_bytes(seq))
 
-    def _is_remembered(self, seq: int) -> bool:
+    def _has_copy(self, seq: int) -> bool:
         """Whether what `seq` holds is in plain memory; then it was used just now."""
         return self._copies.touch(self._context.tokens(seq))
 
     def _copy(self, seq: int, *, alone: bool) -> bool:
         """Copy what idle `seq` holds; False, and no change, if that cannot be."""
-        prefix = self._context.copy_out(seq, max_bytes=self._most(alone=alone))
+        prefix = self._context.copy_out(seq, max_bytes=self._max_bytes(alone=alone))
         if prefix is None:
             return False
         self._policy.note_copy(prefix.n_bytes, prefix.seconds)

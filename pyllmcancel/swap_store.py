@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
 
-MOST_PREFIXES = 64  # each is compared with every new prompt
+MAX_PREFIXES = 64  # each is compared with every new prompt
 
 
 class SwapStore:
-    """Keeps at most `limit` bytes and `MOST_PREFIXES` prefixes; the least recently used make room.
+    """Keeps at most `limit` bytes and `MAX_PREFIXES` prefixes; the least recently used make room.
 
     For the moment of a copy there is one more.
     """
@@ -47,7 +47,7 @@ class SwapStore:
         """Keep `prefix` in place of those that are its beginnings."""
         known = zip(self._known(prefix.tokens), self._prefixes, strict=True)
         kept = [old for n_tokens, old in known if n_tokens < old.n_tokens]
-        self._prefixes = [*kept, prefix][-MOST_PREFIXES:]
+        self._prefixes = [*kept, prefix][-MAX_PREFIXES:]
         self.n_bytes = sum(old.n_bytes for old in self._prefixes)
         while self.n_bytes > self.limit:
             self.discard(self._prefixes[0])

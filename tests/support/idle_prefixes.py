@@ -10,7 +10,7 @@ from pyllmcancel.step_cost import StepCostModel
 from tests.support.fake_native import CancelFlag, Context, Model, Sampler
 
 LONG = list(range(60))
-SOMEBODY = (7,)  # runs
+RUNNING = (7,)  # runs
 
 
 def context_with(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.prefix_cache import SWAP_AFTER, Place, PrefixCache
+from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from tests.support.fake_native import BYTES_PER_CELL
-from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
+from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
 
 def divided(*contents: list[int], n_seq_max: int = 4, n_bytes: int = 1 << 20) -> PrefixCache:
@@ -22,141 +22,143 @@ def test_an_empty_place_spares_the_newcomer_a_copy() -> None:
 
 def test_with_none_empty_the_least_recently_used_are_swapped_out() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=2)
-    cache.take(Place(0, None, 1), running=SOMEBODY)
+    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
     cache.give_back(0)
-    place = cache.find([7, 8, 9], running=())
-    assert place == Place(1)
-    cache.take(place, running=SOMEBODY)
+    found = cache.find([7, 8, 9], running=())
+    assert found == PrefixMatch(1)
+    cache.take(found, running=RUNNING)
     cache.give_back(1)
     assert cache.find([*LONG[::-1], 99], running=()).swapped is not None
 
 
 def test_neighbours_of_those_who_run_are_taken_empty_ones_first() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=6)
-    cache.take(Place(2), running=SOMEBODY)
-    assert cache.find([7, 8, 9], running=[2]) == Place(3)
-    cache.take(Place(4), running=SOMEBODY)
-    assert cache.find([7, 8, 9], running=[2, 4]) == Place(3)
-    cache.take(Place(3), running=SOMEBODY)
-    cache.take(Place(5), running=SOMEBODY)
-    assert cache.find([7, 8, 9], running=[2, 3, 4, 5]) == Place(1), "though 0 was used less recently"
+    cache.take(PrefixMatch(2), running=RUNNING)
+    assert cache.find([7, 8, 9], running=[2]) == PrefixMatch(3)
+    cache.take(PrefixMatch(4), running=RUNNING)
+    assert cache.find([7, 8, 9], running=[2, 4]) == PrefixMatch(3)
+    cache.take(PrefixMatch(3), running=RUNNING)
+    cache.take(PrefixMatch(5), running=RUNNING)
+    assert cache.find([7, 8, 9], running=[2, 3, 4, 5]) == PrefixMatch(1), "though 0 was used less recently"
 
 
 def test_nothing_is_lost_that_is_too_large_to_copy() -> None:
     cache = divided([9] * 120, LONG, LONG[::-1], [8] * 120, n_bytes=100 * BYTES_PER_CELL)
-    assert cache.find([7, 8, 9], running=()) == Place(1)
-    cache.take(Place(2), running=())
-    assert cache.find([7, 8, 9], running=[2]) == Place(1), "3 is as near"
-    cache.take(Place(1), running=[2])
-    assert cache.find([7, 8, 9], running=[1, 2]) == Place(0), "there is no other; it was used less recently than 3"
+    assert cache.find([7, 8, 9], running=()) == PrefixMatch(1)
+    cache.take(PrefixMatch(2), running=())
+    assert cache.find([7, 8, 9], running=[2]) == PrefixMatch(1), "3 is as near"
+    cache.take(PrefixMatch(1), running=[2])
+    assert cache.find([7, 8, 9], running=[1, 2]) == PrefixMatch(0), (
+        "there is no other; it was used less recently than 3"
+    )
 
 
 def test_with_nothing_to_be_remembered_the_least_recently_used_is_lost() -> None:
     cache = divided(LONG, LONG[::-1], [9] * 60, n_seq_max=3, n_bytes=0)
     for seq in (0, 1):
-        cache.take(Place(seq, None, 1), running=())
+        cache.take(PrefixMatch(seq, None, 1), running=())
         cache.give_back(seq)
-    cache.take(Place(0, None, 1), running=())
-    assert cache.find([7, 8, 9], running=[0]) == Place(2), "though 1 is next to the one who runs"
+    cache.take(PrefixMatch(0, None, 1), running=())
+    assert cache.find([7, 8, 9], running=[0]) == PrefixMatch(2), "though 1 is next to the one who runs"
 
 
 def test_without_swapping_nothing_is_lost_as_long_as_another_is_empty() -> None:
     cache = divided([9] * 60, LONG, n_seq_max=3, n_bytes=0)
-    cache.take(Place(0, None, 1), running=())
-    assert cache.find([7, 8, 9], running=[0]) == Place(2)
+    cache.take(PrefixMatch(0, None, 1), running=())
+    assert cache.find([7, 8, 9], running=[0]) == PrefixMatch(2)
 
 
 def test_nothing_is_copied_while_anybody_computes() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=3)
-    cache.take(Place(2), running=())
-    for _ in range(3 * SWAP_AFTER):
-        cache.tend([2])
+    cache.take(PrefixMatch(2), running=())
+    for _ in range(3 * SWAP_AFTER_STEPS):
+        cache.maintain([2])
     assert (cache.n_cells, cache.swapped_bytes) == (120, 0)
 
 
 def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=2)
-    assert cache.make_ready()
-    assert not cache.make_ready()
+    assert cache.maintain_idle()
+    assert not cache.maintain_idle()
     assert (cache.n_cells, cache.swapped_bytes) == (120, 60 * BYTES_PER_CELL)
-    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
+    assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "whoever comes back finds the cells"
     cache.take(cache.find([7, 8, 9], running=()), running=())
     assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
     assert cache.find([*LONG, 99], running=()).swapped is not None
 
 
 def test_nothing_is_made_ready_where_a_place_is_empty_or_that_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not divided(LONG).make_ready()
-    assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).make_ready()
-    monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", 1000)
-    assert not divided(LONG, LONG[::-1], n_seq_max=2).make_ready(), "whoever came would wait long"
+    assert not divided(LONG).maintain_idle()
+    assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).maintain_idle()
+    monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", 1000)
+    assert not divided(LONG, LONG[::-1], n_seq_max=2).maintain_idle(), "whoever came would wait long"
 
 
 def test_an_idle_prefix_is_not_copied_for_its_beginning_nor_given_up_for_it() -> None:
     long = [*LONG, *range(60, 220)]
     for cache in (divided(long), divided(long, n_seq_max=1)):
         assert cache.find([*LONG[:20], 255], running=()).n_shared == 0
-    assert divided(long).find([*LONG[:40], 255], running=()) == Place(1, 0, 40)
+    assert divided(long).find([*LONG[:40], 255], running=()) == PrefixMatch(1, 0, 40)
 
 
 def test_an_idle_prefix_that_is_too_long_to_copy_does_not_hide_others() -> None:
     long, short = [*LONG, *range(60, 250)], [*LONG[:20], 254, 253]
     prompt = [*LONG[:20], 255]
     cache = divided(short, long)
-    assert cache.find(prompt, running=()) == Place(0, None, 20)
-    cache.take(Place(0, None, 20), running=())
-    assert cache.find(prompt, running=[0]) == Place(1, 0, 20), "the one who runs has it too"
+    assert cache.find(prompt, running=()) == PrefixMatch(0, None, 20)
+    cache.take(PrefixMatch(0, None, 20), running=())
+    assert cache.find(prompt, running=[0]) == PrefixMatch(1, 0, 20), "the one who runs has it too"
 
 
 def test_of_a_long_swapped_prefix_a_few_tokens_are_not_worth_the_copy() -> None:
     cache = divided([*LONG, *range(60, 220)], n_seq_max=2)
-    cache.take(Place(0), running=())
+    cache.take(PrefixMatch(0), running=())
     assert cache.find([*LONG[:20], 255], running=[0]).swapped is None
     assert cache.find([*LONG[:40], 255], running=[0]).swapped is not None
 
 
 def test_whoever_comes_back_computes_beside_those_who_run() -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
-    cache.take(Place(0, None, 60), running=())
-    place = cache.find([*LONG, 255], running=[0])
-    assert place == Place(1, 3, 60)
-    cache.take(place, running=[0])
+    cache.take(PrefixMatch(0, None, 60), running=())
+    found = cache.find([*LONG, 255], running=[0])
+    assert found == PrefixMatch(1, 3, 60)
+    cache.take(found, running=[0])
     assert cache._context.tokens(1) == LONG
     assert cache.find([*LONG[::-1], 255], running=[0, 1]).swapped is not None
-    assert cache.find([*LONG, 255], running=[2]) == Place(3, None, 60), "is there already"
+    assert cache.find([*LONG, 255], running=[2]) == PrefixMatch(3, None, 60), "is there already"
 
 
 def test_nobody_is_moved_at_the_cost_of_what_another_would_lose() -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG, n_bytes=0)
     for seq in (0, 2, 3):
-        cache.take(Place(seq, None, 1), running=())
+        cache.take(PrefixMatch(seq, None, 1), running=())
         cache.give_back(seq)
-    cache.take(Place(0, None, 60), running=())
-    assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
+    cache.take(PrefixMatch(0, None, 60), running=())
+    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
 
 
 def test_nobody_is_moved_to_where_a_copy_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
     monkeypatch.setattr(cache._swap._policy, "is_worth_copying", lambda *_: False)
     for seq in (0, 2):
-        cache.take(Place(seq, None, 60), running=())
+        cache.take(PrefixMatch(seq, None, 60), running=())
         cache.give_back(seq)
-    cache.take(Place(0, None, 60), running=())
-    assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
+    cache.take(PrefixMatch(0, None, 60), running=())
+    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
 
 
 def test_where_nothing_can_be_copied_nothing_is_shared_or_moved() -> None:
     """Without flash attention."""
     cache = cache_of(context_with([9] * 60, [], [], LONG, kv_unified=False, flash_attention=0))
-    cache.take(Place(0, None, 60), running=())
-    assert cache.find([*LONG, 255], running=[0]) == Place(3, None, 60)
-    assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
-    assert cache.find([9] * 61, running=[0]) == Place(1)
+    cache.take(PrefixMatch(0, None, 60), running=())
+    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
+    assert cache.find([*LONG[:20], 255], running=[0]) == PrefixMatch(1)
+    assert cache.find([9] * 61, running=[0]) == PrefixMatch(1)
 
 
 def test_a_long_neighbour_is_not_copied_for_its_beginning() -> None:
     context = context_with([*LONG, *range(60, 220)], open_seqs=(0,), kv_unified=False)
     cache = cache_of(context)
-    cache.take(Place(0, None, 1), running=SOMEBODY)
-    assert cache.find([*LONG[:20], 255], running=[0]) == Place(1)
-    assert cache.find([*LONG, 255], running=[0]) == Place(1, 0, 60)
+    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
+    assert cache.find([*LONG[:20], 255], running=[0]) == PrefixMatch(1)
+    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(1, 0, 60)

@@ -23,13 +23,13 @@ def assert_left(tracked: Tracked) -> None:
 def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
     """Leave as late as can be: the next step is planned, and only what takes some milliseconds now and then is left."""
     scheduler = driver.engine.workload.scheduler
-    tend = scheduler.tend
+    maintain = scheduler.maintain
 
-    def leave_and_tend() -> None:
+    def leave_and_maintain() -> None:
         tracked.client.left = True
-        tend()
+        maintain()
 
-    scheduler.tend = leave_and_tend  # type: ignore[method-assign]
+    scheduler.maintain = leave_and_maintain  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 3])

@@ -115,14 +115,14 @@ def test_whoever_leaves_is_told_before_an_idle_prefix_is_copied(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
 ) -> None:
     monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
-    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER", 1000)
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER_STEPS", 1000)
     driver.submit([1] * 20, max_tokens=1)
     driver.run_to_the_end()
     leaver = driver.submit([2] * 20, max_tokens=100)
     others = [driver.submit([3] * 20, max_tokens=100) for _ in range(n_others)]
     driver.step(4)
     happened = tell_of_copies(driver, leaver, monkeypatch)
-    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER", 0)
+    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER_STEPS", 0)
     driver.cancel(leaver)
     driver.step()
     if not others:

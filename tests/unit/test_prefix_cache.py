@@ -2,76 +2,80 @@
 
 from __future__ import annotations
 
-from pyllmcancel.prefix_cache import Place
-from pyllmcancel.swap_space import SHARE_AT_LEAST
-from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
+from collections.abc import Iterable
+
+import pytest
+
+from pyllmcancel.prefix_cache import PrefixMatch
+from pyllmcancel.swap_space import MIN_SHARED_TOKENS
+from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
 
 def test_of_empty_sequences_the_first_is_taken() -> None:
     cache = cache_of(context_with())
     assert len(cache) == 4
-    cache.take(Place(0), running=SOMEBODY)
-    assert cache.find(LONG, running=()) == Place(1)
+    cache.take(PrefixMatch(0), running=RUNNING)
+    assert cache.find(LONG, running=()) == PrefixMatch(1)
     cache.give_back(0)
-    assert cache.find(LONG, running=()) == Place(0)
+    assert cache.find(LONG, running=()) == PrefixMatch(0)
 
 
 def test_with_none_empty_the_least_recently_used_is_taken() -> None:
     cache = cache_of(context_with(*([n] * 5 for n in range(4))))
-    cache.take(Place(0), running=SOMEBODY)
+    cache.take(PrefixMatch(0), running=RUNNING)
     cache.give_back(0)
-    assert cache.find(LONG, running=()) == Place(1)
+    assert cache.find(LONG, running=()) == PrefixMatch(1)
 
 
 def test_the_longest_prefix_wins() -> None:
     cache = cache_of(context_with(LONG[:10], LONG[:30], LONG[:20]))
-    assert cache.find(LONG, running=()) == Place(1, None, 30)
+    assert cache.find(LONG, running=()) == PrefixMatch(1, None, 30)
 
 
 def test_of_equal_prefixes_the_most_recently_used_wins() -> None:
     cache = cache_of(context_with(LONG[:20], LONG[:20]))
-    cache.take(Place(0), running=SOMEBODY)
+    cache.take(PrefixMatch(0), running=RUNNING)
     cache.give_back(0)
-    assert cache.find(LONG, running=()) == Place(0, None, 20)
+    assert cache.find(LONG, running=()) == PrefixMatch(0, None, 20)
 
 
 def test_a_running_prefix_is_shared_not_taken() -> None:
     cache = cache_of(context_with(LONG, open_seqs=(0,)))
-    cache.take(Place(0), running=SOMEBODY)
-    assert cache.find([*LONG, 99], running=[0]) == Place(1, source=0, n_shared=60)
+    cache.take(PrefixMatch(0), running=RUNNING)
+    assert cache.find([*LONG, 99], running=[0]) == PrefixMatch(1, source=0, n_shared=60)
 
 
 def test_a_short_running_prefix_is_not_worth_sharing() -> None:
-    cache = cache_of(context_with(LONG[:SHARE_AT_LEAST], open_seqs=(0,)))
-    cache.take(Place(0), running=SOMEBODY)
-    assert cache.find(LONG, running=[0]) == Place(1)
+    cache = cache_of(context_with(LONG[:MIN_SHARED_TOKENS], open_seqs=(0,)))
+    cache.take(PrefixMatch(0), running=RUNNING)
+    assert cache.find(LONG, running=[0]) == PrefixMatch(1)
 
 
 def test_an_idle_sequence_that_remembers_much_more_is_not_spent_on_a_shorter_prefix() -> None:
     cache = cache_of(context_with(LONG))
-    cache.take(Place(0), running=SOMEBODY)
+    cache.take(PrefixMatch(0), running=RUNNING)
     cache.give_back(0)
     prompt = [*LONG[:20], 200, 201]
-    assert cache.find(prompt, running=()) == Place(1, source=0, n_shared=20)
+    assert cache.find(prompt, running=()) == PrefixMatch(1, source=0, n_shared=20)
 
 
 def test_an_idle_sequence_is_taken_over_when_little_is_lost() -> None:
     cache = cache_of(context_with(LONG))
-    assert cache.find([*LONG[:50], 200], running=()) == Place(0, None, 50)
+    assert cache.find([*LONG[:50], 200], running=()) == PrefixMatch(0, None, 50)
 
 
 def test_a_few_tokens_in_common_do_not_cost_an_idle_prefix() -> None:
     context = context_with(LONG)
     cache = cache_of(context)
-    assert cache.find([*LONG[:4], 200, 201], running=()) == Place(1)
-    assert cache.find([*LONG[:40], 200, 201], running=()) == Place(0, None, 40)
+    assert cache.find([*LONG[:4], 200, 201], running=()) == PrefixMatch(1)
+    assert cache.find([*LONG[:40], 200, 201], running=()) == PrefixMatch(0, None, 40)
 
 
 def test_idle_prefixes_are_taken_over_when_no_sequence_is_empty() -> None:
     cache = cache_of(context_with(LONG, [1] * 10, n_seq_max=2))
-    cache.take(Place(0), running=SOMEBODY)
+    cache.take(PrefixMatch(0), running=RUNNING)
     cache.give_back(0)
-    assert cache.find([*LONG[:20], 200], running=()) == Place(0, None, 20)
+    assert cache.find([*LONG[:20], 200], running=()) == PrefixMatch(0, None, 20)
 
 
 def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() -> None:
@@ -86,12 +90,36 @@ def test_eviction_frees_the_least_recently_used_first_and_no_more_than_needed() 
 def test_eviction_never_touches_a_running_sequence() -> None:
     context = context_with(LONG, LONG[:20], open_seqs=(0,))
     cache = cache_of(context)
-    cache.take(Place(0, None, 1), running=SOMEBODY)
+    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
     cache.evict(1000)
     assert [context.n_committed(seq) for seq in range(2)] == [60, 0]
 
 
 def test_evicting_nothing_changes_nothing() -> None:
-    context = context_with(LONG)
+    context = context_with(LONG, LONG[:20])
     cache_of(context).evict(0)
-    assert context.n_committed(0) == 60
+    assert [context.n_committed(seq) for seq in range(2)] == [60, 20]
+
+
+def test_eviction_counts_the_cells_that_several_share_once() -> None:
+    context = context_with(LONG, [], [9] * 20)
+    context.share_prefix(0, 1, 40, max_bytes=0)
+    cache = cache_of(context)
+    cache.evict(21)
+    assert [context.n_committed(seq) for seq in range(3)] == [0, 0, 20]
+    assert cache.n_cells == 20
+
+
+def test_evicting_many_asks_for_few_counts_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = context_with(*([n] * 4 for n in range(256)), n_seq_max=256)
+    cache, n_calls, n_cells_of = cache_of(context), 0, context.n_cells_of
+
+    def count(seqs: Iterable[int]) -> int:
+        nonlocal n_calls
+        n_calls += 1
+        return n_cells_of(seqs)
+
+    monkeypatch.setattr(context, "n_cells_of", count)
+    cache.evict(1024)
+    assert context.n_cells_used == 0
+    assert n_calls < 32

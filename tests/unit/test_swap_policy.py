@@ -19,9 +19,9 @@ def policy_where(copy: float, compute: float, *, n_left: int, returns: int = 0) 
     policy = SwapPolicy(cost)
     for n in range(n_left):
         policy.note_copy(N_BYTES, copy)
-        policy.note_leave()
+        policy.note_left()
         if returns and n % returns == 0:
-            policy.note_return(1.0)
+            policy.note_returned(1.0)
     return policy
 
 
@@ -45,8 +45,8 @@ def test_what_was_not_copied_and_is_asked_for_makes_the_next_worth_it() -> None:
     policy = policy_where(0.05, 0.5, n_left=10)
     for _ in range(4):
         policy.note_skipped()
-        policy.note_leave()
-        policy.note_return(1.0)
+        policy.note_left()
+        policy.note_returned(1.0)
     assert policy.is_worth_copying(N_TOKENS, N_BYTES)
 
 
@@ -55,7 +55,7 @@ def test_now_and_then_it_is_tried_again_whether_copies_have_become_quick() -> No
     n_none = 0
     while not policy.is_worth_copying(N_TOKENS, N_BYTES):
         policy.note_skipped()
-        policy.note_leave()
+        policy.note_left()
         n_none += 1
     assert 20 < n_none < 200
     policy.note_copy(N_BYTES, 0.003)
@@ -82,5 +82,5 @@ def test_a_small_copy_that_was_held_up_says_little() -> None:
 def test_no_more_is_expected_to_come_back_than_leaves() -> None:
     policy = SwapPolicy(StepCostModel())
     for _ in range(100):
-        policy.note_return(1.0)
-    assert policy.returns_expected == 1.0
+        policy.note_returned(1.0)
+    assert policy.return_rate == 1.0

@@ -4,64 +4,64 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.prefix_cache import SWAP_AFTER, Place, PrefixCache
+from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step_cost import StepCostModel
-from pyllmcancel.swap_space import SHARE_AT_LEAST
-from pyllmcancel.swap_store import MOST_PREFIXES, SwapStore
+from pyllmcancel.swap_space import MIN_SHARED_TOKENS
+from pyllmcancel.swap_store import MAX_PREFIXES, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
-from tests.support.idle_prefixes import LONG, SOMEBODY, cache_of, context_with
+from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
 
 def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int, ...] = ()) -> PrefixCache:
     """A cache that may swap, so much later that it has swapped out all it had."""
     cache = cache_of(context_with(*contents, open_seqs=open_seqs), swap_bytes=n_bytes)
     for seq in open_seqs:
-        cache.take(Place(seq, None, 1), running=SOMEBODY)
-    for _ in range(SWAP_AFTER + len(contents)):
-        cache.tend(open_seqs)
+        cache.take(PrefixMatch(seq, None, 1), running=RUNNING)
+    for _ in range(SWAP_AFTER_STEPS + len(contents)):
+        cache.maintain(open_seqs)
     return cache
 
 
 def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_each_step() -> None:
     cache = cache_of(context_with(LONG[:20], LONG[20:50]), swap_bytes=1 << 20)
     held = []
-    for _ in range(SWAP_AFTER + 2):
-        cache.tend(())
+    for _ in range(SWAP_AFTER_STEPS + 2):
+        cache.maintain(())
         held.append(cache.n_cells)
-    assert held == [50] * SWAP_AFTER + [30, 0]
+    assert held == [50] * SWAP_AFTER_STEPS + [30, 0]
     assert cache.swapped_bytes == 50 * BYTES_PER_CELL
 
 
 def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
     context = context_with(LONG, open_seqs=(0,))
     cache = cache_of(context, swap_bytes=1 << 20)
-    cache.take(Place(0, None, 1), running=SOMEBODY)
-    for _ in range(2 * SWAP_AFTER):
-        cache.tend(())
+    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
+    for _ in range(2 * SWAP_AFTER_STEPS):
+        cache.maintain(())
     context.close(0, keep=True)
     cache.give_back(0)
-    cache.tend(())
+    cache.maintain(())
     assert cache.n_cells == 60
 
 
 def test_a_swapped_prefix_is_found_and_put_back() -> None:
     cache = swapping(LONG, LONG[::-1])
-    place = cache.find([*LONG, 99], running=())
-    assert (place.n_shared, place.swapped is not None) == (60, True)
-    cache.take(place, running=SOMEBODY)
-    assert cache._context.tokens(place.seq) == LONG
+    found = cache.find([*LONG, 99], running=())
+    assert (found.n_shared, found.swapped is not None) == (60, True)
+    cache.take(found, running=RUNNING)
+    assert cache._context.tokens(found.seq) == LONG
     assert cache.swapped_bytes == 60 * BYTES_PER_CELL, "the other one's"
 
 
 def test_of_a_swapped_prefix_whose_beginning_is_wanted_the_rest_is_not_lost() -> None:
     cache = swapping(LONG)
-    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=SOMEBODY)
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=RUNNING)
     assert cache.find([*LONG, 99], running=()).swapped is not None
 
 
 def test_what_is_in_cells_is_preferred_to_what_is_hardly_longer() -> None:
-    cache = swapping(LONG[: SHARE_AT_LEAST - 1])
+    cache = swapping(LONG[: MIN_SHARED_TOKENS - 1])
     assert cache.find(LONG, running=()).swapped is None
 
 
@@ -80,36 +80,36 @@ def test_a_prefix_larger_than_the_limit_stays_in_its_cells_and_pushes_nobody_out
 
 
 def test_a_prefix_too_short_to_be_worth_a_copy_stays_in_its_cells() -> None:
-    assert swapping(LONG[:SHARE_AT_LEAST]).n_cells == SHARE_AT_LEAST
+    assert swapping(LONG[:MIN_SHARED_TOKENS]).n_cells == MIN_SHARED_TOKENS
 
 
 def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
     context = context_with([*LONG, 99], open_seqs=(0,))
     context.share_prefix(0, 1, 60, max_bytes=1 << 20)
     cache = cache_of(context, swap_bytes=1 << 20)
-    cache.take(Place(0, None, 1), running=SOMEBODY)
-    for _ in range(3 * SWAP_AFTER):
-        cache.tend([0])
+    cache.take(PrefixMatch(0, None, 1), running=RUNNING)
+    for _ in range(3 * SWAP_AFTER_STEPS):
+        cache.maintain([0])
     assert (context.n_committed(1), cache.n_cells, cache.swapped_bytes) == (60, 0, 0), "they are not its own"
 
 
 def test_what_is_remembered_already_is_not_copied_again() -> None:
     cache = swapping(LONG)
-    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=SOMEBODY)
+    cache.take(cache.find([*LONG[:20], 200, 201], running=()), running=RUNNING)
     context = cache._context
     context.open(0, LONG[:30], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
     context.close(0, keep=True)
     cache.give_back(0)
-    for _ in range(SWAP_AFTER + 1):
-        cache.tend(())
+    for _ in range(SWAP_AFTER_STEPS + 1):
+        cache.maintain(())
     assert (cache.n_cells, cache.swapped_bytes) == (0, 60 * BYTES_PER_CELL)
 
 
 def test_of_equal_swapped_prefixes_the_shortest_is_put_back() -> None:
     cache = swapping([*LONG, *range(200, 250)], [*LONG, 99], [*LONG, *range(150, 200)])
-    place = cache.find([*LONG, 255, 254], running=())
-    assert place.swapped is not None
-    assert (place.n_shared, place.swapped.n_tokens) == (60, 61)
+    found = cache.find([*LONG, 255, 254], running=())
+    assert found.swapped is not None
+    assert (found.n_shared, found.swapped.n_tokens) == (60, 61)
 
 
 def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_back(
@@ -117,7 +117,7 @@ def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_bac
 ) -> None:
     context = context_with([*LONG, *range(60, 120)], [*range(100, 220)], open_seqs=(1,))
     cache = cache_of(context, swap_bytes=1 << 20)
-    cache.take(Place(1, None, 1), running=SOMEBODY)
+    cache.take(PrefixMatch(1, None, 1), running=RUNNING)
     cache.evict(1)
     monkeypatch.setattr(Context, "n_cells", 239)
     assert cache.find([*LONG, 255], running=[1]).swapped is None
@@ -128,11 +128,11 @@ def test_a_swapped_prefix_that_would_not_fit_beside_those_who_run_is_not_put_bac
 def test_only_so_many_swapped_prefixes_are_remembered() -> None:
     context = context_with()
     store = SwapStore(context, 1 << 30)
-    for n in range(MOST_PREFIXES + 3):
+    for n in range(MAX_PREFIXES + 3):
         store.add(SwappedPrefix([n, *LONG]))
     assert store.find([2, *LONG, 1], 512) == (None, 0)
     assert store.find([3, *LONG, 1], 512)[1] == 61
-    assert store.n_bytes == MOST_PREFIXES * 61 * BYTES_PER_CELL
+    assert store.n_bytes == MAX_PREFIXES * 61 * BYTES_PER_CELL
 
 
 def test_the_beginning_of_what_is_swapped_out_is_not_kept_twice() -> None:
@@ -151,7 +151,7 @@ def test_a_swapped_prefix_makes_itself_room_among_the_idle(monkeypatch: pytest.M
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.evict(1)
     monkeypatch.setattr(Context, "n_cells", context.n_cells_used + len(LONG) - 1)
-    cache.take(cache.find([*LONG, 99], running=()), running=SOMEBODY)
+    cache.take(cache.find([*LONG, 99], running=()), running=RUNNING)
     assert context.tokens(0) == LONG
     assert context.n_cells_used <= context.n_cells
     assert cache.swapped_bytes == 120 * BYTES_PER_CELL, "one of the others"
@@ -163,8 +163,8 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
     context.open(0, LONG, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
     context.step([(0, 60)])
     context.close(0, keep=True)
-    for _ in range(2 * SWAP_AFTER):
-        cache.tend(())
+    for _ in range(2 * SWAP_AFTER_STEPS):
+        cache.maintain(())
     assert cache.n_cells == 60
 
 
@@ -188,22 +188,22 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     contents = [[n, *LONG] for n in range(4)]
     cache = cache_of(context_with(*contents), swap_bytes=1 << 20)
     cache.evict(1)
-    cache.take(Place(0), running=SOMEBODY)
+    cache.take(PrefixMatch(0), running=RUNNING)
     cache.give_back(0)
     context = cache._context
     context.open(0, [9, *LONG], Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
     context.step([(0, 61)])
     context.close(0, keep=True)
-    cache.take(cache.find([*contents[0], 99], running=()), running=SOMEBODY)
+    cache.take(cache.find([*contents[0], 99], running=()), running=RUNNING)
     assert context.tokens(1) == contents[0]
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
 
 def test_while_nobody_comes_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> None:
-    cache = cache_of(context_with(LONG, LONG[::-1], LONG[:SHARE_AT_LEAST]), swap_bytes=1 << 20)
-    assert [cache.make_ready() for _ in range(3)] == [True, True, False]
-    assert (cache.n_cells, cache.swapped_bytes) == (120 + SHARE_AT_LEAST, 120 * BYTES_PER_CELL)
-    assert cache.find([*LONG, 99], running=()) == Place(0, None, 60), "whoever comes back finds the cells"
+    cache = cache_of(context_with(LONG, LONG[::-1], LONG[:MIN_SHARED_TOKENS]), swap_bytes=1 << 20)
+    assert [cache.maintain_idle() for _ in range(3)] == [True, True, False]
+    assert (cache.n_cells, cache.swapped_bytes) == (120 + MIN_SHARED_TOKENS, 120 * BYTES_PER_CELL)
+    assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "whoever comes back finds the cells"
 
 
 def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy(
@@ -211,30 +211,30 @@ def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy
 ) -> None:
     context = context_with(LONG, LONG[::-1])
     cache = cache_of(context, swap_bytes=1 << 20)
-    while cache.make_ready():
+    while cache.maintain_idle():
         pass
     monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("somebody waits for this copy"))
-    for _ in range(SWAP_AFTER + 2):
-        cache.tend(())
+    for _ in range(SWAP_AFTER_STEPS + 2):
+        cache.maintain(())
     assert (cache.n_cells, cache.swapped_bytes) == (0, 120 * BYTES_PER_CELL)
 
 
 def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
     cache = cache_of(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
-    assert [cache.make_ready() for _ in range(4)] == [True, True, True, False]
+    assert [cache.maintain_idle() for _ in range(4)] == [True, True, True, False]
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL, "the last one's"
-    cache.take(Place(0, None, len(LONG)), running=())
+    cache.take(PrefixMatch(0, None, len(LONG)), running=())
     cache.give_back(0)
-    assert cache.make_ready(), "it may hold something else now"
+    assert cache.maintain_idle(), "it may hold something else now"
 
 
 def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", 1000)
-    for running in ((), SOMEBODY):
+    monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", 1000)
+    for running in ((), RUNNING):
         cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
-        cache.take(Place(0), running)
+        cache.take(PrefixMatch(0), running)
         assert bool(cache.swapped_bytes) == (not running)
 
 
@@ -243,27 +243,27 @@ def test_of_a_client_that_comes_back_again_and_again_there_is_one_copy() -> None
     cache = cache_of(context, swap_bytes=1 << 20)
     for last in range(100, 105):
         prompt = [*LONG, last, last]
-        place = cache.find(prompt, running=())
-        cache.take(place, running=())
+        found = cache.find(prompt, running=())
+        cache.take(found, running=())
         assert cache.swapped_bytes == 0, "what it goes on from is in its cells"
-        context.open(place.seq, prompt, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
-        context.step([(place.seq, len(prompt) - context.n_committed(place.seq))])
-        context.close(place.seq, keep=True)
-        cache.give_back(place.seq)
-        assert [cache.make_ready() for _ in range(2)] == [True, False]
+        context.open(found.seq, prompt, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+        context.step([(found.seq, len(prompt) - context.n_committed(found.seq))])
+        context.close(found.seq, keep=True)
+        cache.give_back(found.seq)
+        assert [cache.maintain_idle() for _ in range(2)] == [True, False]
         assert cache.swapped_bytes == len(prompt) * BYTES_PER_CELL
 
 
 def test_a_prompt_that_several_choices_have_in_common_is_not_copied_ahead_for_each() -> None:
     cache = cache_of(context_with(*([*LONG, 100 + n] for n in range(4))), swap_bytes=1 << 20)
-    assert [cache.make_ready() for _ in range(2)] == [True, False]
+    assert [cache.maintain_idle() for _ in range(2)] == [True, False]
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL
 
 
 def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
     cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
-    assert cache.make_ready()
-    cache.take(Place(0, None, 20), running=())
+    assert cache.maintain_idle()
+    cache.take(PrefixMatch(0, None, 20), running=())
     assert cache.swapped_bytes == 60 * BYTES_PER_CELL
 
 
@@ -289,16 +289,16 @@ def cost_of_a_second() -> StepCostModel:
     return cost
 
 
-def serve(cache: PrefixCache, tokens: list[int]) -> Place:
+def serve(cache: PrefixCache, tokens: list[int]) -> PrefixMatch:
     """Somebody computes `tokens`, and leaves."""
     context = cache._context
-    place = cache.find(tokens, running=())
-    cache.take(place, running=())
-    context.open(place.seq, tokens, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
-    context.step([(place.seq, len(tokens) - context.n_committed(place.seq))])
-    context.close(place.seq, keep=True)
-    cache.give_back(place.seq)
-    return place
+    found = cache.find(tokens, running=())
+    cache.take(found, running=())
+    context.open(found.seq, tokens, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
+    context.step([(found.seq, len(tokens) - context.n_committed(found.seq))])
+    context.close(found.seq, keep=True)
+    cache.give_back(found.seq)
+    return found
 
 
 def test_where_copies_are_slow_what_nobody_asks_for_again_is_no_longer_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,8 +321,8 @@ def test_where_what_was_not_copied_is_asked_for_the_next_ones_are_copied(monkeyp
     for n in range(20):
         serve(cache, [200 + n, *LONG])
     for n in range(15, 18):
-        place = serve(cache, [200 + n, *LONG, 7])
-        assert (place.swapped, place.n_shared, place.recall.share) == (None, 0, 1.0)
+        found = serve(cache, [200 + n, *LONG, 7])
+        assert (found.swapped, found.n_shared, found.swap_match.share) == (None, 0, 1.0)
         assert cache._swap._ghosts.n_known([200 + n, *LONG]) == 0, "it is asked for once"
     serve(cache, [100, *LONG])
     serve(cache, [101, *LONG])
@@ -341,7 +341,7 @@ def test_whoever_comes_back_is_copied_whatever_others_do(monkeypatch: pytest.Mon
     assert copied[-1] == [219, *LONG, 7]
     assert cache._swap._ghosts.n_known([219, *LONG, 7]) == 0, "there is a copy"
     serve(cache, [101, *LONG])
-    assert copied[-1] == [219, *LONG, 7], "the next one in its place is somebody else"
+    assert copied[-1] == [219, *LONG, 7], "the next one in its found is somebody else"
 
 
 @pytest.mark.parametrize("seconds", [0.001, 1.0], ids=["quick", "slow"])
@@ -352,13 +352,13 @@ def test_cells_that_slow_others_down_are_copied_if_that_is_worth_it(
     cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
     for _ in range(20):
         cache._swap._policy.note_copy(60 * BYTES_PER_CELL, seconds)
-        cache._swap._policy.note_leave()
-    for _ in range(SWAP_AFTER + 2):
-        cache.tend(())
-    recall = cache.find([*LONG, 99], running=()).recall
+        cache._swap._policy.note_left()
+    for _ in range(SWAP_AFTER_STEPS + 2):
+        cache.maintain(())
+    swap_match = cache.find([*LONG, 99], running=()).swap_match
     assert cache.n_cells == 0
     assert copied == ([LONG] if seconds < 0.1 else [])
-    assert (recall.prefix is None, recall.ghost is None) == ((False, True) if seconds < 0.1 else (True, False))
+    assert (swap_match.prefix is None, swap_match.ghost is None) == ((False, True) if seconds < 0.1 else (True, False))
 
 
 @pytest.mark.parametrize("what", ["anybody's patience", "what may be kept"])
@@ -366,14 +366,14 @@ def test_what_is_too_long_for_a_copy_stays_in_its_cells(monkeypatch: pytest.Monk
     """Be a shorter one worth a copy or, as here, not."""
     too_few = 59 * BYTES_PER_CELL
     if what == "anybody's patience":
-        monkeypatch.setattr("pyllmcancel.swap_space.SWAP_AT_MOST", too_few)
+        monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", too_few)
     limit = too_few if what == "what may be kept" else 1 << 20
     cache = PrefixCache(context_with(LONG, n_seq_max=2), cost_of_a_second(), swap_bytes=limit)
     for _ in range(20):
         cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
-        cache._swap._policy.note_leave()
-    for _ in range(3 * SWAP_AFTER):
-        cache.tend(())
+        cache._swap._policy.note_left()
+    for _ in range(3 * SWAP_AFTER_STEPS):
+        cache.maintain(())
     assert cache.n_cells == 60
 
 
@@ -382,7 +382,7 @@ def test_what_makes_room_is_forgotten_where_copies_are_slow(monkeypatch: pytest.
     cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
     for _ in range(20):
         cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
-        cache._swap._policy.note_leave()
+        cache._swap._policy.note_left()
     cache.evict(1)
     assert (copied, cache.n_cells) == ([], 60)
-    assert cache.find([*LONG, 99], running=()).recall.ghost is not None
+    assert cache.find([*LONG, 99], running=()).swap_match.ghost is not None
