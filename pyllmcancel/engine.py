@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.observer import Observer
     from pyllmcancel.request import Origin
-    from pyllmcancel.scheduler import Occupancy
+    from pyllmcancel.scheduler import Capacity, Occupancy
 
 logger = logging.getLogger("pyllmcancel.engine")
 
@@ -169,6 +169,21 @@ class Engine:
     def occupancy(self) -> Occupancy:
         """Slots and cells in use, as of the last turn of the engine thread."""
         return self._loop.occupancy
+
+    @property
+    def capacity(self) -> Capacity:
+        """Slots and cells that there are."""
+        return self.workload.capacity
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens generated so far, for cancelled requests too."""
+        return self.workload.n_generated if isinstance(self.workload, Generation) else 0
+
+    @property
+    def n_preempted(self) -> int:
+        """How often a running choice, or text, has given its slot back to be computed later."""
+        return self.workload.scheduler.n_preempted
 
     # -- submitting ---------------------------------------------------------------------------------------------------
 

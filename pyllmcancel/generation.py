@@ -15,7 +15,7 @@ from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, RequestStatus, TokenLogprobs
 from pyllmcancel.request import Choice, Request
-from pyllmcancel.scheduler import Scheduler
+from pyllmcancel.scheduler import Capacity, Scheduler
 from pyllmcancel.step import LogitFault
 from pyllmcancel.workload import Finished, Progress, StepMember
 
@@ -58,6 +58,7 @@ class Generation:
         self._context = context
         self._native = native
         self._choice_maker = ChoiceMaker(self.model, native)
+        self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
 
     @classmethod
     def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
@@ -87,6 +88,10 @@ class Generation:
     def n_ctx(self) -> int:
         """Most tokens, prompt and answer together, that one choice may have."""
         return min(self._context.n_ctx, self.model.n_ctx_train)
+
+    @property
+    def capacity(self) -> Capacity:
+        return Capacity(self.config.parallel, self._context.n_cells)
 
     @property
     def n_threads(self) -> int:
@@ -220,6 +225,7 @@ class Generation:
 
     def _delta(self, choice: Choice, row: StepRow, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
         choice.generated.append(row.token)
+        self.n_generated += 1
         eog = self.model.is_eog(row.token)
         text = "" if eog else choice.detokenizer.feed(row.token)
         choice.has_line_feed = choice.has_line_feed or "\n" in text

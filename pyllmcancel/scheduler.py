@@ -37,6 +37,13 @@ class Occupancy(NamedTuple):
     swapped_bytes: int = 0
 
 
+class Capacity(NamedTuple):
+    """What there is: slots, and cells."""
+
+    slots: int
+    cells: int
+
+
 class Gap(NamedTuple):
     """What prompts took since those who decode had their turn: tokens, and the seconds that were foreseen for them."""
 

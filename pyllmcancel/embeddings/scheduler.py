@@ -39,6 +39,7 @@ class TextScheduler:
         # Texts of a failed step, each to be computed alone until it has shown whether it is the one at fault.
         self._suspects: deque[int] = deque()
         self.cost = StepCostModel()
+        self.n_preempted = 0
 
     def occupancy(self) -> Occupancy:
         return Occupancy(len(self._open), self._embedder.n_cells_used)
@@ -79,6 +80,7 @@ class TextScheduler:
             return False
         text = next(reversed(self._open.values()))
         self.release(text)
+        self.n_preempted += 1
         text.n_committed = 0
         text.request.not_begun.appendleft(text)
         if text.request not in self._turns:

@@ -16,6 +16,7 @@ from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
 from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.scheduler import Capacity
 from pyllmcancel.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ class Embedding:
     def n_ctx(self) -> int:
         """Most tokens of one text."""
         return self._embedder.n_text_max
+
+    @property
+    def capacity(self) -> Capacity:
+        """Texts that may be open at once, and their cells; no cells of a model that needs none."""
+        return Capacity(self._embedder.n_seq_max, self._embedder.n_ctx)
 
     @property
     def n_embd(self) -> int:

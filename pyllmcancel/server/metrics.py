@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import platform
+import tomllib
 import weakref
 from collections.abc import Iterable
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from pyllmcancel import __version__
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
@@ -28,6 +35,11 @@ class EngineMetrics:
         self.registry = CollectorRegistry()
         self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
         self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
+        # From the start, so that a rate shows the first one too.
+        for outcome in FinishReason:
+            self._requests.labels(outcome)
+        for reason in CancelReason:
+            self._cancelled.labels(reason)
         self._queue = self._histogram("queue_seconds", "Time from arrival to admission.", TIME_BUCKETS)
         self._ttft = self._histogram("ttft_seconds", "Time from arrival to the first token.", TIME_BUCKETS)
         self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
@@ -45,6 +57,9 @@ class EngineMetrics:
         )
         self._last_step: StepRecord | None = None  # written by the engine thread
         self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that counted.")
+        self._prompt = self._counter(
+            "prompt_tokens_total", "Tokens of prompts computed, in steps that counted; some more than once."
+        )
         self._delivered = self._counter("tokens_delivered_total", "Tokens generated for requests that were not cut.")
         self._wasted = self._counter(
             "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
@@ -54,9 +69,9 @@ class EngineMetrics:
         self._redone = self._counter("steps_redone_total", "Aborted steps that are computed again for survivors.")
         self._spared = self._counter("steps_spared_total", "Steps let finish for the survivors of a cancel.")
 
-    def watch(self, engine: Engine) -> None:
+    def watch(self, engine: Engine, model_name: str) -> None:
         """Add the gauges of `engine`, read when they are asked for."""
-        self.registry.register(EngineGauges(engine))
+        self.registry.register(EngineGauges(engine, model_name))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -90,6 +105,7 @@ class EngineMetrics:
         self._wasted.inc(n_wasted)
         if record.status == "ok":
             self._computed.inc(record.n_tokens)
+            self._prompt.inc(sum(entry[3] for entry in record.sequences if entry[2] == "prefill"))
         elif record.status == "aborted":
             self._aborted.inc()
             self._redone.inc(min(record.survivors, 1))
@@ -113,33 +129,89 @@ class EngineMetrics:
 
 
 class EngineGauges(Collector):
-    """What lives now."""
+    """What is served, what lives now, and what the engine counts itself."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, model_name: str) -> None:
         # Not to keep it: its thread has this observer.
         self._engine = weakref.ref(engine)
+        model = engine.model
+        self._facts = (
+            _info(
+                "build",
+                "What this server is made of.",
+                version=__version__,
+                llama_cpp=llama_cpp_commit(),
+                python=platform.python_version(),
+            ),
+            _info(
+                "model",
+                "The model that is served.",
+                name=model_name,
+                description=model.description,
+                memory=model.memory_kind,
+            ),
+        )
 
     def collect(self) -> Iterable[Metric]:
         engine = self._engine()
         if engine is None:
             return
-        counts = engine.counts()
-        occupancy = engine.occupancy()
-        for name, value, text in (
-            ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
-            ("requests_waiting", counts.waiting, "Live requests in the queue."),
-            ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
-            ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
-            ("sessions_live", counts.sessions, "Sessions with a request."),
-            ("slots_used", occupancy.slots, "Slots of running choices."),
-            ("cells_used", occupancy.cells, "Cells of running choices."),
-            ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
-            ("compute_threads", engine.n_threads, "Compute threads of the running step, or of the last one."),
-            ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
-            ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
-            ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),
-        ):
+        yield from self._facts
+        for name, value, text in (*_capacity(engine), *_live(engine)):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
+        for name, value, text in (
+            ("generated_tokens", engine.n_generated, "Tokens generated, for requests that were cut too."),
+            ("preemptions", engine.n_preempted, "Slots taken back from choices that are resumed later."),
+        ):
+            yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
+
+
+Sample = tuple[str, float, str]
+
+
+def _capacity(engine: Engine) -> Iterable[Sample]:
+    capacity = engine.capacity
+    return (
+        ("model_size_bytes", engine.model.size, "Size of the model's tensors."),
+        ("model_context_tokens", engine.n_ctx, "Most tokens of one request, prompt and answer together."),
+        ("slots", capacity.slots, "Slots that there are: choices that compute at once."),
+        ("cells", capacity.cells, "Cells that there are: tokens that can be kept at once, of all requests."),
+    )
+
+
+def _live(engine: Engine) -> Iterable[Sample]:
+    counts = engine.counts()
+    occupancy = engine.occupancy()
+    return (
+        ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
+        ("requests_waiting", counts.waiting, "Live requests in the queue."),
+        ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
+        ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
+        ("sessions_live", counts.sessions, "Sessions with a request."),
+        ("slots_used", occupancy.slots, "Slots of running choices."),
+        ("cells_used", occupancy.cells, "Cells of running choices."),
+        ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
+        ("compute_threads", engine.n_threads, "Compute threads of the running step, or of the last one."),
+        ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
+        ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
+        ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),
+    )
+
+
+def _info(name: str, text: str, /, **labels: str) -> Metric:
+    """Constants, in the labels of a gauge that is always 1."""
+    family = GaugeMetricFamily(f"pyllmcancel_{name}_info", text, labels=list(labels))
+    family.add_metric(list(labels.values()), 1)
+    return family
+
+
+def llama_cpp_commit() -> str:
+    """The commit of llama.cpp that is compiled in: by the pin that is installed with it, or lies in the checkout."""
+    package = files("pyllmcancel")
+    pins = (package / "llama_cpp_pin.toml", package / ".." / "vendor" / "llama.cpp" / "PIN.toml")
+    pin = next(pin for pin in pins if pin.is_file())
+    commit: str = tomllib.loads(pin.read_text("utf-8"))["llama_cpp"]["commit"]
+    return commit
 
 
 def n_tasks() -> int:

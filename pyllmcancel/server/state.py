@@ -129,7 +129,7 @@ class ServerState:
         path = engine.config.model
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
-        self.metrics.watch(engine)
+        self.metrics.watch(engine, self.model_name)
         self._engine = engine
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:

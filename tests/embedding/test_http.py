@@ -298,3 +298,6 @@ async def test_metrics_count_embeddings_as_they_count_answers() -> None:
         text = (await site.begin("GET", "/metrics").end()).body.decode()
         assert 'pyllmcancel_requests_total{outcome="stop"} 1.0' in text
         assert "pyllmcancel_tokens_computed_total 3.0" in text
+        assert "pyllmcancel_prompt_tokens_total 3.0" in text
+        assert "pyllmcancel_generated_tokens_total 0.0" in text
+        assert "pyllmcancel_slots 8.0" in text

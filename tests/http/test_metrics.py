@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import platform
+import tomllib
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pyllmcancel import __version__
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason
 from pyllmcancel.step import StepStatus
 from tests.support.http_world import World, open_world
+
+PIN = Path(__file__).parents[2] / "vendor" / "llama.cpp" / "PIN.toml"
 
 pytestmark = pytest.mark.anyio
 
@@ -14,12 +23,15 @@ COUNTERS = {
     "requests": {"outcome"},
     "requests_cancelled": {"reason"},
     "tokens_computed": set(),
+    "prompt_tokens": set(),
+    "generated_tokens": set(),
     "tokens_delivered": set(),
     "tokens_wasted": set(),
     "prefix_tokens_reused": set(),
     "steps_aborted": set(),
     "steps_redone": set(),
     "steps_spared": set(),
+    "preemptions": set(),
 }
 HISTOGRAMS = {
     "queue_seconds": set(),
@@ -29,6 +41,8 @@ HISTOGRAMS = {
     "step_seconds": set(),
 }
 GAUGES = {"requests_waiting", "requests_running", "requests_cancelling", "sessions_live"}
+CAPACITY = {"slots", "slots_used", "cells", "cells_used", "cells_idle", "model_size_bytes", "model_context_tokens"}
+FACTS = {"build_info": {"version", "llama_cpp", "python"}, "model_info": {"name", "description", "memory"}}
 
 
 class Metrics(dict[str, float]):
@@ -73,7 +87,7 @@ async def test_every_name_is_there_with_its_type_and_labels() -> None:
         for names, kind in (
             (COUNTERS, "counter"),
             (HISTOGRAMS, "histogram"),
-            ({name: set() for name in GAUGES | {"compute_threads"}}, "gauge"),
+            ({name: set() for name in GAUGES | CAPACITY | {"compute_threads"}} | FACTS, "gauge"),
         ):
             for name, labels in names.items():
                 assert families[name].type == kind
@@ -107,6 +121,84 @@ async def test_what_each_step_counts() -> None:
         assert seen["tokens_wasted_total"] == 1
         assert (seen["steps_aborted_total"], seen["steps_redone_total"], seen["steps_spared_total"]) == (1, 0, 0)
         assert seen["step_seconds_count"] == 3 + 3
+
+
+async def test_prompts_and_answers_count_apart_and_a_cut_answer_counts_too() -> None:
+    async with open_world(parallel=1) as world:
+        await one_of_each(world)
+        seen = await metrics(world)
+        assert seen["prompt_tokens_total"] == 8 + 5
+        assert seen["generated_tokens_total"] == 3 + 2, "one answer was cut after two tokens"
+
+
+async def test_every_choice_of_a_request_generates() -> None:
+    async with open_world() as world:
+        await world.complete("hello", n=3, max_tokens=4, ignore_eos=True).end()
+        assert (await metrics(world))["generated_tokens_total"] == 12
+
+
+async def test_a_choice_that_gives_way_to_another_is_a_preemption() -> None:
+    async with open_world(n_ctx=64) as world:
+        older = await world.running_stream("older", [1] * 20, max_tokens=30)
+        newer = world.complete([2] * 20, max_tokens=30, ignore_eos=True, headers={"x-request-id": "newer"})
+        await world.added("newer")
+        world.gate.open()
+        await older.end()
+        assert (await newer.end()).json()["usage"]["completion_tokens"] == 30
+        seen = await metrics(world)
+        assert seen["preemptions_total"] > 0
+        assert seen["generated_tokens_total"] == 60
+        assert seen["prompt_tokens_total"] > 40, "what was preempted is computed once more"
+
+
+async def test_every_outcome_and_every_reason_is_there_before_it_happens() -> None:
+    async with open_world() as world:
+        text = (await world.get("/metrics")).body.decode()
+    for outcome in FinishReason:
+        assert f'pyllmcancel_requests_total{{outcome="{outcome}"}} 0.0' in text
+    for reason in CancelReason:
+        assert f'pyllmcancel_requests_cancelled_total{{reason="{reason}"}} 0.0' in text
+
+
+async def test_what_is_served_and_with_what() -> None:
+    with PIN.open("rb") as file:
+        commit = tomllib.load(file)["llama_cpp"]["commit"]
+    async with open_world(parallel=3, n_ctx=512) as world:
+        text = (await world.get("/metrics")).body.decode()
+        facts = {
+            family.name: family.samples[0].labels
+            for family in text_string_to_metric_families(text)
+            if family.name.endswith("_info")
+        }
+        assert facts["pyllmcancel_build_info"] == {
+            "version": __version__,
+            "llama_cpp": commit,
+            "python": platform.python_version(),
+        }
+        assert facts["pyllmcancel_model_info"] == {
+            "name": "fake-model",
+            "description": world.model.description,
+            "memory": "attention",
+        }
+        seen = await metrics(world)
+        assert seen["model_size_bytes"] == world.model.size
+        assert seen["model_context_tokens"] == world.engine.n_ctx
+        assert (seen["slots"], seen["cells"]) == (3, 512)
+
+
+async def test_slots_and_cells_in_use() -> None:
+    async with open_world(parallel=2) as world:
+        await world.running_stream("mine", prompt=[7] * 20)
+        seen = await metrics(world)
+        assert (seen["slots_used"], seen["cells_used"]) == (1, 0), "the first step has not ended"
+        await world.step()
+        await world.held()
+        assert (await metrics(world))["cells_used"] == 20
+        world.gate.open()
+        await world.ended("mine")
+        seen = await metrics(world)
+        assert (seen["slots_used"], seen["cells_used"]) == (0, 0)
+        assert seen["cells_idle"] > 20
 
 
 async def test_a_failed_request_is_an_error_and_a_cancelled_one_is_not() -> None:

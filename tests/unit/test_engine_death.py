@@ -87,7 +87,7 @@ def test_a_closed_engine_has_stopped_and_not_died(driver: Driver) -> None:
 
 def test_metrics_say_that_the_engine_is_dead(driver: Driver) -> None:
     metrics = EngineMetrics()
-    metrics.watch(driver.engine)
+    metrics.watch(driver.engine, "fake-model")
     assert b"pyllmcancel_engine_dead 0.0" in metrics.exposition()
     driver.submit()
     kill(driver)

@@ -49,7 +49,7 @@ def test_an_engine_that_is_dropped_is_collected_and_its_threads_end() -> None:
 def test_metrics_that_watch_an_engine_do_not_keep_it() -> None:
     metrics = EngineMetrics()
     engine, _ = an_engine(metrics)
-    metrics.watch(engine)
+    metrics.watch(engine, "fake-model")
     engines = [engine]
     del engine
     assert_dropping_ends_it(engines)

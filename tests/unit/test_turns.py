@@ -27,6 +27,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.cost = StepCostModel()
+        self.n_preempted = 0
         self.running: list[Request] = []
         self.results: list[Update] = []
         self.ended_by_plan: list[Update] = []
