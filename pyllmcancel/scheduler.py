@@ -63,6 +63,8 @@ class Scheduler:
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
         self._pending: deque[Choice] = deque()
+        # Choices that neither hold a slot nor wait for one, until they are resumed. A dict keeps the order.
+        self._paused: dict[Choice, None] = {}
         # By seq_id, in the order of admission.
         self._active: dict[int, Choice] = {}
         # Sequences of a failed step, each to be computed alone until it has shown whether it is the one at fault.
@@ -75,8 +77,8 @@ class Scheduler:
         self._mixes = not self._prompts_alone and not self._on_cpu
         # As it will be after the step that is planned, and as it was before, should that step not count.
         self._gap = self._gap_before = Gap()
-        # So many choices found no room, although they should have: until one ends, fewer may run.
-        self._crowded_at = self._slots + 1
+        # Fewer than the slots after llama.cpp found no room although cells were counted as free; until a choice ends.
+        self._most_active = self._slots
         self.n_preempted = 0
 
     @property
@@ -147,11 +149,35 @@ class Scheduler:
     def release(self, choice: Choice, *, keep: bool = True) -> None:
         """Take an ended choice out, wherever it is. With `keep` its cells become an idle prefix."""
         if choice.seq is None:
+            self._paused.pop(choice, None)
             if choice in self._pending:
                 self._pending.remove(choice)
             return
         self._give_up_slot(choice, keep=keep)
-        self._crowded_at = self._slots + 1
+        self._most_active = self._slots
+
+    def pause(self, choices: Iterable[Choice]) -> None:
+        """Take slots back until `resume`, and keep the cells as idle prefixes; pending choices wait for it too.
+
+        Siblings that have not started yet are not paused: they start when their leader has computed the prompt.
+        Idempotent.
+        """
+        for choice in choices:
+            if choice.seq is not None:
+                self._give_up_slot(choice, keep=True)
+                self._most_active = self._slots
+            elif choice in self._pending:
+                self._pending.remove(choice)
+            else:
+                continue
+            self._paused[choice] = None
+
+    def resume(self, choices: Iterable[Choice]) -> None:
+        """Have paused choices wait for slots again, before pending ones; they go on with the same output."""
+        resumed = [choice for choice in choices if choice in self._paused]
+        for choice in resumed:
+            del self._paused[choice]
+        self._pending.extendleft(reversed(resumed))
 
     def resync(self, items: list[StepItem]) -> None:
         """After a step that did not count: take over what the context says is still true."""
@@ -178,7 +204,7 @@ class Scheduler:
             return False
         self._preempt(self.active[-1])
         # By our own count there may be room for it, and it would be back in the next turn.
-        self._crowded_at = len(self._active) + 1
+        self._most_active = len(self._active)
         return True
 
     def _fits(self, choice: Choice) -> bool:
@@ -186,7 +212,7 @@ class Scheduler:
             return False
         if not self._active:
             return True
-        if len(self._active) + 1 >= self._crowded_at:
+        if len(self._active) >= self._most_active:
             return False
         if not self._context.kv_unified:
             return True

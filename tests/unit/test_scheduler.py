@@ -401,5 +401,61 @@ def test_after_a_step_that_did_not_count_the_contexts_truth_is_taken_over() -> N
     assert choice.n_pending == len(PROMPT)
 
 
+@pytest.mark.parametrize("kind", ["attention", "hybrid"])
+def test_a_paused_choice_gives_its_slot_back_and_goes_on_with_the_same_output_from_its_cells(kind: str) -> None:
+    bench = Bench(kind=kind)
+    choice = bench.add([1] * 20)
+    while len(choice.generated) < 4:
+        bench.step()
+    bench.scheduler.pause([choice])
+    bench.scheduler.pause([choice])
+    assert (choice.seq, bench.scheduler.n_free_slots, bench.scheduler.admit()) == (None, 2, [])
+    assert bench.scheduler.plan() == []
+    assert bench.scheduler.occupancy().idle_cells == 23
+    bench.scheduler.resume([choice])
+    bench.scheduler.resume([choice])
+    assert bench.scheduler.admit() == [choice]
+    assert choice.n_pending == 1
+    while len(choice.generated) < 10:
+        bench.step()
+    assert choice.generated == bench.context.model.greedy([1] * 20, 10)
+
+
+def test_a_pending_choice_can_be_paused_and_one_that_ends_while_paused_never_starts() -> None:
+    bench = Bench(parallel=1)
+    running, first, second = (bench.add([number], str(number)) for number in range(3))
+    bench.scheduler.pause([first, second])
+    bench.scheduler.release(running)
+    assert bench.scheduler.admit() == []
+    bench.scheduler.release(first)
+    bench.scheduler.resume([first, second])
+    assert bench.scheduler.admit() == [second]
+
+
+def test_siblings_wait_for_a_paused_leader_and_can_be_paused_each() -> None:
+    bench = Bench(parallel=3)
+    leader = bench.add(PROMPT, n=3)
+    bench.step()
+    bench.scheduler.pause(leader.request.choices)
+    assert (bench.scheduler.plan(), bench.scheduler.admit()) == ([], [])
+    bench.scheduler.resume(leader.request.choices)
+    bench.scheduler.admit()
+    while not leader.generated:
+        bench.step()
+    assert bench.scheduler.admit() == leader.siblings
+    bench.scheduler.pause(leader.siblings)
+    assert [item.seq for item in bench.step()] == [leader.seq]
+    bench.scheduler.resume(leader.siblings)
+    assert bench.scheduler.admit() == leader.siblings
+
+
+def test_a_pause_gives_room_that_llama_cpp_had_not_found() -> None:
+    bench = Bench()
+    old, new = bench.add([1], "old"), bench.add([2], "new")
+    bench.scheduler.preempt_newest()
+    bench.scheduler.pause([old])
+    assert bench.scheduler.admit() == [new]
+
+
 def test_nothing_is_planned_when_nothing_runs() -> None:
     assert Bench().scheduler.plan() == []
