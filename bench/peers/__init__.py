@@ -15,6 +15,7 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from bench.peers.programs import ROOT, NotAvailableError, ask, find_program, find_python, package_version
+from pyllmcancel.bench.client import Target
 
 HOST = "127.0.0.1"
 
@@ -59,8 +60,8 @@ class Peer:
         What is measured, and how it is started; NotAvailableError if it is not there.
     ready_path
         Answers 200 when the server can generate.
-    session_header
-        The header under which a newer request replaces an older one; None: the server has no sessions.
+    supersede_headers
+        The headers that carry a key under which a newer request supersedes an older one; none: the server has no such.
     left
         The line of its log that it writes when it has noticed that a client has left; None: there is none.
     released
@@ -72,7 +73,7 @@ class Peer:
     version: Callable[[], str]
     command: Callable[[Settings], list[str]]
     ready_path: str = "/health"
-    session_header: str | None = None
+    supersede_headers: tuple[str, ...] = ()
     left: re.Pattern[str] | None = None
     released: re.Pattern[str] | None = None
 
@@ -90,6 +91,21 @@ def llamas_options(settings: Settings) -> list[str]:
 def pyllmcancel(settings: Settings) -> list[str]:
     # -P: the checkout's own folder has no compiled module and must not hide the installed package.
     return [sys.executable, "-P", "-m", "pyllmcancel", "serve", *llamas_options(settings)]
+
+
+def another_build(checkout: Path) -> Peer:
+    """Another checkout of this project, with its own `.venv`: for a comparison before and after a change."""
+    checkout = checkout.resolve()
+    # Whatever else is on the path, it is this checkout's code, or what its environment has installed.
+    sources = checkout if (checkout / "pyllmcancel" / "_native.abi3.so").exists() else ""
+    python = ["env", f"PYTHONPATH={sources}", str(checkout / ".venv" / "bin" / "python")]
+    return replace(
+        OURS,
+        name="before",
+        notes="another build of pyllmcancel, started in the same way",
+        version=lambda: ask("git", "-C", str(checkout), "describe", "--always", "--dirty"),
+        command=lambda settings: [*python, *pyllmcancel(settings)[1:]],
+    )
 
 
 def find_llama_server() -> str:
@@ -123,7 +139,7 @@ OURS = Peer(
     notes="defaults; `--parallel` divides the context's cells among its slots",
     version=lambda: installed_version("pyllmcancel"),
     command=pyllmcancel,
-    session_header="X-Session-Id",
+    supersede_headers=Target(url="").supersede_headers,
     left=re.compile(r"request \S+ cancelled \(disconnect\)"),
 )
 LLAMA_SERVER = Peer(
@@ -131,7 +147,7 @@ LLAMA_SERVER = Peer(
     notes="defaults (n_batch 2048, n_ubatch 512); the context's cells are divided among its slots",
     version=llama_server_version,
     command=lambda settings: [find_llama_server(), *llamas_options(settings)],
-    session_header="X-Conversation-Id",
+    supersede_headers=("X-Conversation-Id",),
     left=re.compile(r"cancel task, id_task = \d+"),
     released=re.compile(r"stop processing: n_tokens = (?P<n_tokens>\d+)"),
 )
@@ -165,4 +181,4 @@ PEERS: dict[str, Peer] = {
     )
 }
 
-__all__ = ["HOST", "PEERS", "NotAvailableError", "Peer", "Settings"]
+__all__ = ["HOST", "PEERS", "NotAvailableError", "Peer", "Settings", "another_build"]

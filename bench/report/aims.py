@@ -158,7 +158,7 @@ AIMS = (
     Aim("queued", "A queued client's hang-up while another one streams: out of the queue within 50 ms", queued),
     Aim(
         "typing-storm",
-        "Typing storm in one session: last first token within 1.1 times what it takes alone",
+        "Typing storm under one key: last first token within 1.1 times what it takes alone",
         typing_storm,
     ),
     Aim(

@@ -41,8 +41,8 @@ def cancel_latency(phase: str) -> Callable[[Results], Figure | None]:
 def typing_storm(results: Results) -> Figure | None:
     columns = {
         "alone": ("typing-storm", "ttft_alone_s"),
-        "storm, one session": ("typing-storm", "ttft_last_key_s"),
-        "storm, no session": ("typing-storm-no-session", "ttft_last_key_s"),
+        "storm, one key": ("typing-storm", "ttft_last_key_s"),
+        "storm, no key": ("typing-storm-no-key", "ttft_last_key_s"),
     }
     values = {peer: [results.median(name, peer, path) for name, path in columns.values()] for peer in results.peers}
     return bars(values, list(columns), "Typing storm: the last key's first token", "seconds")

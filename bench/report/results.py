@@ -13,8 +13,9 @@ from pyllmcancel.bench.percentiles import percentile
 
 OURS = "pyllmcancel"
 RIVAL = "llama-server"
+BEFORE = "before"
 REFERENCE = "llama-batched-bench"
-ORDER = (OURS, "pyllmcancel-unified", RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
+ORDER = (OURS, BEFORE, "pyllmcancel-unified", RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)

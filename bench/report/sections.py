@@ -1,4 +1,4 @@
-"""What the report shows of each measurement: a row for a figure, a column for a peer, and the ratio to llama-server."""
+"""What the report shows of each measurement: a row for a figure, a column for a peer, and the ratios to two of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.report.results import OURS, RIVAL, Results, mib, per_cent, rate, seconds, times, whole
+from bench.report.results import BEFORE, OURS, RIVAL, Results, mib, per_cent, rate, seconds, times, whole
 from bench.side_by_side.aiperf import RUNS
 from bench.side_by_side.cancel_latency import KINDS
 from bench.side_by_side.load import ANSWER, LONG_ANSWER, LONG_CLIENTS, LONG_PROMPT, PERCENTS, PROMPT, REQUESTS
@@ -65,15 +65,15 @@ def markdown(results: Results, rows: Sequence[Row]) -> list[str]:
     peers = [peer for peer in results.peers if any(found[row][peer] is not None for row in rows)]
     if not peers:
         return ["Not measured."]
-    compared = OURS in peers and RIVAL in peers
-    lines = head(["", *peers, *([f"better than {RIVAL}"] if compared else [])])
+    compared = [name for name in (RIVAL, BEFORE) if name in peers and OURS in peers]
+    lines = head(["", *peers, *(f"better than {name}" for name in compared)])
     for row in rows:
         values = [found[row][peer] for peer in peers]
         if all(value is None for value in values):
             continue
         cells = ["-" if value is None else row.show(value) for value in values]
-        ratio = [factor(found[row].get(OURS), found[row].get(RIVAL), row.better)] if compared else []
-        lines.append(line([row.label, *cells, *ratio]))
+        ratios = [factor(found[row][OURS], found[row][name], row.better) for name in compared]
+        lines.append(line([row.label, *cells, *ratios]))
     return lines
 
 
@@ -176,13 +176,14 @@ SECTIONS = (
     Section(
         "Typing storm",
         "Eight requests 0.3 s apart, prompts of some 700 tokens that differ at their head, sockets kept open. With a "
-        "session all carry the same name in the header that the server knows (`X-Session-Id`, `X-Conversation-Id`).",
+        "key all carry the same one in the header under which the newest supersedes the others (`X-Supersede`, "
+        "`X-Conversation-Id`).",
         (
             Row("alone: first token", at("typing-storm", "ttft_alone_s"), seconds, "less"),
-            Row("session: last key's first token", at("typing-storm", "ttft_last_key_s"), seconds, "less"),
-            Row("session: times as long as alone", at("typing-storm", "ratio"), times, "less"),
-            Row("no session: last key's", at("typing-storm-no-session", "ttft_last_key_s"), seconds, "less"),
-            Row("no session: times as long as alone", at("typing-storm-no-session", "ratio"), times, "less"),
+            Row("key: last key's first token", at("typing-storm", "ttft_last_key_s"), seconds, "less"),
+            Row("key: times as long as alone", at("typing-storm", "ratio"), times, "less"),
+            Row("no key: last key's", at("typing-storm-no-key", "ttft_last_key_s"), seconds, "less"),
+            Row("no key: times as long as alone", at("typing-storm-no-key", "ratio"), times, "less"),
         ),
         ("typing-storm",),
     ),

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.peers import PEERS, NotAvailableError, Settings
+from bench.peers import PEERS, NotAvailableError, Peer, Settings, another_build
 from bench.peers.running import free_port, running
 from bench.side_by_side.conditions import (
     cpu_times,
@@ -96,9 +96,15 @@ async def figures_of(part: Part, arguments: argparse.Namespace) -> Figures:
         parallel=measurement.parallel,
         ctx_size=measurement.ctx_size,
     )
-    with running(PEERS[part.peer], settings, arguments.out / "logs" / f"{part.name}.log") as peer:
+    with running(peers_of(arguments)[part.peer], settings, arguments.out / "logs" / f"{part.name}.log") as peer:
         async with subject_of(peer, effort=arguments.effort, seed=part.round) as subject:
             return await measurement.measure(subject)
+
+
+def peers_of(arguments: argparse.Namespace) -> dict[str, Peer]:
+    """All that can be measured, by name."""
+    others = [another_build(arguments.also_ours)] if arguments.also_ours else []
+    return PEERS | {peer.name: peer for peer in others}
 
 
 def run_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def run_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "threads": arguments.threads,
         "effort": arguments.effort,
         "machine": describe_machine(),
-        "peers": {name: describe_peer(peer) for name, peer in PEERS.items()},
+        "peers": {name: describe_peer(peer) for name, peer in peers_of(arguments).items()},
         "commands": [" ".join(["python -m bench.side_by_side", *sys.argv[1:]])],
     }
 
@@ -131,6 +137,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results; parts in it are kept")
     some_peers = f"of {', '.join(PEERS)} [{' '.join(DEFAULT_PEERS)}]"
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=DEFAULT_PEERS, metavar="PEER", help=some_peers)
+    text = "a checkout of this project with its own .venv, measured as well, by the name of `before`"
+    parser.add_argument("--also-ours", type=Path, metavar="PATH", help=text)
     every = list(MEASUREMENTS)
     parser.add_argument("--only", nargs="+", choices=every, default=every, metavar="NAME", help="of those above [all]")
     parser.add_argument("--rounds", type=int, default=1000, help="at most so many turns of each peer")
@@ -141,7 +149,10 @@ def parse() -> argparse.Namespace:
     text = "measure a part once more, three times at most, if the host gave more of its time to other machines [100]"
     parser.add_argument("--max-steal", type=float, default=100.0, metavar="PERCENT", help=text)
     parser.add_argument("--at-most", type=float, metavar="S", help="begin no other part after this many seconds")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.also_ours:
+        arguments.peers = [*arguments.peers, another_build(arguments.also_ours).name]
+    return arguments
 
 
 def first_line(name: str) -> str:

@@ -125,7 +125,7 @@ async def subject_of(running: RunningPeer, *, effort: float, seed: int) -> Async
         url=running.url,
         model="",
         keep_alive=False,
-        session_header=running.peer.session_header or Target(url="").session_header,
+        supersede_headers=running.peer.supersede_headers,
         timeout=LONGEST_REQUEST,
     )
     async with open_workbench(target, pid=running.pid, prompt_seed=f"side by side {seed}") as bench:

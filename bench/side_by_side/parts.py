@@ -84,7 +84,7 @@ def describe_run(folder: Path, run: dict[str, Any]) -> None:
         if changed:
             raise OtherRunError(f"{folder} has a run with another {' and '.join(changed)}: give another folder")
         new = [command for command in run["commands"] if command not in before["commands"]]
-        run = run | {"commands": before["commands"] + new}
+        run = run | {"commands": before["commands"] + new, "peers": before["peers"] | run["peers"]}
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(run, indent=1) + "\n")
 

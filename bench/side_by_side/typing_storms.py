@@ -8,16 +8,16 @@ from pyllmcancel.bench.scenarios.typing_storm import TypingStormOptions
 from pyllmcancel.bench.summary import summarise
 
 
-async def measure_session(subject: Subject) -> Figures:
-    """All keys in one session, by the header that the server knows."""
-    if subject.running.peer.session_header is None:
-        return {"not_measured": "it has no sessions"}
+async def measure_superseding(subject: Subject) -> Figures:
+    """All requests carry one key, in the header that the server knows, and the newest supersedes the others."""
+    if not subject.running.peer.supersede_headers:
+        return {"not_measured": "no request of it supersedes another"}
     return await storm(subject, TypingStormOptions(runs=1))
 
 
 async def measure_plain(subject: Subject) -> Figures:
-    """The same without a word of sessions."""
-    return await storm(subject, TypingStormOptions(session=False))
+    """The same without a key."""
+    return await storm(subject, TypingStormOptions(supersede=False))
 
 
 async def storm(subject: Subject, options: TypingStormOptions) -> Figures:
@@ -26,6 +26,6 @@ async def storm(subject: Subject, options: TypingStormOptions) -> Figures:
 
 
 MEASUREMENTS = (
-    Measurement(name="typing-storm", measure=measure_session, rounds=3),
-    Measurement(name="typing-storm-no-session", measure=measure_plain, rounds=1),
+    Measurement(name="typing-storm", measure=measure_superseding, rounds=3),
+    Measurement(name="typing-storm-no-key", measure=measure_plain, rounds=1),
 )

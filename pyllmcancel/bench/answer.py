@@ -30,7 +30,7 @@ class ErrorKind(StrEnum):
     NO_FINISH_REASON = "no_finish_reason", "an answer looked complete, but no choice said why it finished"
     BAD_ANSWER = "bad_answer", "an answer that is no JSON, or not of the expected shape"
     ERROR_EVENT = "error_event", "an error event in a stream"
-    SUPERSEDED = "superseded", "cancelled by the server for a newer request of the session"
+    SUPERSEDED = "superseded", "cancelled by the server for a newer request of the same key"
     TIMEOUT = "timeout", "no answer within --timeout"
     PROTOCOL_ERROR = "protocol_error", "bytes that are no HTTP"
 

@@ -114,8 +114,8 @@ class Call:
         client, exchange = self._client, self.exchange
         body = client.body(exchange.ask)
         more = {"X-Request-Id": exchange.ask.request_id}
-        if exchange.ask.session is not None:
-            more[client.target.session_header] = exchange.ask.session
+        if exchange.ask.supersede is not None:
+            more |= dict.fromkeys(client.target.supersede_headers, exchange.ask.supersede)
         request = client.request("POST", PATHS[client.target.api], body, more=more)
         self._connection = client.take()
         exchange.reused = self._connection is not None

@@ -25,8 +25,9 @@ class Target:
     ----------
     api
         ``completions`` or ``chat``.
-    session_header
-        The header in which a session's name travels; llama-server's own is ``X-Conversation-Id``.
+    supersede_headers
+        The headers in which a key travels under which a newer request supersedes an older one. Servers of this project
+        from before ``X-Supersede`` took ``X-Session-Id``; llama-server takes ``X-Conversation-Id``.
     ignore_eos
         Ask for answers of full length. Servers that do not know the field ignore or refuse it.
     keep_alive
@@ -43,7 +44,7 @@ class Target:
     stream: bool = True
     ignore_eos: bool = True
     keep_alive: bool = True
-    session_header: str = "X-Session-Id"
+    supersede_headers: tuple[str, ...] = ("X-Supersede", "X-Session-Id")
     api_key: str | None = None
     timeout: float = 600.0
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +58,8 @@ class Ask:
     ----------
     cut_after
         Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
+    supersede
+        Key under which it supersedes, and is superseded; None: it has none.
     label
         What the request is in its scenario.
     lane
@@ -66,7 +69,7 @@ class Ask:
     prompt: str
     max_tokens: int
     request_id: str
-    session: str | None = None
+    supersede: str | None = None
     cut_after: float | None = None
     label: str = ""
     lane: int = 0

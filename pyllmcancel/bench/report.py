@@ -93,7 +93,7 @@ def exchange_json(entry: Exchange, run: Run) -> dict[str, Any]:
         "id": ask.request_id,
         "label": ask.label,
         "lane": ask.lane,
-        "session": ask.session,
+        "supersede": ask.supersede,
         "max_tokens": ask.max_tokens,
         "cut_after": ask.cut_after,
         "reused_connection": entry.reused,

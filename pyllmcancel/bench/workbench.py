@@ -82,17 +82,17 @@ class Workbench:
         self.own_account = own_account
         self.progress = progress or ProgressBar()
         self._n_requests = 0
-        self._n_sessions = 0
+        self._n_keys = 0
 
     def new_id(self) -> str:
         """A request id that no other run has used: a server that knows ids refuses a live one."""
         self._n_requests += 1
         return f"bench-{self._series}-{self._n_requests}"
 
-    def new_session(self) -> str:
-        """The name of a session that nobody else uses."""
-        self._n_sessions += 1
-        return f"bench-session-{self._series}-{self._n_sessions}"
+    def new_key(self) -> str:
+        """A key of superseding that no other request has."""
+        self._n_keys += 1
+        return f"bench-key-{self._series}-{self._n_keys}"
 
     async def prompt(self, n_tokens: int, name: str) -> str:
         """A prompt of `n_tokens` tokens; prompts of different names differ from their first words on."""

@@ -56,14 +56,9 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
     add_switch(group, "stream", True, "ask for streams; scenarios that need first tokens always do")
     add_switch(group, "keep-alive", True, "use connections again, as most clients do")
     add_switch(group, "ignore-eos", True, "ask for answers of full length; not every server knows how")
-    add_option(
-        group,
-        "session-header",
-        str,
-        "X-Session-Id",
-        "carries the session; llama-server: X-Conversation-Id",
-        metavar="NAME",
-    )
+    headers = "X-Supersede,X-Session-Id"
+    text = "carry the key under which a newer request supersedes; llama-server: X-Conversation-Id"
+    add_option(group, "supersede-headers", names, headers, text, metavar="NAMES")
     add_option(group, "api-key", str, "", "sent as bearer token", metavar="KEY")
     add_option(group, "extra", str, "{}", "further fields of every body", metavar="JSON")
     add_option(group, "timeout", seconds, 600.0, "a request that takes longer is an error", metavar="S")
@@ -92,7 +87,13 @@ def add_mix_options(group: argparse._ArgumentGroup) -> None:
     add_option(
         group, "rate", positive_float, None, "Poisson arrivals a second, instead of the closed loop", metavar="R"
     )
-    add_option(group, "sessions", natural, 0, "sessions that the clients share; 0: none")
+    add_option(
+        group,
+        "supersede-keys",
+        natural,
+        0,
+        "keys that the clients share; the newest request of a key supersedes; 0: none",
+    )
     add_option(group, "prompt-stddev", seconds, 0.0, "spread of the prompts' lengths", metavar="N")
     add_option(group, "output-stddev", seconds, 0.0, "spread of the answers' lengths", metavar="N")
     add_switch(group, "wait-for-rest", True, "with --pid and one client: after a hang-up wait until the server rests")
@@ -104,7 +105,7 @@ def add_other_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "interval", seconds, 0.3, "from one key to the next (typing-storm)", metavar="S")
     add_option(group, "differ", str, "head", "where the typed prompts differ (typing-storm)", choices=("head", "tail"))
     add_option(group, "sockets", str, "kept", "of outdated requests (typing-storm)", choices=("kept", "closed"))
-    add_switch(group, "session", True, "name the session (typing-storm)")
+    add_switch(group, "supersede", True, "a newer key supersedes the older one (typing-storm)")
     add_option(group, "helpers", positive_int, 2, "clients beside the long answer (agents)")
     add_option(group, "helper-prompt-tokens", positive_int, 100, "length of their prompts (agents)")
     add_option(group, "helper-output-tokens", positive_int, 32, "length of their answers (agents)")
@@ -129,6 +130,10 @@ def percents(text: str) -> tuple[float, ...]:
     if not all(0 <= value <= 100 for value in values):
         raise argparse.ArgumentTypeError(f"must be from 0 to 100, not {text}")
     return values
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
 def delay(text: str) -> Delay:

@@ -210,12 +210,14 @@ async def test_without_keep_alive_every_request_says_so_and_connects_anew(
     assert server.n_connections == 2
 
 
-async def test_the_head_carries_id_session_and_key(server: ScriptedServer, make_client: MakeClient) -> None:
-    client = make_client(session_header="X-Conversation-Id", api_key="secret")
-    call = client.start(ask(session="s-1"))
+async def test_the_head_carries_id_keys_of_superseding_and_api_key(
+    server: ScriptedServer, make_client: MakeClient
+) -> None:
+    client = make_client(supersede_headers=("X-Conversation-Id", "X-Other"), api_key="secret")
+    call = client.start(ask(supersede="s-1"))
     peer = await server.peer()
     headers = (await peer.receive()).headers
-    expected = {"x-request-id": "r-1", "x-conversation-id": "s-1", "authorization": "Bearer secret"}
+    expected = {"x-request-id": "r-1", "x-conversation-id": "s-1", "x-other": "s-1", "authorization": "Bearer secret"}
     assert expected.items() <= headers.items()
     call.cut()
     await call.ended()

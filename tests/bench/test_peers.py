@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import PEERS, NotAvailableError, Settings
+from bench.peers import PEERS, NotAvailableError, Settings, another_build
 from bench.peers.programs import find_program, find_python
 from bench.peers.running import TimedLog
 
@@ -41,6 +41,17 @@ def test_a_peer_without_batching_gets_the_context_of_one_slot(installed: Path) -
     command = PEERS["llama-cpp-python"].command(SETTINGS)
     assert command[0] == str(installed)
     assert command[command.index("--n_ctx") + 1] == "2048"
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["in its sources", "installed"])
+def test_another_build_runs_its_own_code(tmp_path: Path, built: bool) -> None:
+    if built:
+        (tmp_path / "pyllmcancel").mkdir()
+        (tmp_path / "pyllmcancel" / "_native.abi3.so").touch()
+    ours = PEERS["pyllmcancel"].command(SETTINGS)
+    python = str(tmp_path / ".venv" / "bin" / "python")
+    path = f"PYTHONPATH={tmp_path if built else ''}"
+    assert another_build(tmp_path).command(SETTINGS) == ["env", path, python, *ours[1:]]
 
 
 def test_a_missing_program_is_reported_with_the_place_and_the_variable(

@@ -100,19 +100,19 @@ async def test_arrivals_do_not_wait_for_answers() -> None:
     plan = PlanOptions(requests=6, prompt=Length(10), rate=1000.0)
     async with bench_of(server) as bench:
         server.together = 6  # nobody is answered before all have asked
-        run = await mix.run(bench, mix.MixOptions(plan=plan, sessions=2))
+        run = await mix.run(bench, mix.MixOptions(plan=plan, supersede_keys=2))
     assert [entry.outcome for entry in run.exchanges] == [Outcome.OK] * 6
-    assert len({entry.ask.session for entry in run.exchanges}) == 2
+    assert len({entry.ask.supersede for entry in run.exchanges}) == 2
 
 
-async def test_a_typing_storm_names_one_session_and_types_at_its_pace() -> None:
+async def test_a_typing_storm_has_one_key_and_types_at_its_pace() -> None:
     server = ScriptedOpenAI()
     options = typing_storm.TypingStormOptions(keys=3, interval=0.02, prompt_tokens=12, output_tokens=2)
     async with bench_of(server) as bench:
         run = await typing_storm.run(bench, options)
     alone, *keys = server.asked
-    assert "x-session-id" not in alone.headers
-    assert len({received.headers["x-session-id"] for received in keys}) == 1
+    assert "x-supersede" not in alone.headers
+    assert len({received.headers["x-supersede"] for received in keys}) == 1
     assert len({received.fields["prompt"] for received in keys}) == 3
     alone_ended_at = run.exchanges[0].ended_at
     assert alone_ended_at is not None
@@ -124,13 +124,13 @@ async def test_a_typing_storm_names_one_session_and_types_at_its_pace() -> None:
 
 async def test_prompts_that_grow_begin_alike() -> None:
     server = ScriptedOpenAI()
-    options = typing_storm.TypingStormOptions(keys=3, interval=0.0, prompt_tokens=12, differ="tail", session=False)
+    options = typing_storm.TypingStormOptions(keys=3, interval=0.0, prompt_tokens=12, differ="tail", supersede=False)
     async with bench_of(server) as bench:
         await typing_storm.run(bench, options)
     keys = sorted(server.prompts[1:], key=len)
     assert keys[1].startswith(keys[0])
     assert keys[2].startswith(keys[1])
-    assert all("x-session-id" not in received.headers for received in server.asked)
+    assert all("x-supersede" not in received.headers for received in server.asked)
 
 
 async def test_a_storm_closes_the_outdated_socket_when_the_next_key_comes() -> None:
@@ -189,4 +189,4 @@ async def test_auxiliary_requests_come_beside_the_long_answer_until_it_is_done()
     assert run.figures["auxiliary_failed"] == 0
     assert run.figures["long_answer"] == "ok"
     assert run.figures["long_answer_unchanged"] is True
-    assert len({entry.ask.session for entry in auxiliary}) == 2
+    assert len({entry.ask.supersede for entry in auxiliary}) == 2

@@ -59,7 +59,7 @@ def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:
 
 
 def described(**changed: Any) -> dict[str, Any]:
-    common = {"model": "m", "model_mib": 1.0, "threads": 2, "effort": 1.0, "machine": {"cores": 2}}
+    common = {"model": "m", "model_mib": 1.0, "threads": 2, "effort": 1.0, "machine": {"cores": 2}, "peers": {}}
     return common | {"commands": ["first"]} | changed
 
 
@@ -67,6 +67,12 @@ def test_a_resumed_run_remembers_all_its_commands(tmp_path: Path) -> None:
     for command in ("first", "second", "first"):
         describe_run(tmp_path, described(commands=[command]))
     assert json.loads((tmp_path / "run.json").read_text())["commands"] == ["first", "second"]
+
+
+def test_a_resumed_run_remembers_the_peers_of_all_its_commands(tmp_path: Path) -> None:
+    for peer in ("pyllmcancel", "before"):
+        describe_run(tmp_path, described(peers={peer: {"version": "1"}}))
+    assert list(json.loads((tmp_path / "run.json").read_text())["peers"]) == ["pyllmcancel", "before"]
 
 
 def test_runs_under_other_conditions_are_not_mixed(tmp_path: Path) -> None:

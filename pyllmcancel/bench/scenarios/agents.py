@@ -55,7 +55,7 @@ async def run(bench: Workbench, options: AgentsOptions) -> Run:
 
 async def _help(bench: Workbench, run: Run, options: AgentsOptions, number: int, long: Call) -> None:
     chance = random.Random(f"{options.seed}: helper {number}")
-    session, count = bench.new_session(), 0
+    supersede, count = bench.new_key(), 0
     await long.first_token()
     while not long.is_over:
         cut, delay = chance.random() < options.percent / 100.0, options.delay.draw(chance)
@@ -66,7 +66,7 @@ async def _help(bench: Workbench, run: Run, options: AgentsOptions, number: int,
             options.helper_output_tokens,
             cut_after=delay if cut else None,
             label="auxiliary",
-            session=session,
+            supersede=supersede,
             lane=number + 1,
         )
         await auxiliary.ended()

@@ -18,15 +18,15 @@ class MixOptions:
     ----------
     concurrency
         Clients of the closed loop; not used where `plan` has a rate, but for the warm-up.
-    sessions
-        How many sessions the clients share, client k being of session k modulo this; 0: no sessions.
+    supersede_keys
+        How many keys of superseding the clients share, client k having key k modulo this; 0: no keys.
     wait_for_rest
         With one client and a process id: wait after each hang-up until the server rests, and note how long it took.
     """
 
     plan: PlanOptions
     concurrency: int = 1
-    sessions: int = 0
+    supersede_keys: int = 0
     wait_for_rest: bool = True
 
     @property
@@ -37,21 +37,21 @@ class MixOptions:
 async def run(bench: Workbench, options: MixOptions) -> Run:
     """Make the plan's requests; warm-up comes first and is not part of what is returned."""
     warmup, plan = make_warmup(options.plan), make_plan(options.plan)
-    sessions = [bench.new_session() for _ in range(options.sessions)]
+    keys = [bench.new_key() for _ in range(options.supersede_keys)]
     bench.progress.begin("prompts", 0)
     texts = {request: await bench.prompt(request.prompt_tokens, _name(request, options)) for request in warmup + plan}
     if warmup:
         bench.progress.begin("warm-up", len(warmup))
         unmeasured = Run("warm-up", {}, began_at=0.0)
-        await run_closed_loop(warmup, options.concurrency, _maker(bench, unmeasured, options, texts, sessions))
+        await run_closed_loop(warmup, options.concurrency, _maker(bench, unmeasured, options, texts, keys))
         await bench.settle()
     async with bench.recording("mix", options) as measured:
         bench.progress.begin(f"{options.plan.percent:g} % cancelled", len(plan))
-        make = _maker(bench, measured, options, texts, sessions)
+        make = _maker(bench, measured, options, texts, keys)
         if options.plan.rate is None:
             await run_closed_loop(plan, options.concurrency, make)
         else:
-            await run_arrivals(plan, options.sessions, make)
+            await run_arrivals(plan, options.supersede_keys, make)
     measured.figures["chosen"] = sum(request.cut_after is not None for request in plan)
     return measured
 
@@ -66,7 +66,7 @@ def _maker(
     run: Run,
     options: MixOptions,
     texts: Mapping[PlannedRequest, str],
-    sessions: Sequence[str],
+    keys: Sequence[str],
 ) -> Make:
     async def make(request: PlannedRequest, lane: int) -> None:
         exchange = await bench.ask(
@@ -74,7 +74,7 @@ def _maker(
             texts[request],
             request.max_tokens,
             cut_after=request.cut_after,
-            session=sessions[lane % len(sessions)] if sessions else None,
+            supersede=keys[lane % len(keys)] if keys else None,
             lane=lane,
             label="mix",
         )

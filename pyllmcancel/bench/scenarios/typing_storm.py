@@ -23,10 +23,10 @@ class TypingStormOptions:
         ``head``: the prompts have nothing in common, as when an editor puts its newest context first; ``tail``: each is
         the last one and a word more.
     sockets
-        ``kept``: the client leaves old connections open, and only the session says that they are obsolete; ``closed``:
+        ``kept``: the client leaves old connections open, and only the key says that they are obsolete; ``closed``:
         it hangs up on the old request when it sends the new one.
-    session
-        Whether the requests name their session.
+    supersede
+        Whether the requests carry a key under which the newest supersedes the others.
     """
 
     keys: int = 8
@@ -35,7 +35,7 @@ class TypingStormOptions:
     output_tokens: int = 16
     differ: Literal["head", "tail"] = "head"
     sockets: Literal["kept", "closed"] = "kept"
-    session: bool = True
+    supersede: bool = True
     runs: int = 1
 
 
@@ -58,7 +58,7 @@ async def run(bench: Workbench, options: TypingStormOptions) -> Run:
 
 async def _storm(bench: Workbench, run: Run, options: TypingStormOptions, keys: list[str]) -> float | None:
     """Type; the last key's time to its first token, None if it came to nothing."""
-    session = bench.new_session() if options.session else None
+    shared = bench.new_key() if options.supersede else None
     loop = asyncio.get_running_loop()
     began, calls = loop.time(), list[Call]()
     for key, prompt in enumerate(keys):
@@ -66,7 +66,7 @@ async def _storm(bench: Workbench, run: Run, options: TypingStormOptions, keys: 
         if options.sockets == "closed" and calls:
             calls[-1].cut()
         calls.append(
-            bench.start(run, prompt, options.output_tokens, session=session, label=f"key {key}", lane=key, stream=True)
+            bench.start(run, prompt, options.output_tokens, supersede=shared, label=f"key {key}", lane=key, stream=True)
         )
     last = await calls[-1].ended()
     for call in calls:
