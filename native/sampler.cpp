@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <string>
 
 namespace pyllmcancel {
@@ -53,16 +52,23 @@ bool Sampler::grammar_allows(llama_token token) {
 // may have dropped out of the k likeliest, so for each there is one more, and the biased ones themselves.
 void Sampler::fill(const Logits & logits) {
     const int32_t kept = mask_.empty() ? chain_.n_candidates() : 0;
-    const std::vector<llama_token> & biased = chain_.biased();
-    const int64_t count = int64_t{kept} + static_cast<int64_t>(biased.size());
+    const int64_t count = int64_t{kept} + static_cast<int64_t>(chain_.biases().size());
     if (kept == 0 || count > logits.max_candidates()) {
         fill_all(logits);
         return;
     }
-    const std::vector<llama_token> likeliest = logits.candidates(static_cast<int32_t>(count));
-    std::vector<llama_token> tokens;
-    // In the order of the vocabulary, as with all of it: of equals, the first one is taken.
-    std::set_union(likeliest.begin(), likeliest.end(), biased.begin(), biased.end(), std::back_inserter(tokens));
+    std::vector<llama_token> tokens = logits.candidates(static_cast<int32_t>(count));
+    const auto n_likeliest = static_cast<std::ptrdiff_t>(tokens.size());
+    for (const llama_logit_bias & bias : chain_.biases()) {
+        tokens.push_back(bias.token);
+    }
+    std::inplace_merge(tokens.begin(), tokens.begin() + n_likeliest, tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    fill_with(logits, tokens);
+}
+
+// In the order of the vocabulary, as fill_all(): of equals, the first one is taken.
+void Sampler::fill_with(const Logits & logits, const std::vector<llama_token> & tokens) {
     candidates_.clear();
     for (const llama_token token : tokens) {
         candidates_.push_back({token, logits[token], 0.0F});
@@ -92,16 +98,12 @@ void Sampler::fill_allowed(const Logits & logits, const CancelFlag & flag) {
         }
     }
     grammar_->begin(&flag);
-    candidates_.clear();
-    // In the order of the vocabulary: of equals, the first one is taken.
-    for (const llama_token token : found) {
-        candidates_.push_back({token, logits[token], 0.0F});
-    }
+    fill_with(logits, {found.begin(), found.end()});
 }
 
 void Sampler::add_allowed(const Logits & logits, std::set<llama_token> & found) {
     const auto kept = static_cast<std::size_t>(chain_.n_candidates());
-    const std::size_t wanted = (kept > 0 ? kept : MOST_BY_GRAMMAR) + chain_.biased().size();
+    const std::size_t wanted = (kept > 0 ? kept : MOST_BY_GRAMMAR) + chain_.biases().size();
     const auto less_likely = [&](llama_token a, llama_token b) {
         return logits[a] < logits[b] || (logits[a] == logits[b] && a > b);
     };
@@ -119,20 +121,21 @@ void Sampler::add_allowed(const Logits & logits, std::set<llama_token> & found) 
         }
         heap.pop_back();
     }
-    for (const llama_token token : chain_.biased()) {
-        if (grammar_allows(token)) {
-            found.insert(token);
+    for (const llama_logit_bias & bias : chain_.biases()) {
+        if (grammar_allows(bias.token)) {
+            found.insert(bias.token);
         }
     }
 }
 
-// Returns -1 if nothing is left to choose: greedy and dist choose something even if biases have banned all candidates.
+// Returns -1 if nothing is left to choose.
 llama_token Sampler::run_chain(Sampled & sampled) {
-    llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
-    chain_.apply(array);
-    if (array.selected < 0 || array.data[array.selected].logit == -INFINITY) {
+    chain_.apply_biases(candidates_);
+    if (candidates_.empty()) {
         return -1;
     }
+    llama_token_data_array array{candidates_.data(), candidates_.size(), -1, false};
+    chain_.apply(array);
     sampled.token = array.data[array.selected].id;
     if (params_.logprobs_after_sampling && reports_logprobs()) {
         report_after_sampling(sampled, array);
@@ -145,14 +148,11 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled, const Canc
         return logits.argmax();
     }
     fill(logits);
-    if (candidates_.empty()) {
-        return -1;
-    }
     llama_token token = run_chain(sampled);
     if (grammar_ && (token < 0 || !grammar_allows(token))) {
         // Only now: mostly it allows what was chosen without it.
         fill_allowed(logits, flag);
-        token = candidates_.empty() ? -1 : run_chain(sampled);
+        token = run_chain(sampled);
         // llama.cpp's sampler "infill" may choose an end token that was no candidate.
         token = token >= 0 && grammar_allows(token) ? token : -1;
     }
@@ -177,7 +177,7 @@ void Sampler::report(Sampled & sampled, const Logits & logits) const {
 // At temperature 0 only the likeliest token is left, and its logprob is 0.
 void Sampler::report_after_sampling(Sampled & sampled, const llama_token_data_array & left) const {
     sampled.top.clear();
-    if (params_.temperature <= 0.0F) {
+    if (chain_.is_greedy()) {
         sampled.logprob = 0.0F;
         sampled.top.resize(std::min(params_.n_logprobs, 1), {sampled.token, 0.0F});
         return;

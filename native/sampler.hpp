@@ -46,6 +46,7 @@ class Sampler {
   private:
     void fill(const Logits & logits);
     void fill_all(const Logits & logits);
+    void fill_with(const Logits & logits, const std::vector<llama_token> & tokens);
     void fill_allowed(const Logits & logits, const CancelFlag & flag);
     void add_allowed(const Logits & logits, std::set<llama_token> & found);
     bool allowed(llama_token token) const;

@@ -8,17 +8,19 @@ namespace pyllmcancel {
 namespace {
 
 constexpr int32_t INFILL_MOST = 256;
-constexpr float MOST_BIAS = 1e30F; // far from the infinity of which a softmax makes NaN
+// Far from the infinity of which a softmax makes NaN, also after a division by the least temperature.
+constexpr float MOST_BIAS = 1e30F;
+constexpr float LEAST_TEMPERATURE = 1e-6F; // lower ones take the likeliest token
 constexpr int32_t MIROSTAT_M = 100; // tokens in Mirostat 1's estimate; the paper's value
 
 } // namespace
 
 SamplerChain::SamplerChain(const Model & model, const SamplingParams & params)
-    : model_(model), params_(params), greedy_(params.temperature <= 0.0F && params.mirostat == 0) {
+    : model_(model), params_(params), greedy_(params.temperature < LEAST_TEMPERATURE && params.mirostat == 0) {
     llama_sampler_chain_params chain_params = llama_sampler_chain_default_params();
     chain_params.no_perf = true;
     chain_.reset(llama_sampler_chain_init(chain_params));
-    add_biases();
+    sum_biases();
     for (const std::string & name : params_.samplers) {
         add_named(name);
     }
@@ -31,9 +33,8 @@ void SamplerChain::accept_prompt(llama_token token) {
     }
 }
 
-// Biases of the same token are added up here, and a ban stays one: llama.cpp applies only the first where the candidates
-// are not the whole vocabulary.
-void SamplerChain::add_biases() {
+// Biases of the same token add up, and a ban stays one.
+void SamplerChain::sum_biases() {
     std::map<llama_token, float> sums;
     for (const llama_logit_bias & bias : params_.logit_bias) {
         float & sum = sums[bias.token];
@@ -46,14 +47,23 @@ void SamplerChain::add_biases() {
             sums[token] = -INFINITY;
         }
     }
-    std::vector<llama_logit_bias> all;
     for (const auto & [token, bias] : sums) {
-        biased_.push_back(token);
-        all.push_back({token, bias});
+        biases_.push_back({token, bias});
     }
-    if (!all.empty()) {
-        add(llama_sampler_init_logit_bias(n_vocab, static_cast<int32_t>(all.size()), all.data()));
+}
+
+void SamplerChain::apply_biases(std::vector<llama_token_data> & candidates) const {
+    auto candidate = candidates.begin();
+    for (const llama_logit_bias & bias : biases_) {
+        while (candidate != candidates.end() && candidate->id < bias.token) {
+            ++candidate;
+        }
+        if (candidate != candidates.end() && candidate->id == bias.token) {
+            candidate->logit += bias.bias;
+        }
     }
+    const auto impossible = [](const llama_token_data & data) { return data.logit == -INFINITY; };
+    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), impossible), candidates.end());
 }
 
 // Truncations are left out where their parameter turns them off, where Mirostat replaces them, and in a greedy chain.
@@ -68,7 +78,7 @@ void SamplerChain::add_named(const std::string & name) {
     } else if (name == "top_n_sigma" && params_.top_n_sigma > 0.0F) {
         add(llama_sampler_init_top_n_sigma(params_.top_n_sigma));
     } else if (name == "top_k" && params_.top_k > 0) {
-        n_candidates_ = only_biases() ? params_.top_k : n_candidates_;
+        n_candidates_ = size() == 0 ? params_.top_k : n_candidates_;
         add(llama_sampler_init_top_k(params_.top_k));
     } else if (name == "typ_p" && params_.typical_p < 1.0F) {
         add(llama_sampler_init_typical(params_.typical_p, keep));
@@ -112,7 +122,7 @@ void SamplerChain::add_dry() {
 
 void SamplerChain::add_choice() {
     if (greedy_) {
-        n_candidates_ = only_biases() ? 1 : 0;
+        n_candidates_ = size() == 0 ? 1 : 0;
         add(llama_sampler_init_greedy());
         return;
     }

@@ -42,24 +42,30 @@ struct SamplingParams {
     bool logprobs_after_sampling = false; // of what truncation and temperature left, not of the model's own
 };
 
-// llama.cpp's samplers for one request's parameters, from biases to the choice.
+// Biases, then llama.cpp's samplers, for one request's parameters.
 class SamplerChain {
   public:
     SamplerChain(const Model & model, const SamplingParams & params);
 
+    bool is_greedy() const noexcept { return greedy_; }
+
     // Whether the choice is simply the largest logit.
-    bool is_plain_greedy() const noexcept { return greedy_ && size() == 1; }
+    bool is_plain_greedy() const noexcept { return greedy_ && size() == 1 && biases_.empty(); }
 
     // How many of the likeliest tokens the chain chooses from, because nothing but biases comes before top-k or the choice of
     // the largest; 0 for all.
     int32_t n_candidates() const noexcept { return n_candidates_; }
 
-    // The tokens whose logits are biased, in order, each once.
-    const std::vector<llama_token> & biased() const noexcept { return biased_; }
+    // In the order of the tokens, each once.
+    const std::vector<llama_logit_bias> & biases() const noexcept { return biases_; }
 
     // For the samplers that look at past tokens.
     void accept_prompt(llama_token token);
     void accept(llama_token token) { llama_sampler_accept(chain_.get(), token); }
+
+    // Removes the candidates without a chance: llama.cpp's samplers make NaN of a row that has no other. `candidates` are in
+    // the order of the tokens.
+    void apply_biases(std::vector<llama_token_data> & candidates) const;
     void apply(llama_token_data_array & candidates) { llama_sampler_apply(chain_.get(), &candidates); }
 
   private:
@@ -69,8 +75,7 @@ class SamplerChain {
 
     int32_t size() const noexcept { return llama_sampler_chain_n(chain_.get()); }
     void add(llama_sampler * sampler) { llama_sampler_chain_add(chain_.get(), sampler); }
-    void add_biases();
-    bool only_biases() const noexcept { return size() == (biased_.empty() ? 0 : 1); }
+    void sum_biases();
     void add_named(const std::string & name);
     void add_penalties();
     void add_dry();
@@ -81,7 +86,7 @@ class SamplerChain {
     const SamplingParams & params_;
     bool greedy_;
     int32_t n_candidates_ = 0;
-    std::vector<llama_token> biased_;
+    std::vector<llama_logit_bias> biases_;
     std::unique_ptr<llama_sampler, Free> chain_;
     std::vector<llama_sampler *> history_samplers_; // owned by chain_: those that look at past tokens
 };

@@ -29,12 +29,6 @@ DRIVERS = {
     "races": (*PYTEST, "tests/races/test_real_engine.py"),
     "storm": ("-m", "bench.scenarios", "storm", "--threads", "2", "--runs", "300"),
 }
-# Sanitized builds have llama.cpp's assertions. Its sampler "dist" asserts that a token is left. A release goes
-# on without one, and the request fails alone.
-WITHOUT_ASSERTIONS = (
-    "tests/native/test_sampler.py::test_a_grammar_that_allows_nothing_but_a_banned_end_is_the_requests_own_fault",
-    "tests/native/test_sampler.py::test_a_vocabulary_that_is_banned_altogether_is_the_requests_own_fault",
-)
 # At the exit every interpreter leaves memory behind. Ours is what was allocated by the extension module.
 OURS = "_native.abi3.so"
 # GCC's UBSan, beside ASan, heeds no options: it writes to stderr, and what is to be suppressed is ours to leave out.
@@ -147,7 +141,7 @@ def drive(sanitizer: Sanitizer, name: str) -> bool:
     say(f"{sanitizer.name}: {name}")
     command = [str(sanitizer.python), "-P", *DRIVERS[name]]
     if "pytest" in command:
-        command += [f"--deselect={test}" for test in (*sanitizer.left_out, *WITHOUT_ASSERTIONS)]
+        command += [f"--deselect={test}" for test in sanitizer.left_out]
     if name == "storm":
         # Some milliseconds a token even so: instrumented code takes ten times as long.
         model = write_tiny_llama(sanitizer.folder / "tiny.gguf")

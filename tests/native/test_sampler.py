@@ -90,6 +90,13 @@ def test_a_vocabulary_that_is_banned_altogether_is_the_requests_own_fault(world:
     assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)
 
 
+@pytest.mark.parametrize("temperature", [1e-38, 1e-7])
+def test_a_temperature_that_no_logit_can_be_divided_by_takes_the_likeliest_token(
+    world: World, temperature: float
+) -> None:
+    assert world.alone(PROMPT, 5, temperature=temperature) == world.alone(PROMPT, 5, temperature=0.0)
+
+
 @pytest.mark.parametrize("grammar", ["root ::= (", "root ::= undefined", "root ::= root", "garbage", *HOSTILE])
 def test_a_grammar_that_makes_no_sense_is_refused(world: World, grammar: str) -> None:
     with pytest.raises(ValueError, match="grammar"):
