@@ -81,7 +81,9 @@ class EngineConfig:
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
         prompt loses what it computed since its last copy.
     max_queue
-        Most requests that may wait; one more is refused.
+        Most requests of one owner that may wait; one more is refused.
+    max_running
+        Most requests of one owner that run at once, the others wait; None: no limit.
     request_timeout
         Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
     cache_type_k, cache_type_v
@@ -123,6 +125,7 @@ class EngineConfig:
     ctx_checkpoints: int = 4
     checkpoint_mib: int = 1024
     max_queue: int = 256
+    max_running: int | None = None
     request_timeout: float | None = None
     itl_target: float = 0.5
     max_step_seconds: float = 0.5

@@ -1,6 +1,6 @@
 """The engine: submit a request, read its stream, cancel it. Everything below is reached through here.
 
-The life of a request: ``Engine.submit`` → ``Registry.accept`` (session map, waiting queue) → ``EngineLoop`` (admit,
+The life of a request: ``Engine.submit`` → ``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit,
 step, publish) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Cancellation.request`` (the flag that
 the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits, by the caller.
 """
@@ -30,7 +30,7 @@ from pyllmcancel.loop import EngineLoop
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, StepTrace
 from pyllmcancel.registry import Counts, Registry
-from pyllmcancel.request import GenerationParams, Request
+from pyllmcancel.request import NO_OWNER, GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.token_stream import FORKED, AsyncStream, LoopSink, ThreadSink, ThreadStream
 from pyllmcancel.watcher import Watcher
@@ -83,7 +83,7 @@ class Engine:
         self.config = workload.config
         self.model = workload.model
         self.trace = StepTrace(TRACED_STEPS)
-        self.registry = Registry(self.config.max_queue)
+        self.registry = Registry(self.config.max_queue, self.config.max_running)
         self._observer = observer or NullObserver()
         self._endings = Endings(self.registry, self._observer)
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
@@ -163,8 +163,9 @@ class Engine:
         """Seconds since the running step began; 0 between steps."""
         return self._loop.stalled_for()
 
-    def counts(self) -> Counts:
-        return self.registry.counts()
+    def counts(self, owner: str | None = None) -> Counts:
+        """Of one owner, or of all."""
+        return self.registry.counts(owner)
 
     def occupancy(self) -> Occupancy:
         """Slots and cells in use, as of the last turn of the engine thread."""
@@ -194,14 +195,14 @@ class Engine:
         sink: Sink,
         **origin: Unpack[Origin],
     ) -> Request:
-        """Accept a request; its events go to `sink`. With a `session`, its older request is cancelled.
+        """Accept a request; its events go to `sink`. With a `supersede` key, the older request of it is cancelled.
 
         Parameters
         ----------
         prompts
             Token ids; `params.n` choices are generated for each.
         origin
-            Id, session, time of arrival and client: see `pyllmcancel.request.Origin`.
+            Id, owner, session, key, priority, time of arrival, client: see `pyllmcancel.request.Origin`.
 
         Raises
         ------
@@ -285,8 +286,9 @@ class Engine:
     def _log_added(self, request: Request) -> None:
         counts = self.counts()
         logger.info(
-            "request %s added, session %s, %s prompt tokens, waiting %d, running %d",
+            "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
             request.id,
+            request.owner or "-",
             (request.session or "-").encode("unicode_escape").decode(),  # a client's text, line feeds and all
             f"{request.n_prompt_tokens:,}",
             counts.waiting,
@@ -306,12 +308,27 @@ class Engine:
         """A reader dropped its stream; may be called from a destructor."""
         self._watcher.dropped(request)
 
-    def cancel_session(self, session: str, reason: CancelReason = CancelReason.EXPLICIT) -> Request | None:
-        """Cancel a session's live request, if it has one."""
-        request = self.registry.newest(session)
-        if request is not None:
+    def cancel_session(
+        self,
+        session: str,
+        reason: CancelReason = CancelReason.EXPLICIT,
+        *,
+        owner: str = NO_OWNER,
+        descendants: bool = True,
+        hold: float = 0.0,
+    ) -> list[Request] | None:
+        """Cancel all requests of a session and, with `descendants`, of the sessions below it; None if it is not known.
+
+        Returns the requests that had not ended. With a positive `hold`, the ones that arrive within so many seconds are
+        cancelled on their arrival, of a session that is not known yet too.
+        """
+        family = self.registry.family(session, owner, descendants=descendants, hold=hold)
+        if family is None:
+            return None
+        requests = [request for members in family.values() for request in members]
+        for request in requests:
             self.cancel(request, reason)
-        return request
+        return requests
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

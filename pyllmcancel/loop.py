@@ -19,7 +19,7 @@ from pyllmcancel.token_stream import Outbox
 from pyllmcancel.workload import Finished, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pyllmcancel.endings import Endings
     from pyllmcancel.observer import Observer, StepTrace
@@ -120,7 +120,7 @@ class EngineLoop:
     # -- requests: in and out -----------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        while (request := self._registry.take_oldest(self._admissible)) is not None:
+        while (request := self._registry.take_next(self._choose)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
                 # Between its leaving the queue and now, or while it waited: it never had a slot.
@@ -129,8 +129,9 @@ class EngineLoop:
                 self._running.append(request)
                 self._report(self._workload.admit(request))
 
-    def _admissible(self, request: Request) -> bool:
-        return request.cancellation.requested or self._workload.can_admit(request)
+    def _choose(self, heads: Sequence[Request]) -> Request | None:
+        head = heads[0]
+        return head if head.cancellation.requested or self._workload.can_admit(head) else None
 
     def _end_cancelled(self) -> None:
         for request in self._cancelled():

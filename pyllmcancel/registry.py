@@ -1,32 +1,32 @@
-"""The registry: which requests there are, which wait, which is the newest of its session. All under one lock.
+"""The registry: which requests there are, which wait, which supersede, which belong together. All under one lock.
 
 A request is owned by the waiting queue, then by the engine thread. The registry is where ownership changes hands, so it
-is the one place where threads meet: each method is one short critical section, and none of them calls out.
+is the one place where threads meet: each method is one short critical section.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError, QueueFullError
-from pyllmcancel.sessions import SessionMap
+from pyllmcancel.errors import EngineClosedError, EngineDiedError, InvalidRequestError
+from pyllmcancel.families import Families
+from pyllmcancel.holds import Holds
+from pyllmcancel.request import NO_OWNER
+from pyllmcancel.supersede_keys import SupersedeKeys
 from pyllmcancel.waiting_queue import WaitingQueue
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
+    from pyllmcancel.families import SessionSummary
     from pyllmcancel.request import Request, RequestSummary
-
-MAX_HOLDS = 1024
-LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
 
 
 class Counts(NamedTuple):
-    """Live requests (cancelled ones are counted apart, until they have ended)."""
+    """Live requests (cancelled ones are counted apart, until they have ended), and sessions that have any."""
 
     waiting: int
     running: int
@@ -37,8 +37,8 @@ class Counts(NamedTuple):
 class Accepted(NamedTuple):
     """What an arrival brought about.
 
-    `cancelled` are the requests that it cancelled: its session's former newest, or itself, if its id was held.
-    `withdrawn` are those of them that were waiting, which makes them the caller's to end.
+    `cancelled` are the requests that it cancelled: the older one of its key, or itself, if it was held. `withdrawn` are
+    the ones of them that were waiting, which makes them the caller's to end.
     """
 
     cancelled: tuple[Request, ...]
@@ -46,65 +46,61 @@ class Accepted(NamedTuple):
 
 
 class Registry:
-    """Accepts, hands over and forgets requests."""
+    """Accepts, hands over and forgets requests.
 
-    def __init__(self, max_queue: int, history: int = 256) -> None:
+    Parameters
+    ----------
+    max_queue, max_running
+        Of one owner: most requests that wait, and that run.
+    history
+        Ended requests of one owner that are remembered.
+    """
+
+    def __init__(self, max_queue: int, max_running: int | None = None, history: int = 256) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         # All guarded by the lock.
-        self._waiting = WaitingQueue(max_queue)
-        self._sessions = SessionMap()
-        self._requests: dict[str, Request] = {}  # accepted and not ended
+        self._waiting = WaitingQueue(max_queue, max_running)
+        self._keys = SupersedeKeys()
+        self._families = Families()
+        self._holds = Holds()
+        self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: accepted and not ended
         self._withdrawn: set[Request] = set()  # of those: owned by their cancellers, which are about to end them
-        self._history: deque[RequestSummary] = deque(maxlen=history)
-        self._holds: dict[str, float] = {}  # ids and sessions to cancel on arrival, and until when
+        self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
         self._closed = False
         self._died_of: BaseException | None = None
 
+    # -- into and out of the tables -----------------------------------------------------------------------------------
+
     def accept(self, request: Request) -> Accepted:
-        """Take a request in, as its session's newest, or raise and change nothing."""
+        """Take a request in, as the newest of its key, or raise and change nothing."""
         with self._lock:
             self._check(request)
-            older, newer = self._session_order(request)
-            self._requests[request.id] = request
+            self._families.join(request)  # may raise
+            superseding = self._keys.install(request)
+            self._requests[request.owner, request.id] = request
             self._waiting.append(request)
             cancelled = []
-            if older is not None and newer is not None and older.cancellation.request(CancelReason.SUPERSEDED):
-                older.superseded_by = newer.id
-                cancelled.append(older)
-            if self._is_held(request):
+            if superseding is not None and superseding.older.cancellation.request(CancelReason.SUPERSEDED):
+                superseding.older.superseded_by = superseding.newer.id
+                cancelled.append(superseding.older)
+            session = self._families.of_request(request)
+            if self._holds.reach(request, () if session is None else session.lineage()):
                 request.cancellation.request(CancelReason.EXPLICIT)
                 cancelled.append(request)
             self._changed.notify_all()
             return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._withdraw(old)))
-
-    def _session_order(self, request: Request) -> tuple[Request | None, Request | None]:
-        """The older and the newer one of a session that has two now; the newer is installed.
-
-        Newer is the one that arrived later: a request that took longer to prepare must not supersede one that its
-        client sent after it.
-        """
-        newest = self._sessions.newest(request.session) if request.session is not None else None
-        if newest is not None and newest.arrived_at > request.arrived_at:
-            return request, newest
-        return self._sessions.install(request), request
-
-    def _is_held(self, request: Request) -> bool:
-        keys = [request.id] if request.session is None else [request.id, _session_key(request.session)]
-        return max(self._holds.pop(key, 0.0) for key in keys) > request.arrived_at
 
     def _check(self, request: Request) -> None:
         if self._died_of is not None:
             raise EngineDiedError(self._died_of)
         if self._closed:
             raise EngineClosedError("the engine is shutting down")
-        if request.id in self._requests:
+        if (request.owner, request.id) in self._requests:
             raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
-        # A session's newest takes the place of the one that it supersedes, in a full queue too.
-        previous = self._sessions.newest(request.session) if request.session is not None else None
-        replaces = previous is not None and previous in self._waiting
-        if len(self._waiting) - replaces >= self._waiting.limit:
-            raise QueueFullError(f"{self._waiting.limit} requests are waiting already")
+        # A key's newest takes the place of the one that it supersedes, in a full queue too.
+        rival = self._keys.rival(request)
+        self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
 
     def withdraw(self, request: Request) -> bool:
         """Take a waiting request out, to end it; False if it is not, or no longer, waiting."""
@@ -117,14 +113,17 @@ class Registry:
             self._withdrawn.add(request)
         return withdrawn
 
-    def take_oldest(self, admissible: Callable[[Request], bool]) -> Request | None:
-        """Hand the oldest waiting request to the engine thread, if `admissible` says so."""
+    def take_next(self, choose: Callable[[Sequence[Request]], Request | None]) -> Request | None:
+        """Hand a waiting request to the engine thread: the one that `choose` takes from the next of each owner.
+
+        They are in the order of the owners' turns; `choose` must be quick, and call nothing of the registry.
+        """
         with self._lock:
-            oldest = self._waiting.oldest()
-            if oldest is None or not admissible(oldest):
-                return None
-            self._waiting.withdraw(oldest)
-            return oldest
+            heads = self._waiting.heads()
+            chosen = choose(heads) if heads else None
+            if chosen is not None:
+                self._waiting.take(chosen)
+            return chosen
 
     def wait_for_work(self, timeout: float | None = None) -> bool | None:
         """Block until a request waits; False once the registry is closed and none waits.
@@ -136,21 +135,23 @@ class Registry:
             return True if len(self._waiting) > 0 else False if self._closed else None
 
     def seal(self, request: Request) -> CancelReason | None:
-        """Its owner ends it: closed to cancels, and its session open to others, in one critical section.
+        """Its owner ends it: closed to cancels, and its key open to others, in one critical section.
 
-        From here on it is not listed. Were it sealed outside, a newer one of its session could not cancel it, and for a
+        From here on it is not listed. Were it sealed outside, a newer one of its key could not cancel it, and for a
         moment both would live.
         """
         with self._lock:
-            self._sessions.remove(request)
+            self._keys.remove(request)
+            self._families.leave(request)
             return request.cancellation.seal()
 
     def forget(self, request: Request, ending: Ending) -> None:
         """The sealed request has ended: out of every table, into the history."""
         with self._lock:
-            self._requests.pop(request.id, None)
+            self._requests.pop((request.owner, request.id), None)
             self._withdrawn.discard(request)
-            self._history.append(request.summary(ending))
+            self._waiting.forget(request)
+            self._history[request.owner].append(request.summary(ending))
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -186,62 +187,85 @@ class Registry:
         with self._lock:
             return self._changed.wait_for(lambda: not self._requests, timeout)
 
-    def find(self, request_id: str, hold: float = 0.0) -> Request | RequestSummary | None:
+    # -- looking for requests and sessions; an `owner` of None means all owners ---------------------------------------
+
+    def find(self, request_id: str, hold: float = 0.0, owner: str = NO_OWNER) -> Request | RequestSummary | None:
         """A live request, or what is remembered of an ended one.
 
         If there is neither, and `hold` is positive, a request of this id that arrives within `hold` seconds will be
         cancelled on its arrival.
         """
         with self._lock:
-            found = self._requests.get(request_id) or next(
-                (old for old in reversed(self._history) if old.id == request_id), None
+            remembered = reversed(self._history.get(owner, ()))
+            found = self._requests.get((owner, request_id)) or next(
+                (old for old in remembered if old.id == request_id), None
             )
             if found is None and hold > 0.0:
-                self._hold(request_id, hold)
+                self._holds.hold_request(owner, request_id, hold)
             return found
 
-    def _hold(self, request_id: str, seconds: float) -> None:
-        now = time.monotonic()
-        # One that has run out is kept, if there is room, for requests that arrived before and are being prepared.
-        self._holds = {held: until for held, until in self._holds.items() if until > now - LONGEST_PREPARATION}
-        if len(self._holds) >= MAX_HOLDS:
-            self._holds = {held: until for held, until in self._holds.items() if until > now}
-        if len(self._holds) >= MAX_HOLDS:
-            raise QueueFullError("too many ids are held for cancellation")
-        self._holds[request_id] = now + seconds
+    def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
+        """The live request of a supersede key."""
+        with self._lock:
+            return self._keys.newest(owner, key)
 
-    def newest(self, session: str, hold: float = 0.0) -> Request | None:
-        """A session's live request. If it has none, and `hold` is positive, its next one within `hold` seconds will be
-        cancelled on its arrival.
+    def declare(self, session: str, parent: str | None = None, owner: str = NO_OWNER) -> None:
+        """Have a session known before its request is accepted; raises as `Families.declare`."""
+        with self._lock:
+            self._families.declare(owner, session, parent)
+
+    def family(
+        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True, hold: float = 0.0
+    ) -> dict[str, list[Request]] | None:
+        """The requests of a session and its descendants that have not ended, by session; None if it is not known.
+
+        If `hold` is positive, all that arrive in them within `hold` seconds will be cancelled on their arrival.
         """
         with self._lock:
-            newest = self._sessions.newest(session)
-            if newest is None and hold > 0.0:
-                self._hold(_session_key(session), hold)
-            return newest
+            if hold > 0.0:
+                self._holds.hold_session(owner, session, hold, descendants=descendants)
+            found = self._families.find(owner, session)
+            if found is None:
+                return None
+            members = found.family() if descendants else (found,)
+            return {member.name: list(member.live.values()) for member in members}
 
-    def requests(self) -> list[Request]:
+    def sessions(self, owner: str | None = NO_OWNER) -> list[SessionSummary]:
+        """The most recently used first."""
+        with self._lock:
+            return [session.summary() for session in self._families.sessions(owner)]
+
+    def session(self, name: str, owner: str = NO_OWNER) -> SessionSummary | None:
+        with self._lock:
+            found = self._families.find(owner, name)
+            return None if found is None else found.summary()
+
+    def requests(self, owner: str | None = None) -> list[Request]:
         """All that have not ended, oldest first."""
         with self._lock:
-            return self._not_sealed()
+            return self._not_sealed(owner)
 
-    def _not_sealed(self) -> list[Request]:
-        return [request for request in self._requests.values() if not request.cancellation.sealed]
+    def _not_sealed(self, owner: str | None) -> list[Request]:
+        return [
+            request
+            for request in self._requests.values()
+            if not request.cancellation.sealed and owner in (None, request.owner)
+        ]
 
-    def history(self) -> list[RequestSummary]:
+    def history(self, owner: str | None = None) -> list[RequestSummary]:
         """The last ended ones, newest first."""
         with self._lock:
-            return list(reversed(self._history))
+            if owner is not None:
+                return list(reversed(self._history.get(owner, ())))
+            ended = [summary for history in self._history.values() for summary in history]
+        return sorted(ended, key=lambda summary: summary.created_at + summary.seconds, reverse=True)
 
-    def counts(self) -> Counts:
+    def counts(self, owner: str | None = None) -> Counts:
         with self._lock:
-            requests = self._not_sealed()
+            requests = self._not_sealed(owner)
             cancelling = sum(request.cancellation.requested for request in requests)
-            waiting = sum(not request.cancellation.requested for request in self._waiting)
+            waiting = sum(
+                not request.cancellation.requested and owner in (None, request.owner) for request in self._waiting
+            )
             running = len(requests) - cancelling - waiting
-            return Counts(waiting, running, cancelling, len(self._sessions))
-
-
-def _session_key(session: str) -> str:
-    # No request id contains a line feed.
-    return f"session\n{session}"
+            return Counts(waiting, running, cancelling, self._families.count_live(owner))

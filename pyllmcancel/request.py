@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
+from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import RequestStatus, Usage
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pyllmcancel.detokenizer import Detokenizer
     from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
     from pyllmcancel.sampling import SamplingParams
+
+
+NO_OWNER = ""  # of requests without an API key
+PRIORITIES = (-1, 0, 1)  # background, normal, interactive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,23 +140,35 @@ class Client(Protocol):
 
 
 class Origin(TypedDict, total=False):
-    """Where a request comes from.
+    """Where a request comes from, and which others it belongs to.
 
     Attributes
     ----------
     request_id
         By default one is made.
+    owner
+        Ids, sessions and keys are those of an owner, and so are cached prefixes. By default `NO_OWNER`.
     session
-        Its newest request cancels the older one.
+        The group that it belongs to, of any number of live requests; cancelling the session cancels all of them.
+    parent
+        The session whose child `session` is; a cancel reaches all descendants.
+    supersede
+        Of one key at most one request lives: the newest cancels the older one.
+    priority
+        -1, 0 or 1: among the requests of an owner the higher starts first, and lower ones give their slots to it.
     arrived_at
-        Monotonic seconds: deadlines count from here, and of a session's requests the one that arrived last is the
-        newest. By default now.
+        Monotonic seconds: deadlines count from here, and of a key's requests the one that arrived last is the newest.
+        By default now.
     client
         Looked at right before each step: none begins for one that has left.
     """
 
     request_id: str | None
+    owner: str
     session: str | None
+    parent: str | None
+    supersede: str | None
+    priority: int
     arrived_at: float | None
     client: Client | None
 
@@ -166,13 +183,23 @@ class Request:
         sink: Sink,
         *,
         request_id: str | None = None,
+        owner: str = NO_OWNER,
         session: str | None = None,
+        parent: str | None = None,
+        supersede: str | None = None,
+        priority: int = 0,
         arrived_at: float | None = None,
         client: Client | None = None,
     ) -> None:
+        if priority not in PRIORITIES:
+            raise InvalidRequestError(f"priority must be one of {PRIORITIES}", "priority")
         self.id = request_id or f"req-{secrets.token_hex(8)}"
         self.params = params
+        self.owner = owner
         self.session = session
+        self.parent = parent
+        self.supersede = supersede
+        self.priority = priority
         self.cancellation = cancellation
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be some work before it is submitted.
@@ -219,8 +246,12 @@ class Request:
         usage = self.usage()
         return RequestSummary(
             id=self.id,
+            owner=self.owner,
             status=self.status,
             session=self.session,
+            parent=self.parent,
+            supersede=self.supersede,
+            priority=self.priority,
             n=len(self.choices),
             prompt_tokens=self.n_prompt_tokens,
             prompt_tokens_done=usage.prompt_tokens,
@@ -243,8 +274,12 @@ class RequestSummary:
     """
 
     id: str
+    owner: str
     status: RequestStatus
     session: str | None
+    parent: str | None
+    supersede: str | None
+    priority: int
     n: int
     prompt_tokens: int
     prompt_tokens_done: int

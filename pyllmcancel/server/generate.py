@@ -89,6 +89,7 @@ async def generate(
         sink,
         request_id=request_id_of(http.scope),
         session=session,
+        supersede=session,
         arrived_at=arrival_of(http.scope),
         client=connection_of(http.scope),
     )

@@ -14,7 +14,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import RequestSummary
+from pyllmcancel.request import NO_OWNER, RequestSummary
 from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
 from pyllmcancel.server.workers import Work, Workers
 
@@ -57,8 +57,12 @@ class Preparation(Work):
     def summary(self) -> RequestSummary:
         return RequestSummary(
             id=self.id,
+            owner=NO_OWNER,
             status=RequestStatus.PREPARING,
             session=self.session,
+            parent=None,
+            supersede=self.session,
+            priority=0,
             n=1,
             prompt_tokens=0,
             prompt_tokens_done=0,

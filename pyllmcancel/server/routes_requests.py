@@ -106,7 +106,9 @@ async def cancel_request(http: HttpRequest, request_id: str, wait: Wait = True, 
 async def cancel_session(http: HttpRequest, session_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
     state = state_of(http)
     prepared = state.preparations.of_session(session_id)
-    newest = state.engine.registry.newest(session_id, 0.0 if prepared else hold)
+    newest = state.engine.registry.newest(session_id)
+    if newest is None and not prepared and hold > 0:
+        state.engine.registry.family(session_id, hold=hold)
     if prepared:
         # The newest one's answer; it has not superseded the others yet.
         if newest is not None:

@@ -218,10 +218,10 @@ def test_a_waiting_request_that_is_cancelled_leaves_at_once(rig: Rig) -> None:
     assert all(entry[0] != waiting.id for record in rig.watcher.steps for entry in record.sequences)
 
 
-def test_a_newer_request_of_a_session_supersedes_the_older(rig: Rig) -> None:
-    old = rig.submit(*[text(n, 10) for n in range(50)], session="s")
+def test_a_newer_request_of_a_key_supersedes_the_older(rig: Rig) -> None:
+    old = rig.submit(*[text(n, 10) for n in range(50)], supersede="s")
     rig.held()
-    new = rig.submit(text(1, 3), session="s")
+    new = rig.submit(text(1, 3), supersede="s")
     assert old.ended.result(TEST_LIMIT).cancel_reason is CancelReason.SUPERSEDED
     rig.finish()
     rig.check_complete(new, text(1, 3))

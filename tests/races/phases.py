@@ -18,6 +18,7 @@ from tests.support.step_gate import TEST_LIMIT
 LONG = "a long prompt, which takes several steps. " * 3
 SHORT = "short prompt"
 SESSION = "the session"
+KEY = "the key"
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Case:
 
 
 def target(driver: Driver, prompt: str, *, settle: bool = True, **options: Any) -> Tracked:
-    return driver.submit(prompt, session=SESSION, stream=True, settle=settle, **options)
+    return driver.submit(prompt, session=SESSION, supersede=KEY, stream=True, settle=settle, **options)
 
 
 def before_submit_returns(driver: Driver, n: int) -> Case:

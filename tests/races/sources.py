@@ -38,11 +38,11 @@ def disconnect(driver: Driver, case: Case) -> Iterator[None]:
 
 @contextmanager
 def superseded(driver: Driver, case: Case) -> Iterator[None]:
-    """A newer request of the session arrives."""
-    newer = driver.submit("a newer prompt", session=case.request.session, settle=False)
+    """A newer request of the key arrives."""
+    newer = driver.submit("a newer prompt", supersede=case.request.supersede, settle=False)
     yield
     driver.settle()
-    assert newer.request.session == case.request.session
+    assert newer.request.supersede == case.request.supersede is not None
 
 
 @contextmanager
@@ -69,9 +69,20 @@ def explicit_twice(driver: Driver, case: Case) -> Iterator[None]:
 
 @contextmanager
 def explicit_by_session(driver: Driver, case: Case) -> Iterator[None]:
-    """Somebody names the session."""
+    """The session is cancelled."""
     assert case.request.session is not None
     driver.engine.cancel_session(case.request.session)
+    yield
+
+
+@contextmanager
+def explicit_by_family(driver: Driver, case: Case) -> Iterator[None]:
+    """The grandparent of the session is cancelled, which has no request of its own."""
+    assert case.request.session is not None
+    driver.engine.registry.declare("parent", "grandparent")
+    assert driver.engine.cancel_session("grandparent") == []
+    driver.engine.registry.declare(case.request.session, "parent")
+    driver.engine.cancel_session("grandparent")
     yield
 
 
@@ -102,6 +113,7 @@ REASONS: dict[Source, CancelReason] = {
     explicit_from_another_thread: CancelReason.EXPLICIT,
     explicit_twice: CancelReason.EXPLICIT,
     explicit_by_session: CancelReason.EXPLICIT,
+    explicit_by_family: CancelReason.EXPLICIT,
     deadline: CancelReason.DEADLINE,
     shutdown: CancelReason.SHUTDOWN,
 }

@@ -64,7 +64,7 @@ def check_ending(case: phases.Case, reason: CancelReason) -> None:
 def check_nothing_leaked_into_the_next(driver: Driver) -> None:
     """The cancelled request's session, its slots and its prompt are as good as new."""
     for prompt in (phases.SHORT, phases.LONG):
-        later = driver.submit(prompt, session=phases.SESSION)
+        later = driver.submit(prompt, supersede=phases.KEY)
         driver.run_to_the_end()
         assert complete(later)
 

@@ -68,8 +68,8 @@ def crowd(driver: Driver) -> list[Tracked]:
     """Requests that run, wait, are superseded, cancelled while they wait and while they run, and finish."""
     everybody = [
         driver.submit("several choices", n=2, max_tokens=3, settle=False),
-        driver.submit("a prompt of more than one step", session="s", settle=False),
-        driver.submit("supersedes it", session="s", max_tokens=2, settle=False),
+        driver.submit("a prompt of more than one step", supersede="s", settle=False),
+        driver.submit("supersedes it", supersede="s", max_tokens=2, settle=False),
         driver.submit("is cancelled", settle=False),
         driver.submit("waits", max_tokens=1, settle=False),
     ]

@@ -22,7 +22,7 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.generation import Generation
 from pyllmcancel.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
-from tests.support.driver import RecordingSink, Watcher, in_thread
+from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
 
@@ -43,10 +43,11 @@ class Real:
         self.engine = Engine(Generation(context, self.config, _native), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
-    def submit(self, prompt: list[int], session: str | None = None, **options: Any) -> Request:
+    def submit(self, prompt: list[int], **options: Any) -> Request:
         sink = RecordingSink()
+        origin = split_origin(options)
         params = generation_params(**{"temperature": 0.0, "max_tokens": 8} | options)
-        request = self.engine.submit([prompt], params, sink, session=session)
+        request = self.engine.submit([prompt], params, sink, **origin)
         self.sinks[request.id] = sink
         return request
 
@@ -89,17 +90,16 @@ def alone(make_real: Callable[..., Real], kind: str, prompt: list[int], max_toke
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_of_ten_requests_of_one_session_nine_are_superseded_and_the_queue_stays_at_one(
+def test_of_ten_requests_of_one_key_nine_are_superseded_and_the_queue_stays_at_one(
     make_real: Callable[..., Real], n: int
 ) -> None:
     """TabbyAPI's case."""
     real = make_real()
     requests = []
     for _ in range(10):
-        requests.append(real.submit(LONG, session="editor", n=n))
+        requests.append(real.submit(LONG, supersede="editor", n=n))
         counts = real.engine.counts()
         assert counts.waiting + counts.running <= 1
-        assert counts.sessions <= 1
     endings = [request.ended.result(TEST_LIMIT) for request in requests]
     assert [ending.cancel_reason for ending in endings] == [CancelReason.SUPERSEDED] * 9 + [None]
     assert [request.superseded_by for request in requests] == [request.id for request in requests[1:]] + [None]
@@ -223,14 +223,14 @@ class StormClient:
 
     def __init__(self, real: Real, seed: int, expected: dict[int, list[int]]) -> None:
         self.real, self.expected = real, expected
-        self.session, self.random = f"s{seed}", random.Random(seed)
+        self.key, self.random = f"s{seed}", random.Random(seed)
         self.outcomes: Counter[str] = Counter()
 
     def run(self) -> None:
         for _ in range(25):
             start = self.random.choice(list(self.expected))
-            session = self.random.choice([None, self.session])
-            request = self.real.submit(LONG[start : start + 70], session=session, max_tokens=12)
+            key = self.random.choice([None, self.key])
+            request = self.real.submit(LONG[start : start + 70], supersede=key, max_tokens=12)
             if self.random.random() < 0.6:
                 self.read(request, self.random.randrange(4))
                 self.real.engine.cancel(request)

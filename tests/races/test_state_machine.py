@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -13,15 +15,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import FinishReason
+from pyllmcancel.request import PRIORITIES
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support.driver import MEMORIES, Driver, Tracked
 from tests.support.invariants import check_invariants, check_nothing_left
 
-SESSIONS = (None, "a", "b")
+KEYS = (None, "a", "b")
+# Sessions and their parents. A root that is named as one, and a family of three generations.
+FAMILIES = ((None, None), ("alone", None), ("root", None), ("child", "root"), ("grandchild", "child"))
+OWNERS = ("", "other")
 # Two share a beginning, so that prefixes are reused and shared; the longest takes three steps alone.
 BEGINNINGS = ("x", "a common beginning, ", "a common beginning, and then something longer: ")
 FAILURES = (StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE)
 FAULTS = (LogitFault.NOT_FINITE, LogitFault.ALL_EQUAL, LogitFault.GRAMMAR, *FAILURES)
+Family = tuple[str | None, str | None]
 READER_REASONS = (CancelReason.DISCONNECT, CancelReason.EXPLICIT, CancelReason.DEADLINE)
 
 
@@ -36,11 +43,16 @@ class EngineSchedule(RuleBasedStateMachine):
         parallel=st.integers(1, 3),
         n_ctx=st.sampled_from([72, 110, 400]),
         max_queue=st.sampled_from([2, 10]),
+        max_running=st.sampled_from([None, 1, 2]),
     )
-    def start(self, memory: str, parallel: int, n_ctx: int, max_queue: int) -> None:
-        sizes = {"parallel": parallel, "n_ctx": n_ctx, "max_queue": max_queue}
+    def start(self, memory: str, parallel: int, n_ctx: int, max_queue: int, max_running: int | None) -> None:
+        sizes = {"parallel": parallel, "n_ctx": n_ctx, "max_queue": max_queue, "max_running": max_running}
         self.driver = Driver(**MEMORIES[memory], **sizes)
         self.count = 0
+        self.held: set[tuple[str, str | None]] = set()
+        for owner in OWNERS:
+            self.driver.engine.registry.declare("child", "root", owner)
+            self.driver.engine.registry.declare("grandchild", "child", owner)
 
     def pick(self, number: int) -> Tracked:
         """One of the requests so far, the newest ones first."""
@@ -52,22 +64,30 @@ class EngineSchedule(RuleBasedStateMachine):
         return sum(tracked.ending.finish_reason is FinishReason.ERROR for tracked in ended)
 
     @rule(
-        session=st.sampled_from(SESSIONS),
+        owner=st.sampled_from(OWNERS),
+        key=st.sampled_from(KEYS),
+        family=st.sampled_from(FAMILIES),
+        priority=st.sampled_from(PRIORITIES),
         beginning=st.sampled_from(BEGINNINGS),
         n=st.integers(1, 3),
         max_tokens=st.integers(1, 6),
     )
-    def submit(self, session: str | None, beginning: str, n: int, max_tokens: int) -> None:
+    def submit(self, owner: str, key: str | None, family: Family, priority: int, **options: Any) -> None:
         self.count += 1
-        name, prompt = f"r{self.count}", f"{beginning}{self.count:03}"
-        counts = self.driver.engine.counts()
+        session, parent = family
+        name, prompt = f"r{self.count}", f"{options.pop('beginning')}{self.count:03}"
+        origin = {"owner": owner, "supersede": key, "session": session, "parent": parent, "priority": priority}
+        counts = self.driver.engine.counts(owner)
         try:
-            self.driver.submit(prompt, session=session, n=n, max_tokens=max_tokens, request_id=name)
+            tracked = self.driver.submit(prompt, request_id=name, **origin, **options)
         except QueueFullError:
             assert counts.waiting == self.driver.config.max_queue
-            assert self.driver.engine.counts() == counts
+            assert self.driver.engine.counts(owner) == counts
         except EngineClosedError:
             assert self.driver.engine.registry.closed
+        else:
+            if (owner, session) in self.held:
+                assert tracked.request.cancellation.reason is CancelReason.EXPLICIT
 
     @rule(number=st.integers(0, 5))
     def submit_again_under_the_same_id(self, number: int) -> None:
@@ -75,7 +95,7 @@ class EngineSchedule(RuleBasedStateMachine):
         assume(not live.ended)
         counts = self.driver.engine.counts()
         with pytest.raises(InvalidRequestError, match="in use"):
-            self.driver.submit("anything", request_id=live.request.id, session=live.request.session)
+            self.driver.submit("anything", request_id=live.request.id, owner=live.request.owner)
         assert self.driver.engine.counts() == counts
 
     @rule(number=st.integers(0, 5), reason=st.sampled_from(READER_REASONS))
@@ -84,13 +104,26 @@ class EngineSchedule(RuleBasedStateMachine):
         can_win = not tracked.ended and not tracked.request.cancellation.requested
         assert self.driver.cancel(tracked, reason) == can_win
 
-    @rule(session=st.sampled_from(SESSIONS[1:]))
-    def cancel_session(self, session: str) -> None:
-        found = self.driver.engine.cancel_session(session)
+    @rule(
+        owner=st.sampled_from(OWNERS),
+        session=st.sampled_from(["alone", "root", "child"]),
+        descendants=st.booleans(),
+        hold=st.sampled_from([0.0, 0.0, 0.0, 600.0]),
+    )
+    def cancel_session(self, owner: str, session: str, *, descendants: bool, hold: float) -> None:
+        before = [tracked.request for tracked in self.driver.tracked if not tracked.ended]
+        cancelled = {request for request in before if request.cancellation.requested}
+        found = self.driver.engine.cancel_session(session, owner=owner, descendants=descendants, hold=hold)
         self.driver.settle()
-        assert found is None or not found.live
-        newest = self.driver.engine.registry.newest(session)
-        assert newest is None or newest.cancelling
+        members = {"root": {"root", "child", "grandchild"}, "child": {"child", "grandchild"}}.get(session, {session})
+        members = members if descendants else {session}
+        reached = [request for request in before if request.owner == owner and request.session in members]
+        assert set(found or ()) == set(reached)
+        assert all(request.cancellation.requested for request in reached)
+        # And no other: of no other session, nor of another owner.
+        assert {request for request in before if request.cancellation.requested} == cancelled | set(reached)
+        if hold:
+            self.held |= {(owner, member) for member in members}
 
     @rule(count=st.integers(1, 4))
     def step(self, count: int) -> None:

@@ -9,21 +9,21 @@ from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.engine import generation_params
 from pyllmcancel.request import Choice, Request
-from tests.support.driver import RecordingSink
+from tests.support.driver import RecordingSink, split_origin
 from tests.support.fake_model import CancelFlag, Model, Sampler
 
 
 def bare_request(
     name: str = "r",
     *,
-    session: str | None = None,
     prompt: Sequence[int] = (1, 2, 3),
     max_tokens: int = 4,
     **options: Any,
 ) -> Request:
-    """A request that no engine knows, with its choices."""
+    """A request that no engine knows, with its choices; `options` are fields of `Origin` and of its parameters."""
+    origin = split_origin(options)
     params = generation_params(temperature=0.0, **options)
-    request = Request(params, Cancellation(CancelFlag()), RecordingSink(), request_id=name, session=session)
+    request = Request(params, Cancellation(CancelFlag()), RecordingSink(), request_id=name, **origin)
     model = Model()
     for index in range(params.n):
         sampler = Sampler(model, params.sampling)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
@@ -20,7 +20,7 @@ from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
 from pyllmcancel.generation import Generation
 from pyllmcancel.observer import NullObserver, StepRecord
-from pyllmcancel.request import Request
+from pyllmcancel.request import Origin, Request
 from pyllmcancel.token_stream import ThreadSink, ThreadStream
 from tests.support import fake_native
 from tests.support.step_gate import TEST_LIMIT
@@ -32,6 +32,11 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "divided": {"kv_unified": False},
     "hybrid": {"memory_kind": "hybrid"},
 }
+
+
+def split_origin(options: dict[str, Any]) -> Origin:
+    """Take the fields of `Origin` out of flat options."""
+    return cast("Origin", {name: options.pop(name) for name in Origin.__annotations__ if name in options})
 
 
 @dataclass
@@ -180,11 +185,11 @@ class Driver:
     def submit(self, prompt: str | Sequence[int] = "a prompt", *, settle: bool = True, **options: Any) -> Tracked:
         """Submit greedily; returns when the engine has gone as far as it can."""
         tokens = self.engine.tokens(prompt)
-        names = {name: options.pop(name, None) for name in ("request_id", "session")}
+        origin = split_origin(options)
         keep_stream = options.pop("stream", False)
         params = generation_params(**{"temperature": 0.0, "max_tokens": 4} | options)
         client, sink = LeavingClient(), RecordingSink()
-        request = self.engine.submit([list(tokens)], params, sink, **names, client=client)
+        request = self.engine.submit([list(tokens)], params, sink, client=client, **origin)
         expected = self.model.greedy(tokens, request.choices[0].max_tokens)
         tracked = Tracked(request, client, sink, None, list(tokens), expected)
         if keep_stream:

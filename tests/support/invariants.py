@@ -16,7 +16,9 @@ def check_invariants(driver: Driver) -> None:
         check_targeting(tracked)
         check_sticky(tracked)
         check_no_work_after_end(driver, tracked)
+    check_keys(driver)
     check_sessions(driver)
+    check_owners(driver)
     check_slots_and_cells(driver)
 
 
@@ -56,6 +58,7 @@ def check_sticky(tracked: Tracked) -> None:
 def check_no_work_after_end(driver: Driver, tracked: Tracked) -> None:
     if tracked.n_steps_at_end is None:
         return
+    # Two owners may use the same id.
     reused = sum(other.request.id == tracked.request.id for other in driver.tracked) > 1
     for record in driver.watcher.steps[tracked.n_steps_at_end :]:
         assert reused or all(entry[0] != tracked.request.id for entry in record.sequences), "computed after the end"
@@ -64,17 +67,38 @@ def check_no_work_after_end(driver: Driver, tracked: Tracked) -> None:
     assert tracked.request not in driver.engine.registry.requests()
 
 
-def check_sessions(driver: Driver) -> None:
-    """One live request per session, and it is the one that the session map names."""
+def check_keys(driver: Driver) -> None:
+    """One live request per owner's supersede key, and it is the one that the table names."""
     requests = driver.engine.registry.requests()
-    live = Counter(request.session for request in requests if request.session is not None and request.live)
-    assert all(count == 1 for count in live.values()), f"sessions with several live requests: {live}"
-    for session in live:
-        newest = driver.engine.registry.newest(session)
+    keys = [
+        (request.supersede, request.owner) for request in requests if request.supersede is not None and request.live
+    ]
+    assert len(keys) == len(set(keys)), f"keys with several live requests: {Counter(keys)}"
+    for key, owner in keys:
+        newest = driver.engine.registry.newest(key, owner)
         assert newest is not None
         assert newest.live
-    # A session whose newest request is cancelled, and not ended, may be in the map still.
-    assert len(live) <= driver.engine.counts().sessions <= len({request.session for request in requests} - {None})
+
+
+def check_sessions(driver: Driver) -> None:
+    """A session lists exactly its requests that have not ended."""
+    registry = driver.engine.registry
+    members = {(request.owner, request.session) for request in registry.requests() if request.session is not None}
+    for owner, session in members:
+        found = registry.family(session, owner, descendants=False)
+        expected = [request for request in registry.requests(owner) if request.session == session]
+        assert found == {session: expected}
+    assert driver.engine.counts().sessions == len(members)
+
+
+def check_owners(driver: Driver) -> None:
+    """Of each owner no more run, and no more wait, than may."""
+    most = driver.config.max_running
+    requests = driver.engine.registry.requests()
+    for owner in {request.owner for request in requests}:
+        counts = driver.engine.counts(owner)
+        assert counts.waiting <= driver.config.max_queue
+        assert most is None or counts.running <= most
 
 
 def check_slots_and_cells(driver: Driver) -> None:

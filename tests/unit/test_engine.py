@@ -32,10 +32,10 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 def test_what_can_never_be_served_is_refused_and_changes_nothing(
     driver: Driver, prompt: list[int], options: dict[str, Any], param: str
 ) -> None:
-    session_holder = driver.submit(session="s")
+    session_holder = driver.submit(supersede="s")
     counts = driver.engine.counts()
     with pytest.raises(InvalidRequestError) as caught:
-        driver.submit(prompt, session="s", **options)
+        driver.submit(prompt, supersede="s", **options)
     assert caught.value.param == param
     assert driver.engine.counts() == counts
     assert session_holder.request.live
@@ -108,13 +108,13 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_the_log_tells_the_story_of_a_superseded_request(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "pyllmcancel.engine"):
-        driver.submit([1] * 40, session="editor", request_id="old")
+        driver.submit([1] * 40, session="editor", supersede="editor", request_id="old")
         driver.step()
-        driver.submit([2] * 5, session="editor", request_id="new", max_tokens=2)
+        driver.submit([2] * 5, session="editor", supersede="editor", request_id="new", max_tokens=2)
         driver.run_to_the_end()
     said = "\n".join(lines(caplog))
-    assert "request old added, session editor, 40 prompt tokens, waiting" in said
-    assert "request new added, session editor, 5 prompt tokens, waiting" in said
+    assert "request old added, owner -, session editor, 40 prompt tokens, waiting" in said
+    assert "request new added, owner -, session editor, 5 prompt tokens, waiting" in said
     assert "request old superseded by new" in said
     (cancelled,) = [line for line in lines(caplog) if "cancelled" in line]
     assert cancelled.startswith("request old cancelled (superseded) in prefill after 16 of 40 tokens, stopped in … ms")

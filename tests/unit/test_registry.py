@@ -1,4 +1,4 @@
-"""The front desk: accepts, hands over, forgets."""
+"""The registry: accepts, hands over, forgets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pyllmcancel.cancellation import Cancellation, CancelReason
 from pyllmcancel.endings import Endings
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
+from pyllmcancel.holds import MAX_HOLDS
 from pyllmcancel.observer import NullObserver
-from pyllmcancel.registry import MAX_HOLDS, Accepted, Registry
+from pyllmcancel.registry import Accepted, Registry
 from pyllmcancel.request import Request, RequestSummary
 from pyllmcancel.token_stream import Outbox
 from tests.support.bare import bare_request
@@ -26,12 +27,12 @@ def end(registry: Registry, request: Request) -> None:
 
 
 def take(registry: Registry) -> Request | None:
-    return registry.take_oldest(lambda _: True)
+    return registry.take_next(lambda heads: heads[0])
 
 
 def test_an_accepted_request_waits_and_is_found() -> None:
     registry = Registry(max_queue=4)
-    request = bare_request("a", session="s")
+    request = bare_request("a", supersede="s", session="a session")
     assert registry.accept(request) == Accepted((), ())
     assert registry.find("a") is request
     assert registry.newest("s") is request
@@ -47,19 +48,19 @@ def test_the_engine_takes_requests_in_the_order_of_their_arrival() -> None:
     assert registry.counts() == (0, 3, 0, 0)
 
 
-def test_the_oldest_stays_as_long_as_it_is_not_admissible() -> None:
+def test_the_oldest_stays_as_long_as_it_is_not_chosen() -> None:
     registry = Registry(max_queue=4)
     first, second = bare_request("first"), bare_request("second")
     registry.accept(first)
     registry.accept(second)
-    assert registry.take_oldest(lambda request: request is second) is None
+    assert registry.take_next(lambda heads: None) is None
     assert take(registry) is first
 
 
 def test_a_full_queue_refuses_and_changes_nothing() -> None:
     registry = Registry(max_queue=1)
     registry.accept(bare_request("waiting"))
-    running = bare_request("running", session="s")
+    running = bare_request("running", supersede="s")
     with pytest.raises(QueueFullError):
         registry.accept(running)
     assert registry.find("running") is None
@@ -75,9 +76,9 @@ def test_running_requests_do_not_fill_the_queue() -> None:
     assert registry.counts() == (1, 1, 0, 0)
 
 
-def test_a_session_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
+def test_a_key_may_replace_its_own_waiting_request_in_a_full_queue() -> None:
     registry = Registry(max_queue=1)
-    old, new = bare_request("old", session="s"), bare_request("new", session="s")
+    old, new = bare_request("old", supersede="s"), bare_request("new", supersede="s")
     registry.accept(old)
     assert registry.accept(new) == Accepted((old,), (old,))
     assert old.cancellation.reason is CancelReason.SUPERSEDED
@@ -85,34 +86,34 @@ def test_a_session_may_replace_its_own_waiting_request_in_a_full_queue() -> None
     assert take(registry) is new
 
 
-def test_a_session_whose_request_runs_takes_a_place_in_the_queue_like_anyone() -> None:
+def test_a_key_whose_request_runs_takes_a_place_in_the_queue_like_any_other() -> None:
     registry = Registry(max_queue=1)
-    running = bare_request("running", session="s")
+    running = bare_request("running", supersede="s")
     registry.accept(running)
     take(registry)
     registry.accept(bare_request("waiting"))
     with pytest.raises(QueueFullError):
-        registry.accept(bare_request("new", session="s"))
+        registry.accept(bare_request("new", supersede="s"))
     assert not running.cancellation.requested
     assert registry.newest("s") is running
 
 
 def test_a_running_request_that_is_superseded_stays_the_engines_to_end() -> None:
     registry = Registry(max_queue=4)
-    old, new = bare_request("old", session="s"), bare_request("new", session="s")
+    old, new = bare_request("old", supersede="s"), bare_request("new", supersede="s")
     registry.accept(old)
     take(registry)
     assert registry.accept(new) == Accepted(cancelled=(old,), withdrawn=())
-    assert registry.counts() == (1, 0, 1, 1)
+    assert registry.counts() == (1, 0, 1, 0)
 
 
 def test_a_request_cancelled_before_is_not_superseded_again() -> None:
     registry = Registry(max_queue=4)
-    old = bare_request("old", session="s")
+    old = bare_request("old", supersede="s")
     registry.accept(old)
     take(registry)
     old.cancellation.request(CancelReason.DISCONNECT)
-    assert registry.accept(bare_request("new", session="s")).cancelled == ()
+    assert registry.accept(bare_request("new", supersede="s")).cancelled == ()
     assert old.superseded_by is None
     assert old.cancellation.reason is CancelReason.DISCONNECT
 
@@ -137,7 +138,7 @@ def test_an_id_is_free_again_after_the_end() -> None:
     assert registry.find("same") is again
 
 
-def test_whoever_withdraws_a_request_first_owns_it() -> None:
+def test_the_first_to_withdraw_a_request_owns_it() -> None:
     registry = Registry(max_queue=4)
     request = bare_request()
     registry.accept(request)
@@ -217,7 +218,7 @@ def test_holds_that_have_run_out_make_room() -> None:
 def test_a_forgotten_request_is_remembered_as_a_summary() -> None:
     registry = Registry(max_queue=4, history=2)
     for number in range(3):
-        request = bare_request(str(number), session="s")
+        request = bare_request(str(number), supersede="s")
         registry.accept(request)
         take(registry)
         end(registry, request)
@@ -296,10 +297,10 @@ def test_the_desk_is_empty_when_the_last_request_has_ended() -> None:
     assert registry.wait_until_empty(0.0)
 
 
-def test_no_moment_shows_a_session_without_or_with_two_live_requests() -> None:
+def test_no_moment_shows_a_key_without_or_with_two_live_requests() -> None:
     registry = Registry(max_queue=64)
-    registry.accept(bare_request("first", session="s"))
-    newcomers = [bare_request(str(number), session="s") for number in range(500)]
+    registry.accept(bare_request("first", supersede="s"))
+    newcomers = [bare_request(str(number), supersede="s") for number in range(500)]
     done = threading.Event()
 
     def submit() -> None:
@@ -317,9 +318,9 @@ def test_no_moment_shows_a_session_without_or_with_two_live_requests() -> None:
     thread.join()
 
 
-def test_of_a_session_the_one_that_arrived_last_is_the_newest_whoever_was_accepted_first() -> None:
+def test_of_a_key_the_request_that_arrived_last_is_the_newest_in_any_order_of_acceptance() -> None:
     registry = Registry(max_queue=4)
-    slow, quick = bare_request("slow", session="s"), bare_request("quick", session="s")
+    slow, quick = bare_request("slow", supersede="s"), bare_request("quick", supersede="s")
     slow.arrived_at = quick.arrived_at - 1.0
     registry.accept(quick)
     assert registry.accept(slow) == Accepted((slow,), (slow,))
@@ -333,7 +334,7 @@ def test_of_a_session_the_one_that_arrived_last_is_the_newest_whoever_was_accept
 def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor() -> None:
     """Spin found this one: the successor arrives when the request is sealed, and not forgotten yet."""
     registry = Registry(max_queue=4)
-    ends, successor = bare_request("ends", session="s"), bare_request("successor", session="s")
+    ends, successor = bare_request("ends", supersede="s"), bare_request("successor", supersede="s")
     registry.accept(ends)
     take(registry)
     seen: list[list[Request]] = []
@@ -354,9 +355,9 @@ def test_a_request_that_ends_is_at_no_moment_seen_live_beside_its_successor() ->
     assert registry.requests() == [successor] * len(seen)
 
 
-def test_a_sealed_request_is_neither_its_sessions_newest_nor_shown() -> None:
+def test_a_sealed_request_is_neither_its_keys_newest_nor_shown() -> None:
     registry = Registry(max_queue=4)
-    ends, successor = bare_request("ends", session="s"), bare_request("successor", session="s")
+    ends, successor = bare_request("ends", supersede="s"), bare_request("successor", supersede="s")
     registry.accept(ends)
     take(registry)
     registry.seal(ends)

@@ -1,48 +1,89 @@
-"""The waiting queue: first in, first out, and anyone can leave."""
+"""The waiting queue: a queue for each owner, turns over owners, priorities inside, limits."""
 
 from __future__ import annotations
 
+import pytest
+
+from pyllmcancel.errors import InvalidRequestError, QueueFullError
 from pyllmcancel.waiting_queue import WaitingQueue
 from tests.support.bare import bare_request
 
 
-def test_the_oldest_is_the_first_that_came() -> None:
-    queue = WaitingQueue(limit=8)
-    requests = [bare_request(str(number)) for number in range(3)]
-    for request in requests:
-        queue.append(request)
-    assert queue.oldest() is requests[0]
-    assert list(queue) == requests
-    assert len(queue) == 3
+def heads(queue: WaitingQueue) -> list[str]:
+    return [request.id for request in queue.heads()]
 
 
-def test_an_empty_queue_has_no_oldest() -> None:
-    assert WaitingQueue(limit=8).oldest() is None
+def take_all(queue: WaitingQueue) -> list[str]:
+    taken = []
+    while found := queue.heads():
+        queue.take(found[0])
+        taken.append(found[0].id)
+    return taken
 
 
-def test_a_request_can_leave_from_the_middle() -> None:
-    queue = WaitingQueue(limit=8)
-    requests = [bare_request(str(number)) for number in range(3)]
-    for request in requests:
-        queue.append(request)
-    assert queue.withdraw(requests[1])
-    assert list(queue) == [requests[0], requests[2]]
+def filled(*requests: tuple[str, str, int], **limits: int) -> WaitingQueue:
+    """Of (owner, id, priority)."""
+    queue = WaitingQueue(100, **limits)
+    for owner, name, priority in requests:
+        queue.append(bare_request(name, owner=owner, priority=priority))
+    return queue
 
 
-def test_only_one_party_gets_a_request_out() -> None:
-    queue = WaitingQueue(limit=8)
-    request = bare_request()
-    queue.append(request)
-    assert request in queue
-    assert queue.withdraw(request)
-    assert not queue.withdraw(request)
-    assert request not in queue
+def test_owners_take_turns_however_many_requests_one_has() -> None:
+    flood = [("flood", f"f{number}", 0) for number in range(5)]
+    queue = filled(*flood, ("other", "o1", 0), ("third", "t1", 0), ("other", "o2", 0))
+    assert heads(queue) == ["f0", "o1", "t1"]
+    assert take_all(queue) == ["f0", "o1", "t1", "f1", "o2", "f2", "f3", "f4"]
 
 
-def test_a_request_of_the_same_id_is_not_mistaken_for_the_one_that_waits() -> None:
-    queue = WaitingQueue(limit=8)
-    queue.append(bare_request("same"))
-    namesake = bare_request("same")
-    assert namesake not in queue
-    assert not queue.withdraw(namesake)
-    assert len(queue) == 1
+def test_of_one_owner_the_higher_priority_comes_first_then_the_one_that_came_first() -> None:
+    queue = filled(("", "background", -1), ("", "first", 0), ("", "second", 0), ("", "interactive", 1))
+    assert take_all(queue) == ["interactive", "first", "second", "background"]
+
+
+def test_a_priority_means_nothing_to_another_owner() -> None:
+    queue = filled(("a", "a1", 0), ("b", "b1", 1), ("a", "a2", 0))
+    assert take_all(queue) == ["a1", "b1", "a2"]
+
+
+def test_an_owner_at_its_limit_of_running_requests_is_passed_over_until_one_has_ended() -> None:
+    queue = filled(("a", "a1", 0), ("a", "a2", 0), ("b", "b1", 0), max_running=1)
+    running = queue.heads()[0]
+    queue.take(running)
+    assert heads(queue) == ["b1"]
+    queue.forget(running)
+    assert heads(queue) == ["b1", "a2"]
+
+
+def test_each_owner_has_a_queue_of_its_own_to_fill() -> None:
+    queue = WaitingQueue(1, max_running=3)
+    queue.append(bare_request("a1", owner="a"))
+    queue.check("b", n_leaving=0)
+    queue.check("a", n_leaving=1)
+    with pytest.raises(QueueFullError, match=r"1 requests are waiting already, 1 may \(max_queue\), 3 may run"):
+        queue.check("a", n_leaving=0)
+
+
+def test_two_owners_may_use_the_same_id() -> None:
+    queue = WaitingQueue(4)
+    one, other = bare_request("same", owner="a"), bare_request("same", owner="b")
+    queue.append(one)
+    assert other not in queue
+    queue.append(other)
+    assert queue.withdraw(one)
+    assert not queue.withdraw(one)
+    assert list(queue) == [other]
+
+
+def test_owners_without_requests_are_forgotten() -> None:
+    queue = filled(("a", "a1", 0))
+    request = queue.heads()[0]
+    queue.take(request)
+    queue.forget(request)
+    assert (len(queue), len(queue._owners)) == (0, 0)
+
+
+def test_there_are_three_priorities() -> None:
+    with pytest.raises(InvalidRequestError, match="priority") as caught:
+        bare_request(priority=2)
+    assert caught.value.param == "priority"

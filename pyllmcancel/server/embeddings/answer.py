@@ -98,6 +98,7 @@ async def submit_texts(
             timeout=deadline,
             request_id=request_id_of(request.scope),
             session=session,
+            supersede=session,
             arrived_at=arrival_of(request.scope),
             client=connection_of(request.scope),
         )

@@ -1,0 +1,79 @@
+"""Holds: ids and sessions whose requests are cancelled on arrival, because the cancel came before the request.
+
+Not synchronised: the registry guards it, and the other tables, with one lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.errors import QueueFullError
+
+if TYPE_CHECKING:
+    from pyllmcancel.families import Session
+    from pyllmcancel.request import Request
+
+MAX_HOLDS = 1024  # of one owner
+LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
+
+
+class SessionHold(NamedTuple):
+    """Until when, on the monotonic clock, and whether descendants are held too."""
+
+    until: float
+    descendants: bool
+
+
+class OwnerHolds:
+    """Of one owner."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, float] = {}  # until when
+        self.sessions: dict[str, SessionHold] = {}
+
+    def __len__(self) -> int:
+        return len(self.requests) + len(self.sessions)
+
+    def drop_expired(self, now: float) -> None:
+        self.requests = {held: until for held, until in self.requests.items() if until > now}
+        self.sessions = {held: hold for held, hold in self.sessions.items() if hold.until > now}
+
+
+class Holds:
+    """Of all owners."""
+
+    def __init__(self) -> None:
+        self._of_owner: dict[str, OwnerHolds] = {}
+
+    def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
+        """Cancel the request of this id that arrives within `seconds`. QueueFullError: too many holds."""
+        self._with_room(owner).requests[request_id] = time.monotonic() + seconds
+
+    def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
+        """Cancel all requests of a session that arrive within `seconds`. QueueFullError: too many holds."""
+        self._with_room(owner).sessions[session] = SessionHold(time.monotonic() + seconds, descendants)
+
+    def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
+        """Whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
+        holds = self._of_owner.get(request.owner)
+        if holds is None:
+            return False
+        if holds.requests.pop(request.id, 0.0) > request.arrived_at:
+            return True
+        for generation, session in enumerate(lineage):
+            hold = holds.sessions.get(session.name)
+            if hold is not None and hold.until > request.arrived_at and (hold.descendants or not generation):
+                return True
+        return False
+
+    def _with_room(self, owner: str) -> OwnerHolds:
+        holds, now = self._of_owner.setdefault(owner, OwnerHolds()), time.monotonic()
+        # One that has run out is kept, if there is room, for requests that arrived before and are being prepared.
+        holds.drop_expired(now - LONGEST_PREPARATION)
+        if len(holds) >= MAX_HOLDS:
+            holds.drop_expired(now)
+        if len(holds) >= MAX_HOLDS:
+            raise QueueFullError("too many ids are held for cancellation")
+        return holds

@@ -1,0 +1,133 @@
+"""Sessions and families: membership, descent, bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.errors import InvalidRequestError, QueueFullError
+from pyllmcancel.families import MAX_GENERATIONS, MAX_SESSIONS, Families
+from tests.support.bare import bare_request
+
+
+def family(families: Families, name: str, owner: str = "") -> list[str]:
+    found = families.find(owner, name)
+    assert found is not None
+    return [session.name for session in found.family()]
+
+
+def test_a_session_has_any_number_of_live_requests() -> None:
+    families = Families()
+    requests = [bare_request(str(number), session="s") for number in range(3)]
+    for request in requests:
+        families.join(request)
+    session = families.find("", "s")
+    assert session is not None
+    assert list(session.live.values()) == requests
+    families.leave(requests[1])
+    assert session.summary().requests == ("0", "2")
+    assert session.summary().n_requests == 3
+
+
+def test_a_session_is_remembered_after_its_last_request() -> None:
+    families = Families()
+    request = bare_request(session="child", parent="parent")
+    families.join(request)
+    families.leave(request)
+    assert families.count_live() == 0
+    assert family(families, "parent") == ["parent", "child"]
+
+
+def test_a_family_is_a_session_with_all_descendants() -> None:
+    families = Families()
+    for name, parent in (("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("stranger", None)):
+        families.declare("", name, parent)
+    assert sorted(family(families, "a")) == ["a", "b", "c", "d"]
+    assert family(families, "b") == ["b", "c"]
+    assert [session.name for session in families.declare("", "c").lineage()] == ["c", "b", "a"]
+
+
+def test_a_child_may_come_before_its_parent() -> None:
+    families = Families()
+    families.declare("", "child", "parent")
+    families.declare("", "parent", "grandparent")
+    assert family(families, "grandparent") == ["grandparent", "parent", "child"]
+
+
+def test_a_request_that_names_only_a_parent_is_a_member_of_it() -> None:
+    families = Families()
+    request = bare_request(parent="p")
+    families.join(request)
+    session = families.find("", "p")
+    assert session is not None
+    assert list(session.live) == [request.id]
+    families.leave(request)
+    assert not session.live
+
+
+@pytest.mark.parametrize("parent", ["a", "b", "c"])
+def test_no_session_is_its_own_ancestor(parent: str) -> None:
+    families = Families()
+    families.declare("", "b", "a")
+    families.declare("", "c", "b")
+    with pytest.raises(InvalidRequestError, match=r"own parent|descendant") as caught:
+        families.declare("", "a", parent)
+    assert caught.value.param == "parent_session_id"
+    assert family(families, "a") == ["a", "b", "c"]
+
+
+def test_a_session_with_live_requests_keeps_its_parent() -> None:
+    families = Families()
+    request = bare_request(session="child", parent="one")
+    families.join(request)
+    with pytest.raises(InvalidRequestError, match="another parent"):
+        families.declare("", "child", "two")
+    families.leave(request)
+    families.declare("", "child", "two")
+    assert family(families, "one") == ["one"]
+    assert family(families, "two") == ["two", "child"]
+
+
+def test_generations_are_bounded_above_and_below() -> None:
+    families = Families()
+    for number in range(1, MAX_GENERATIONS):
+        families.declare("", f"s{number}", f"s{number - 1}")
+    with pytest.raises(InvalidRequestError, match="generations"):
+        families.declare("", "one too many", f"s{MAX_GENERATIONS - 1}")
+    with pytest.raises(InvalidRequestError, match="generations"):
+        families.declare("", "s0", "above")
+    assert families.find("", "above") is None
+    assert len(family(families, "s0")) == MAX_GENERATIONS
+
+
+def test_the_least_recently_used_sessions_are_forgotten_children_first() -> None:
+    families = Families()
+    families.declare("", "child", "parent")
+    live = bare_request(session="live")
+    families.join(live)
+    for number in range(MAX_SESSIONS - 2):
+        families.declare("", str(number))
+    assert families.find("", "child") is None
+    assert family(families, "parent") == ["parent"]
+    families.declare("", "one more")
+    assert families.find("", "parent") is None
+    assert families.find("", "live") is not None
+    assert len(families.sessions("")) == MAX_SESSIONS
+
+
+def test_sessions_with_live_requests_are_never_forgotten() -> None:
+    families = Families()
+    for number in range(MAX_SESSIONS):
+        families.join(bare_request(str(number), session=str(number)))
+    with pytest.raises(QueueFullError, match="sessions"):
+        families.declare("", "one too many")
+    families.declare("another", "of another owner")
+    assert len(families.sessions()) == MAX_SESSIONS + 1
+
+
+def test_two_owners_may_use_the_same_names() -> None:
+    families = Families()
+    families.declare("a", "child", "parent")
+    families.declare("b", "parent", "child")
+    assert family(families, "parent", "a") == ["parent", "child"]
+    assert family(families, "child", "b") == ["child", "parent"]
+    assert [session.owner for session in families.sessions("a")] == ["a", "a"]

@@ -1,0 +1,62 @@
+"""Holds: a cancel that comes before its request reaches it, and no other."""
+
+from __future__ import annotations
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.registry import Registry
+from pyllmcancel.request import Request
+from tests.support.bare import bare_request
+
+
+def arrive(registry: Registry, **origin: str) -> Request:
+    request = bare_request(f"r{len(registry.requests())}", **origin)
+    registry.accept(request)
+    return request
+
+
+def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
+    registry = Registry(max_queue=10)
+    assert registry.family("s", hold=60.0) is None
+    held = [arrive(registry, session="s") for _ in range(3)]
+    assert [request.cancellation.reason for request in held] == [CancelReason.EXPLICIT] * 3
+    assert not arrive(registry, session="another").cancellation.requested
+    assert not arrive(registry).cancellation.requested
+
+
+def test_a_held_session_holds_its_descendants_too() -> None:
+    registry = Registry(max_queue=10)
+    registry.family("s", hold=60.0)
+    registry.declare("child", "s")
+    assert arrive(registry, session="grandchild", parent="child").cancellation.requested
+    assert arrive(registry, parent="s").cancellation.requested
+    assert not arrive(registry, session="stranger").cancellation.requested
+
+
+def test_descendants_are_left_out_where_that_is_asked() -> None:
+    registry = Registry(max_queue=10)
+    registry.family("s", hold=60.0, descendants=False)
+    assert not arrive(registry, session="child", parent="s").cancellation.requested
+    assert arrive(registry, session="s").cancellation.requested
+
+
+def test_a_known_session_is_held_too_and_its_live_requests_are_told() -> None:
+    registry = Registry(max_queue=10)
+    live = arrive(registry, session="s")
+    assert registry.family("s", hold=60.0) == {"s": [live]}
+    assert arrive(registry, session="s").cancellation.requested
+    assert not live.cancellation.requested  # the caller does that
+
+
+def test_a_hold_that_has_expired_cancels_nothing() -> None:
+    registry = Registry(max_queue=10)
+    registry.family("s", hold=1e-9)
+    assert not arrive(registry, session="s").cancellation.requested
+
+
+def test_a_hold_is_its_owners() -> None:
+    registry = Registry(max_queue=10)
+    registry.family("s", "one", hold=60.0)
+    registry.find("r0", hold=60.0, owner="one")
+    assert not arrive(registry, session="s", owner="two").cancellation.requested
+    assert not arrive(registry, session="s").cancellation.requested
+    assert arrive(registry, session="s", owner="one").cancellation.requested
