@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyllmcancel.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapMatch, SwapSpace
+from pyllmcancel.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
-    from pyllmcancel.step_cost import StepCostModel
 
 SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cells
 # Of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
@@ -41,7 +40,6 @@ class PrefixMatch:
     source: int | None = None
     n_shared: int = 0
     swapped: SwappedPrefix | None = None
-    swap_match: SwapMatch = field(default=SwapMatch(), compare=False)
 
     @property
     def keeps_own(self) -> bool:
@@ -61,9 +59,9 @@ def _extent(seq: int, running: Collection[int]) -> int:
 class PrefixCache:
     """Idle prefixes: in sequences, least recently used first, and up to `swap_bytes` bytes of them in plain memory."""
 
-    def __init__(self, context: Context, cost: StepCostModel, *, swap_bytes: int = 0) -> None:
+    def __init__(self, context: Context, *, swap_bytes: int = 0) -> None:
         self._context = context
-        self._swap = SwapSpace(context, cost, swap_bytes)
+        self._swap = SwapSpace(context, swap_bytes)
         self._step = 0
         # Idle sequences, least recently used first, with the step from which SWAP_AFTER_STEPS counts.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
@@ -91,10 +89,8 @@ class PrefixCache:
         found, n_tokens = self._find_in_cells(tokens, running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
-        swap_match = self._swap.swap_match(tokens, n_tokens, min(room, self._context.n_ctx))
-        if swap_match.prefix is not None:
-            found = PrefixMatch(target, None, swap_match.n_tokens, swap_match.prefix)
-        return replace(found, swap_match=swap_match)
+        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx))
+        return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
 
     def _find_in_cells(self, tokens: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
         """The best match in cells, and how many tokens it gives.
@@ -135,7 +131,11 @@ class PrefixCache:
         """
         if self._context.kv_unified or _neighbours(seq, running) or not _neighbours(target, running):
             return False
-        return self._context.can_swap and self._swap.can_copy_beside_others(seq) and self._swap.would_copy(target)
+        return (
+            self._context.can_swap
+            and self._swap.can_copy_beside_others(seq)
+            and self._swap.can_copy(target, alone=False)
+        )
 
     def take(self, found: PrefixMatch, running: Collection[int]) -> None:
         """Prepare `found.seq` for a choice: it is no longer idle, and holds the prefix that was found.
@@ -153,7 +153,6 @@ class PrefixCache:
             self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES)
         elif found.swapped is not None:
             self._swap_in(found.seq, found.swapped, found.n_shared)
-        self._swap.note_opened(found.seq, found.swap_match)
 
     def give_back(self, seq: int) -> None:
         """`seq` is idle again, as the most recently used."""
@@ -205,7 +204,7 @@ class PrefixCache:
             self._fresh.discard(seq)
             tokens = self._context.tokens(seq)
             # The choices of one request share its prompt, of which one copy is enough.
-            if 2 * self._swap.n_known(tokens) < len(tokens) and self._swap.copy_ahead(seq):
+            if 2 * self._swap.n_copied(tokens) < len(tokens) and self._swap.copy_ahead(seq):
                 return True
         return False
 

@@ -59,7 +59,7 @@ class Scheduler:
         self._config = config
         self._on_cpu = config.n_gpu_layers == 0 or not context.can_offload
         self.cost = StepCostModel()
-        self._cache = PrefixCache(context, self.cost, swap_bytes=config.swap_bytes() if self._on_cpu else 0)
+        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if self._on_cpu else 0)
         self._slots = min(config.parallel, context.n_seq_max)
         # Choices of running requests that hold no slot: not admitted yet, or preempted. Oldest first.
         self._pending: deque[Choice] = deque()

@@ -5,8 +5,6 @@ A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are re
 
 from __future__ import annotations
 
-import math
-
 DECAY = 0.9
 # What a step is counted for that took longer than foreseen, unless several in a row did: other programs only ever add
 # to the time, now and then, and chunks that shrink whenever they do would make prompts slower still.
@@ -26,7 +24,6 @@ class StepCostModel:
     def __init__(self) -> None:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
         self._n_slow = 0
-        self._prompt_tokens = self._prompt_seconds = 0.0
 
     def observe(self, n_tokens: int, seconds: float) -> None:
         slow = self.known and seconds > self.of(n_tokens)
@@ -38,9 +35,6 @@ class StepCostModel:
         self._nn = self._nn * decay + weight * n_tokens * n_tokens
         self._t = self._t * decay + weight * seconds
         self._nt = self._nt * decay + weight * n_tokens * seconds
-        if n_tokens >= TILE / 4:
-            self._prompt_tokens = self._prompt_tokens * decay + weight * n_tokens
-            self._prompt_seconds = self._prompt_seconds * decay + weight * seconds
 
     def fit(self) -> tuple[float, float]:
         """(fixed, per_token) in seconds; (0, 1) before anything was observed."""
@@ -60,13 +54,6 @@ class StepCostModel:
         """Seconds that a step of so many tokens takes."""
         fixed, per_token = self.fit()
         return fixed + per_token * n_tokens
-
-    def of_prompt(self, n_tokens: int) -> float:
-        """Seconds that computing a prompt of so many tokens takes, in steps of many; infinite before the first.
-
-        Going by them alone: hundreds of small steps since then say little about it.
-        """
-        return n_tokens * self._prompt_seconds / self._prompt_tokens if self._prompt_tokens else math.inf
 
     @property
     def known(self) -> bool:

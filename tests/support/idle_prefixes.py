@@ -6,7 +6,6 @@ from typing import Any
 
 from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.step_cost import StepCostModel
 from tests.support.fake_native import CancelFlag, Context, Model, Sampler
 
 LONG = list(range(60))
@@ -31,5 +30,4 @@ def context_with(
 
 
 def cache_of(context: Context, *, swap_bytes: int = 0) -> PrefixCache:
-    """A cache for which every copy is worth its time, since nothing is known of what computing takes."""
-    return PrefixCache(context, StepCostModel(), swap_bytes=swap_bytes)
+    return PrefixCache(context, swap_bytes=swap_bytes)

@@ -137,16 +137,6 @@ def test_nobody_is_moved_at_the_cost_of_what_another_would_lose() -> None:
     assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
 
 
-def test_nobody_is_moved_to_where_a_copy_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
-    monkeypatch.setattr(cache._swap._policy, "is_worth_copying", lambda *_: False)
-    for seq in (0, 2):
-        cache.take(PrefixMatch(seq, None, 60), running=())
-        cache.give_back(seq)
-    cache.take(PrefixMatch(0, None, 60), running=())
-    assert cache.find([*LONG, 255], running=[0]) == PrefixMatch(3, None, 60)
-
-
 def test_where_nothing_can_be_copied_nothing_is_shared_or_moved() -> None:
     """Without flash attention."""
     cache = cache_of(context_with([9] * 60, [], [], LONG, kv_unified=False, flash_attention=0))

@@ -6,7 +6,6 @@ import pytest
 
 from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.step_cost import StepCostModel
 from pyllmcancel.swap_space import MIN_SHARED_TOKENS
 from pyllmcancel.swap_store import MAX_PREFIXES, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
@@ -267,122 +266,13 @@ def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
     assert cache.swapped_bytes == 60 * BYTES_PER_CELL
 
 
-def slow_copies(monkeypatch: pytest.MonkeyPatch, context: Context) -> list[list[int]]:
-    """Have each copy take a tenth of a second; returns where what is copied is noted."""
-    copied, copy_out = list[list[int]](), context.copy_out
-
-    def slow_copy(seq: int, *, max_bytes: int) -> SwappedPrefix | None:
-        prefix = copy_out(seq, max_bytes=max_bytes)
-        if prefix is not None:
-            prefix.seconds = 0.1
-            copied.append(prefix.tokens)
-        return prefix
-
-    monkeypatch.setattr(context, "copy_out", slow_copy)
-    return copied
-
-
-def cost_of_a_second() -> StepCostModel:
-    """For a prompt of sixty tokens."""
-    cost = StepCostModel()
-    cost.observe(60, 1.0)
-    return cost
-
-
-def serve(cache: PrefixCache, tokens: list[int]) -> PrefixMatch:
-    """Somebody computes `tokens`, and leaves."""
-    context = cache._context
-    found = cache.find(tokens, running=())
-    cache.take(found, running=())
-    context.open(found.seq, tokens, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag())
-    context.step([(found.seq, len(tokens) - context.n_committed(found.seq))])
-    context.close(found.seq, keep=True)
-    cache.give_back(found.seq)
-    return found
-
-
-def test_where_copies_are_slow_what_nobody_asks_for_again_is_no_longer_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = context_with(n_seq_max=1)
-    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
-    for n in range(20):
-        serve(cache, [200 + n, *LONG])
-    assert [200, *LONG] in copied, "nothing was known yet"
-    assert [215, *LONG] not in copied
-    assert context.n_committed(0) == 61, "the newcomer has its cells all the same"
-    n_copied = len(copied)
-    for n in range(200):
-        serve(cache, [n % 100, 100 + n // 100, *LONG])
-    assert 0 < len(copied) - n_copied < 20, "now and then one is, to see whether it is slow still"
-
-
-def test_where_what_was_not_copied_is_asked_for_the_next_ones_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = context_with(n_seq_max=1)
-    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
-    for n in range(20):
-        serve(cache, [200 + n, *LONG])
-    for n in range(15, 18):
-        found = serve(cache, [200 + n, *LONG, 7])
-        assert (found.swapped, found.n_shared, found.swap_match.share) == (None, 0, 1.0)
-        assert cache._swap._ghosts.n_known([200 + n, *LONG]) == 0, "it is asked for once"
-    serve(cache, [100, *LONG])
-    serve(cache, [101, *LONG])
-    assert copied[-1] == [100, *LONG]
-    assert serve(cache, [100, *LONG, 7]).swapped is not None
-
-
-def test_whoever_comes_back_is_copied_whatever_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = context_with(n_seq_max=1)
-    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
-    for n in range(20):
-        serve(cache, [200 + n, *LONG])
-    serve(cache, [219, *LONG, 7])
-    cache._swap._ghosts.add(context.ghost(0))
-    serve(cache, [100, *LONG])
-    assert copied[-1] == [219, *LONG, 7]
-    assert cache._swap._ghosts.n_known([219, *LONG, 7]) == 0, "there is a copy"
-    serve(cache, [101, *LONG])
-    assert copied[-1] == [219, *LONG, 7], "the next one in its found is somebody else"
-
-
-@pytest.mark.parametrize("seconds", [0.001, 1.0], ids=["quick", "slow"])
-def test_cells_that_slow_others_down_are_copied_if_that_is_worth_it(
-    monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
-    context = context_with(LONG, n_seq_max=2)
-    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
-    for _ in range(20):
-        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, seconds)
-        cache._swap._policy.note_left()
-    for _ in range(SWAP_AFTER_STEPS + 2):
-        cache.maintain(())
-    swap_match = cache.find([*LONG, 99], running=()).swap_match
-    assert cache.n_cells == 0
-    assert copied == ([LONG] if seconds < 0.1 else [])
-    assert (swap_match.prefix is None, swap_match.ghost is None) == ((False, True) if seconds < 0.1 else (True, False))
-
-
-@pytest.mark.parametrize("what", ["anybody's patience", "what may be kept"])
-def test_what_is_too_long_for_a_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Be a shorter one worth a copy or, as here, not."""
+@pytest.mark.parametrize("too_large", ["for the others' wait", "for the limit"])
+def test_a_prefix_too_large_to_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch, too_large: str) -> None:
     too_few = 59 * BYTES_PER_CELL
-    if what == "anybody's patience":
+    if too_large == "for the others' wait":
         monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", too_few)
-    limit = too_few if what == "what may be kept" else 1 << 20
-    cache = PrefixCache(context_with(LONG, n_seq_max=2), cost_of_a_second(), swap_bytes=limit)
-    for _ in range(20):
-        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
-        cache._swap._policy.note_left()
+    limit = too_few if too_large == "for the limit" else 1 << 20
+    cache = cache_of(context_with(LONG, n_seq_max=2), swap_bytes=limit)
     for _ in range(3 * SWAP_AFTER_STEPS):
         cache.maintain(())
     assert cache.n_cells == 60
-
-
-def test_what_makes_room_is_forgotten_where_copies_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = context_with(LONG, LONG[::-1])
-    cache, copied = PrefixCache(context, cost_of_a_second(), swap_bytes=1 << 20), slow_copies(monkeypatch, context)
-    for _ in range(20):
-        cache._swap._policy.note_copy(60 * BYTES_PER_CELL, 1.0)
-        cache._swap._policy.note_left()
-    cache.evict(1)
-    assert (copied, cache.n_cells) == ([], 60)
-    assert cache.find([*LONG, 99], running=()).swap_match.ghost is not None
