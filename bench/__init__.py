@@ -9,7 +9,6 @@
 | `busy` | speed and cancels beside 0 to 8 busy programs |
 | `hostile` | delays of one client while another one attacks |
 | `company` | how many answers change with the requests that they are computed beside |
-| `time_to_quiet` | from a client's close in a prompt until the process rests |
 
 `peers` starts servers, `prepare` installs them, `models` writes models with random weights. The clients, and the
 reading of a process's CPU time, are those of the package: `pyllmcancel.bench`.

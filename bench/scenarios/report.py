@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from bench.scenarios.server_log import ServerLog
 from bench.tables import aligned
 
@@ -40,16 +38,6 @@ class Report:
 
     def figure(self, name: str, value: object) -> None:
         self.figures[name] = value
-
-    def times(self, name: str, seconds: Sequence[float]) -> float:
-        """Record a distribution; returns the worst in milliseconds."""
-        if not seconds:
-            self.figures[name] = "none"
-            return float("inf")
-        found = np.percentile(seconds, (50, 90, 100)) * 1e3
-        named = zip(("median_ms", "p90_ms", "worst_ms"), found, strict=True)
-        self.figures[name] = {"n": len(seconds)} | {key: round(float(value), 2) for key, value in named}
-        return float(found[-1])
 
     def table(self, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
         self.tables.append((header, list(rows)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -14,7 +13,6 @@ from urllib.parse import urlsplit
 import h11
 
 READ_SIZE = 65_536
-LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +99,9 @@ class Connection:
     def is_open(self) -> bool:
         return not self.at_eof and not self._reader.at_eof() and not self._writer.is_closing()
 
-    def abort(self, *, reset: bool = False) -> None:
-        """Close at once, whatever is under way: the server gets a FIN before this returns. Idempotent.
-
-        With `reset` it gets an RST, as soon as the event loop comes to it.
-        """
+    def abort(self) -> None:
+        """Close at once, whatever is under way: the server gets a FIN before this returns. Idempotent."""
         # asyncio closes a socket when its loop comes to that: milliseconds later, on cores that a server keeps busy.
         with suppress(OSError):
-            if reset:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
-            else:
-                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._writer.transport.abort()
-
-    def close_half(self) -> None:
-        """Send FIN; what comes can still be read. The server may have closed before."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)

@@ -56,6 +56,8 @@ class Ask:
 
     Attributes
     ----------
+    prompt
+        Text; for completions also tokens.
     cut_after
         Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
     supersede
@@ -66,7 +68,7 @@ class Ask:
         The client that makes it, where a scenario has several.
     """
 
-    prompt: str
+    prompt: str | list[int]
     max_tokens: int
     request_id: str
     supersede: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +15,7 @@ from http.client import HTTPException, HTTPResponse
 from operator import sub
 from typing import Any
 
-from bench.scenarios.http_client import LINGER_ZERO
-
+LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 # Seconds without a byte after which a request counts as hung: longer than any machine is merely busy.
 HUNG = 300.0
 SMALLEST_BUFFER = 4096  # of a client that reads slowly, in the kernel
