@@ -36,6 +36,8 @@ class Endings:
             return False
         if self._registry.withdraw(request):
             self.conclude_waiting(request)
+        else:
+            self._registry.wake()  # all that runs may be paused
         return True
 
     def shut_down(self) -> None:

@@ -132,6 +132,20 @@ class Generation:
                     )
         return updates
 
+    def heed_readers(self, requests: Iterable[Request]) -> None:
+        """Take the slots of requests back whose sinks are full, and have them wait for slots when they are not."""
+        for request in requests:
+            full = request.sink.full
+            if full == request.paused:
+                continue
+            request.paused = full
+            if not full:
+                self.scheduler.resume(request.choices)
+                continue
+            self.scheduler.pause(request.choices)
+            for choice in request.choices:
+                choice.resumes = True
+
     def can_admit(self, request: Request) -> bool:
         return self.scheduler.has_room_for(request.choices[0])
 
@@ -267,10 +281,11 @@ def clock_token(choice: Choice, observer: Observer) -> None:
         request.first_token_at = now
         request.status = RequestStatus.DECODE
         observer.first_token(request, now - request.arrived_at)
-    elif choice.last_token_at is not None:
+    elif choice.last_token_at is not None and not choice.resumes:
         observer.next_token(request, now - choice.last_token_at)
     choice.first_token_at = choice.first_token_at or now
     choice.last_token_at = now
+    choice.resumes = False
 
 
 def finish_reason(choice: Choice, *, ended: bool) -> FinishReason | None:

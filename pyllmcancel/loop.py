@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import said
@@ -63,7 +64,7 @@ class EngineLoop:
 
     def run(self) -> None:
         """Work until the registry is closed and everything has ended."""
-        while self._running or self._wait_for_work():
+        while self._computes() or self._wait_for_work():
             self.turn()
 
     def turn(self) -> None:
@@ -72,6 +73,8 @@ class EngineLoop:
         # admission, which may copy cells.
         self._end_cancelled()
         self._report(self._workload.expire(self._running))
+        # Before admission, too: a slot that is given back may be all that the next one waits for.
+        self._workload.heed_readers(self._running)
         self._publish()
         self._admit()
         items, updates = self._workload.plan()
@@ -105,17 +108,21 @@ class EngineLoop:
         if failure is not None:
             raise failure
 
+    def _computes(self) -> bool:
+        return any(not request.paused for request in self._running)
+
     def _wait_for_work(self) -> bool:
-        """Whether there is any, and not the end."""
+        """Whether there may be any, and it is not the end."""
         self._publish()
-        has_work = self._registry.wait_for_work(0.0)
+        wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
+        has_work = wait(0.0)
         if has_work is None:
             self._workload.rest()
-            has_work = self._registry.wait_for_work(IDLE_AFTER)
+            has_work = wait(IDLE_AFTER)
         while has_work is None and self._workload.maintain_idle():
             self._publish()
-            has_work = self._registry.wait_for_work(0.0)
-        return self._registry.wait_for_work() is True if has_work is None else has_work
+            has_work = wait(0.0)
+        return wait() is True if has_work is None else has_work
 
     # -- requests: in and out -----------------------------------------------------------------------------------------
 

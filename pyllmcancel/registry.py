@@ -67,6 +67,7 @@ class Registry:
         self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: accepted and not ended
         self._withdrawn: set[Request] = set()  # of those: owned by their cancellers, which are about to end them
         self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
+        self._news = False  # for the engine thread, which takes it when it looks
         self._closed = False
         self._died_of: BaseException | None = None
 
@@ -88,7 +89,7 @@ class Registry:
             if self._holds.reach(request, () if session is None else session.lineage()):
                 request.cancellation.request(CancelReason.EXPLICIT)
                 cancelled.append(request)
-            self._changed.notify_all()
+            self._tell()
             return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._withdraw(old)))
 
     def _check(self, request: Request) -> None:
@@ -125,14 +126,29 @@ class Registry:
                 self._waiting.take(chosen)
             return chosen
 
-    def wait_for_work(self, timeout: float | None = None) -> bool | None:
-        """Block until a request waits; False once the registry is closed and none waits.
+    def wait_for_work(self, timeout: float | None = None, *, has_paused: bool = False) -> bool | None:
+        """Block the engine thread, which computes nothing, until there is news: a request came, ended or was cancelled.
 
-        None if `timeout` seconds pass before either.
+        A request that waits is no news for long: it may not be admissible before another one that is paused has ended.
+        False once the registry is closed, none waits, and the engine thread has none that is paused. None if `timeout`
+        seconds pass before either.
         """
         with self._lock:
-            self._changed.wait_for(lambda: self._closed or len(self._waiting) > 0, timeout)
-            return True if len(self._waiting) > 0 else False if self._closed else None
+            self._changed.wait_for(lambda: self._news or self._is_over(has_paused=has_paused), timeout)
+            news, self._news = self._news, False
+            return False if self._is_over(has_paused=has_paused) else True if news else None
+
+    def _is_over(self, *, has_paused: bool) -> bool:
+        return self._closed and not has_paused and not len(self._waiting)
+
+    def wake(self) -> None:
+        """Something has changed that the engine thread may wait for; may be called from any thread."""
+        with self._lock:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news = True
+        self._changed.notify_all()
 
     def seal(self, request: Request) -> CancelReason | None:
         """Its owner ends it: closed to cancels, and its key open to others, in one critical section.
@@ -152,7 +168,7 @@ class Registry:
             self._withdrawn.discard(request)
             self._waiting.forget(request)
             self._history[request.owner].append(request.summary(ending))
-            self._changed.notify_all()
+            self._tell()
 
     def close(self) -> None:
         """Accept no more."""

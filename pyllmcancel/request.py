@@ -99,6 +99,7 @@ class Choice:
     admitted_at: float | None = None  # these three: monotonic seconds
     first_token_at: float | None = None
     last_token_at: float | None = None
+    resumes: bool = False  # the next token is the first one after a pause
     has_line_feed: bool = False
     finish_reason: FinishReason | None = None
     constraint: Constraint | None = None
@@ -208,6 +209,7 @@ class Request:
         # Written by the owner only.
         self.choices: list[Choice] = []
         self.status = RequestStatus.WAITING
+        self.paused = False  # by its reader: without slots until that reads on
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
@@ -262,6 +264,7 @@ class Request:
             created_at=self.created_at,
             seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
             slots=tuple(choice.seq for choice in self.choices if choice.seq is not None),
+            paused=self.paused and self.status is not RequestStatus.FINISHED,
             ending=ending,
         )
 
@@ -270,7 +273,8 @@ class Request:
 class RequestSummary:
     """A request as it is shown to the outside, while it lives and for a while after.
 
-    `created_at` is seconds since the epoch, `seconds` its age, or how long it lived.
+    `created_at` is seconds since the epoch, `seconds` its age, or how long it lived. While it is `paused` its reader
+    takes nothing, and it has no slot.
     """
 
     id: str
@@ -291,3 +295,4 @@ class RequestSummary:
     seconds: float
     slots: tuple[int, ...]
     ending: Ending | None
+    paused: bool = False

@@ -3,6 +3,12 @@
 A sink takes a request's events from the engine; a stream is what the reader holds. The engine knows sinks only, so a
 stream that its reader forgets is collected, and cancels. Events of one step are handed to an event loop in one call,
 however many streams it reads: waking a loop costs more than decoding a token.
+
+What a reader leaves unread is bounded where the sink was given a `Bound`: the server's streams have one, for their
+readers are behind sockets, and may stop for ever. A sink with more unread deltas than that is `full`, and the engine
+thread takes its request's slots back until few are left; only the flag and one wake-up go from the reader to the
+engine. Without a bound, as in the library, nothing pauses: a program may submit now, wait for ``request.ended``, and
+read later.
 """
 
 from __future__ import annotations
@@ -11,9 +17,9 @@ import asyncio
 import queue
 import warnings
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed
@@ -46,6 +52,7 @@ class ThreadSink:
     """Events for a reader that blocks in a thread."""
 
     loop = None
+    full = False
 
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -54,16 +61,43 @@ class ThreadSink:
         self.events.put(event)
 
 
-class LoopSink:
-    """Events for one reader in an event loop; touched in that loop's thread only."""
+class Bound(NamedTuple):
+    """How much may be left unread.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    Attributes
+    ----------
+    most, few
+        Events: with so many a sink is full, with so few it is not any more.
+    wake
+        Called when it is not: the engine's `Registry.wake`.
+    """
+
+    most: int
+    few: int
+    wake: Callable[[], object]
+
+
+class LoopSink:
+    """Events for one reader in an event loop; touched in that loop's thread only, but for `full`.
+
+    Attributes
+    ----------
+    full : bool
+        Written in the loop's thread. The engine thread reads it once a turn: it may be a turn late, never wrong for
+        longer, because it is woken after each change that it would have to wait for.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bound: Bound | None = None) -> None:
         self.loop = loop
+        self.full = False
+        self._bound = bound
         self._events: deque[Event] = deque()
         self._reader: asyncio.Future[None] | None = None
 
     def put(self, event: Event) -> None:
         self._events.append(event)
+        if self._bound is not None and len(self._events) >= self._bound.most:
+            self.full = True
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
@@ -74,7 +108,11 @@ class LoopSink:
                 await self._reader
             finally:
                 self._reader = None
-        return self._events.popleft()
+        event = self._events.popleft()
+        if self.full and self._bound is not None and len(self._events) <= self._bound.few:
+            self.full = False
+            self._bound.wake()
+        return event
 
     def next_is_delta(self) -> bool:
         """Whether the next event is there already, and is no ending."""

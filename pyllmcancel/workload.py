@@ -91,6 +91,9 @@ class Workload(Protocol):
     def expire(self, requests: Iterable[Request]) -> list[Update]:
         """Finish running requests that have exceeded a time limit of their own."""
 
+    def heed_readers(self, requests: Iterable[Request]) -> None:
+        """Have running requests pause whose sinks are full, and go on when they are not."""
+
     def can_admit(self, request: Request) -> bool:
         """Whether the oldest waiting request can start now."""
 

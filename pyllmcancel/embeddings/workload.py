@@ -133,6 +133,9 @@ class Embedding:
         """Finish none: of texts only the deadline of their request counts."""
         return []
 
+    def heed_readers(self, _requests: Iterable[Request]) -> None:
+        """Pause none: an answer has no more events than its request has texts."""
+
     def can_admit(self, _request: Request) -> bool:
         return self._n_admitted < self.config.parallel
 

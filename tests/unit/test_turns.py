@@ -52,6 +52,9 @@ class Recorder:
         self.calls.append("expire")
         return []
 
+    def heed_readers(self, _requests: Iterable[Request]) -> None:
+        self.calls.append("heed readers")
+
     def can_admit(self, _request: Request) -> bool:
         return True
 
@@ -93,6 +96,8 @@ class Told:
     def loop(self) -> Any:
         return self
 
+    full = False
+
     def call_soon_threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
         callback(*arguments)
 
@@ -129,8 +134,29 @@ def rig() -> Rig:
 def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.results = [Progress(request, Delta(0, "x"))]
-    assert rig.turn() == ["look", "expire", "look", "admit a", "plan", "maintain", "look", "compute", "take"]
-    assert rig.turn() == ["look", "expire", "a is told x", "plan", "maintain", "look", "compute", "take"]
+    assert rig.turn() == [
+        "look",
+        "expire",
+        "heed readers",
+        "look",
+        "admit a",
+        "plan",
+        "maintain",
+        "look",
+        "compute",
+        "take",
+    ]
+    assert rig.turn() == [
+        "look",
+        "expire",
+        "heed readers",
+        "a is told x",
+        "plan",
+        "maintain",
+        "look",
+        "compute",
+        "take",
+    ]
 
 
 def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> None:
@@ -138,8 +164,8 @@ def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> Non
     rig.turn()
     rig.submit("newcomer")
     rig.endings.cancel(leaver, CancelReason.EXPLICIT)
-    assert rig.turn()[:6] == [
-        *("look", "release leaver", "expire", "leaver is told cancelled", "look", "admit newcomer")
+    assert rig.turn()[:7] == [
+        *("look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "look", "admit newcomer")
     ]
 
 
@@ -157,12 +183,12 @@ def test_no_step_begins_with_a_client_that_left_while_it_was_planned(rig: Rig) -
     leaver = rig.submit("leaver")
     rig.turn()
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["look", "expire", "plan", "maintain", "look", "resync"]
-    assert rig.turn() == ["look", "release leaver", "expire", "leaver is told cancelled", "plan"]
+    assert rig.turn() == ["look", "expire", "heed readers", "plan", "maintain", "look", "resync"]
+    assert rig.turn() == ["look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "plan"]
 
 
 def test_one_that_was_cancelled_between_the_queue_and_its_slot_never_gets_one(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(request, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["look", "expire", "look", "plan", "a is told cancelled"]
+    assert rig.turn() == ["look", "expire", "heed readers", "look", "plan", "a is told cancelled"]
     assert request.admitted_at is None
