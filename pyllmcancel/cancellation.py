@@ -16,6 +16,7 @@ class CancelReason(StrEnum):
     """Why a request was cancelled. The list is closed."""
 
     DISCONNECT = "disconnect"
+    STALLED = "stalled"
     SUPERSEDED = "superseded"
     EXPLICIT = "explicit"
     DEADLINE = "deadline"

@@ -173,6 +173,14 @@ def seconds_or_off(text: str) -> float:
     return 0.0 if text.strip() == "-1" else seconds(text)
 
 
+def client_seconds(text: str) -> float:
+    """Seconds of a client's silence, which a kernel counts in whole ones and in 16 bits; 0 for any."""
+    value = seconds_or_off(text)
+    if value and not 2 <= value < 32_768:
+        raise argparse.ArgumentTypeError(f"must be 0, or from 2 to 32767 seconds, not {text}")
+    return value
+
+
 def scaled_file(text: str) -> tuple[Path, float]:
     """``FILE:SCALE``."""
     path, separator, scale = text.rpartition(":")

@@ -9,6 +9,7 @@ from pyllmcancel.cli.options import (
     add_list,
     add_option,
     add_switch,
+    client_seconds,
     layers,
     natural,
     natural_or_none,
@@ -172,6 +173,10 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "body-timeout", seconds, limits.body_timeout, "longest time for a request's body", metavar="S")
     text = "how long a connection may wait for its next request"
     add_option(group, "keep-alive", seconds, limits.keep_alive, text, metavar="S")
+    text = "how long a client may be silent, its kernel too, until it has vanished: at least 2; 0: for ever"
+    add_option(group, "client-timeout", client_seconds, limits.client_timeout, text, metavar="S")
+    text = "how long a client may take nothing of what waits for it; 0: for ever"
+    add_option(group, "reader-stall", seconds_or_off, limits.reader_stall, text, metavar="S")
     text = "most connections, of which one more closes the idlest; 0: as many as there are file descriptors for"
     add_option(group, "max-connections", natural, limits.max_connections, text)
     text = "the same for each address; 0: three quarters of all"

@@ -7,7 +7,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,10 +18,11 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.connection import connection_of, watched
 from pyllmcancel.server.error_responses import ApiError, api_error
+from pyllmcancel.server.limits import FEW_UNREAD, MOST_UNREAD
 from pyllmcancel.server.request_context import arrival_of, is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.sessions import session_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.token_stream import AsyncStream, LoopSink
+from pyllmcancel.token_stream import AsyncStream, Bound, LoopSink
 
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
@@ -81,7 +82,9 @@ async def generate(
     state.check_model(body.model)
     engine, session = state.engine, session_of(http, body)
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
-    sink = LoopSink(asyncio.get_running_loop())
+    # An answer in one piece is read by ourselves.
+    bound = Bound(MOST_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
+    sink = LoopSink(asyncio.get_running_loop(), bound)
     work = partial(
         engine.submit,
         prompts,
@@ -148,12 +151,13 @@ class EngineResponse(Response, ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
-        with watched(receive, cancel) as client_left:
+        connection = connection_of(scope)
+        answering = nullcontext() if connection is None else connection.answering(self._stream.cancel)
+        with answering, watched(receive, cancel) as client_left:
             try:
                 await self._answer(scope, receive, send)
             finally:
                 cancel()
-            connection = connection_of(scope)
             if is_client_gone(scope) and connection is not None:
                 # The engine may have seen it before the HTTP server did, to which an answer that ends too early is a
                 # defect: it would log it, and tell the client.
@@ -174,8 +178,8 @@ class EngineResponse(Response, ABC):
 
 
 def error_told(scope: Scope, error: RequestCancelled | RequestFailed) -> ApiError | None:
-    """What the client is told of a request that did not complete; None if it has left."""
-    if isinstance(error, RequestCancelled) and error.reason is CancelReason.DISCONNECT:
+    """What the client is told of a request that did not complete; None if it has left, or does not read."""
+    if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
         mark_client_gone(scope)
         return None
     return api_error(error)

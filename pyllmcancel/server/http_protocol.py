@@ -55,6 +55,7 @@ class WatchfulProtocol(H11Protocol):
         self._others = connections
         self._at_once = LEAST_AT_ONCE
         self._stage: Stage | None = None
+        self._connection: Connection | None = None  # once it is made
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -64,16 +65,29 @@ class WatchfulProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._read_at_once(LEAST_AT_ONCE)
+        self._connection = Connection(transport, self._limits)
         if not self._others.admit(self):
             self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
             return
-        self.app_state = self.app_state | {CONNECTION: Connection(transport)}
+        self.app_state = self.app_state | {CONNECTION: self._connection}
         self._note_stage()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._connection is not None:
+            self._connection.closed()
         self._others.gone(self)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._connection is not None:
+            self._connection.watch.bytes_wait()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._connection is not None:
+            self._connection.watch.none_wait()
 
     def data_received(self, data: bytes) -> None:
         began = time.perf_counter()

@@ -47,6 +47,13 @@ ACCEPT_AT_ONCE = 16  # connections; then the event loop's other work has a turn
 OTHER_FILES = 48  # descriptors of other files: the model, the log …, and connections that were just accepted
 MOST_CONNECTIONS = 4_096
 
+# -- clients that do not read ------------------------------------------------------------------------------------------
+
+# Bytes that a kernel takes although it cannot send them; what a client's kernel takes is the client's to say.
+UNSENT_BYTES = 1 << 14
+# Deltas of a stream that wait for its client: at the first number its generation pauses, at the second it goes on.
+MOST_UNREAD, FEW_UNREAD = 256, 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -76,6 +83,8 @@ class Limits:
     header_timeout: float = 20.0
     body_timeout: float = 60.0
     keep_alive: float = 75.0
+    client_timeout: float = 20.0
+    reader_stall: float = 60.0
     max_connections: int = 0
     max_connections_per_address: int = 0
 

@@ -186,6 +186,7 @@ def _live(engine: Engine) -> Iterable[Sample]:
         ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
         ("requests_waiting", counts.waiting, "Live requests in the queue."),
         ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
+        ("requests_paused", _n_paused(engine), "Running requests without a slot, because their clients do not read."),
         ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
         ("sessions_live", counts.sessions, "Sessions with a request."),
         ("slots_used", occupancy.slots, "Slots of running choices."),
@@ -212,6 +213,10 @@ def llama_cpp_commit() -> str:
     pin = next(pin for pin in pins if pin.is_file())
     commit: str = tomllib.loads(pin.read_text("utf-8"))["llama_cpp"]["commit"]
     return commit
+
+
+def _n_paused(engine: Engine) -> int:
+    return sum(request.paused for request in engine.registry.requests())
 
 
 def n_tasks() -> int:

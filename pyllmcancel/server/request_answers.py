@@ -28,6 +28,7 @@ class RequestEntry(Answer):
     session: str | None
     n: Annotated[int, Field(ge=1, description="Choices.")]
     slots: list[int]
+    paused: Annotated[bool, Field(description="Its client leaves too much unread: it has no slot until that reads on.")]
     prompt_tokens: int
     prompt_tokens_done: int
     cached_tokens: int
@@ -109,6 +110,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "session": summary.session,
         "n": summary.n,
         "slots": list(summary.slots),
+        "paused": summary.paused,
         "prompt_tokens": summary.prompt_tokens,
         "prompt_tokens_done": summary.prompt_tokens_done,
         "cached_tokens": summary.cached_tokens,

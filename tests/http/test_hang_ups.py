@@ -6,52 +6,15 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 
 import pytest
-import uvicorn
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.request import Request
-from pyllmcancel.server.connections import Connections
-from pyllmcancel.server.http_protocol import WatchfulProtocol
-from pyllmcancel.server.limits import Limits
-from tests.support.http_process import COMPLETIONS, LIMIT, WAYS_TO_LEAVE, RawClient, until
+from tests.support.http_process import COMPLETIONS, WAYS_TO_LEAVE, RawClient, until
+from tests.support.http_serving import serving
 from tests.support.http_world import World
 from tests.support.step_gate import TEST_LIMIT
-
-
-class Listening(uvicorn.Server):
-    """Tells when it listens, and on which port."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = threading.Event()
-        self.port = 0
-
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup()
-        self.port = self.servers[0].sockets[0].getsockname()[1]
-        self.listens.set()
-
-
-@contextmanager
-def serving(world: World) -> Iterator[int]:
-    """A real server of the world's application, in a thread; its port."""
-    protocol = partial(WatchfulProtocol, Limits(), Connections(100, 100))
-    config = uvicorn.Config(world.app, port=0, http=protocol, log_config=None, lifespan="off")  # type: ignore[arg-type]
-    server = Listening(config)
-    thread = threading.Thread(target=server.run, name="test-server")
-    thread.start()
-    try:
-        assert server.listens.wait(LIMIT)
-        yield server.port
-    finally:
-        world.gate.open()
-        server.should_exit = True
-        thread.join(LIMIT)
-        assert not thread.is_alive()
-        world.engine.close()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ FIELDS = {
     "session",
     "n",
     "slots",
+    "paused",
     "prompt_tokens",
     "prompt_tokens_done",
     "cached_tokens",

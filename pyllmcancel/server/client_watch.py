@@ -1,0 +1,205 @@
+"""Clients that never say goodbye: those that vanish without a FIN or a RST, and those that stop reading.
+
+Two times are kept for each connection, both by the kernel's own account of it (``TCP_INFO``):
+
+- **Silence.** A client of which nothing was heard for `client_timeout` seconds, not even an acknowledgement, has
+  vanished. Keepalive makes an idle connection be heard: the kernel begins to probe at half of that time, and then each
+  second; what was sent and not acknowledged it sends again by itself. So silence that long is many packets without an
+  answer.
+- **A stall.** A client that has acknowledged no new byte for `reader_stall` seconds, while bytes waited in this
+  process, does not read.
+
+The two are told apart by what the kernel has in hand. A connection whose window is closed is probed at intervals that
+grow, without keepalive, so its silence says nothing: that is a matter of the stall alone, also if the client vanishes
+later.
+
+``TCP_USER_TIMEOUT`` is not set. It counts from the first retransmission, which may come a whole silence after the
+client vanished. And it ends a connection whose window was closed for so long, although each probe was answered: every
+reader that rests would be taken for a client that has vanished.
+
+A look costs one system call. It is taken when a time can have run out at the earliest, not at intervals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.limits import UNSENT_BYTES
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.limits import Limits
+
+# Of Linux's struct tcp_info, whose fields never move: tcpi_unacked, tcpi_last_data_sent, tcpi_last_data_recv and
+# tcpi_last_ack_recv (milliseconds since), tcpi_bytes_acked, tcpi_notsent_bytes.
+TCP_INFO = struct.Struct("=24x I 16x I 4x II 60x Q 16x I")
+MOST_PROBES = 127  # of Linux
+NEVER = math.inf
+
+
+class TcpInfo(NamedTuple):
+    """What the kernel knows of a connection.
+
+    Attributes
+    ----------
+    n_in_flight
+        Segments that were sent and are not acknowledged.
+    since_sent, since_heard
+        Seconds since data were sent, and since anything came.
+    acknowledged
+        Bytes that the client's side has taken, ever.
+    unsent
+        Bytes that the kernel holds and has not sent.
+    """
+
+    n_in_flight: int
+    since_sent: float
+    since_heard: float
+    acknowledged: int
+    unsent: int
+
+    @property
+    def window_closed(self) -> bool:
+        """There is something to send, and the client's side does not take it."""
+        return self.unsent > 0 and self.n_in_flight == 0
+
+
+def tcp_info(connection: socket.socket) -> TcpInfo | None:
+    """None where the system does not tell, or of a connection that is no more."""
+    if not hasattr(socket, "TCP_INFO"):
+        return None
+    try:
+        raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+    except OSError:
+        return None
+    if len(raw) < TCP_INFO.size:
+        return None
+    n_in_flight, sent, data, acknowledgement, n_acknowledged, unsent = TCP_INFO.unpack(raw)
+    return TcpInfo(n_in_flight, sent / 1e3, min(data, acknowledgement) / 1e3, n_acknowledged, unsent)
+
+
+def prepare(connection: socket.socket, client_timeout: float) -> None:
+    """Have the kernel probe it for `client_timeout` seconds (0: not at all), and keep little that it cannot send.
+
+    By default a kernel takes megabytes for a client that does not read: ten thousand tokens that are computed for
+    a reader that never asks for them.
+    """
+    options = [(socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)]
+    if client_timeout > 0:
+        idle, n_probes = probing(client_timeout)
+        options += [
+            (socket.IPPROTO_TCP, "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE", idle),
+            (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 1),
+            (socket.IPPROTO_TCP, "TCP_KEEPCNT", n_probes),
+            (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        ]
+    for level, name, value in options:
+        # Not every system has all of them.
+        with suppress(AttributeError, OSError):
+            connection.setsockopt(level, getattr(socket, name), value)
+
+
+def probing(client_timeout: float) -> tuple[int, int]:
+    """Seconds of silence until the first probe, and how many there are, one a second."""
+    seconds = math.ceil(client_timeout)
+    n_probes = max(1, min(seconds // 2, MOST_PROBES))
+    return max(1, seconds - n_probes), n_probes
+
+
+class ClientWatch:
+    """Watches the client of one connection. Used by the event loop only.
+
+    Parameters
+    ----------
+    on_gone
+        Called once, with DISCONNECT for a client that has vanished, or STALLED; the watch is over then.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        limits: Limits,
+        on_gone: Callable[[CancelReason], object],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._socket: socket.socket = transport.get_extra_info("socket")
+        self._buffered = transport.get_write_buffer_size
+        self._client_timeout = limits.client_timeout or NEVER
+        self._reader_stall = limits.reader_stall or NEVER
+        self._on_gone = on_gone
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        # While bytes wait in this process: since when the client has taken nothing (monotonic seconds), and how much
+        # it had taken by then.
+        self._stalled_since: float | None = None
+        self._taken = 0
+        self._stopped = False
+        prepare(self._socket, limits.client_timeout)
+        self._look()
+
+    def bytes_wait(self) -> None:
+        """From now on there are bytes that the kernel does not take."""
+        self._stalled_since = self._loop.time()
+        self._taken = self._n_taken(tcp_info(self._socket))
+        self._look_within(self._reader_stall)
+
+    def none_wait(self) -> None:
+        """It has taken all of them."""
+        self._stalled_since = None
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        info = tcp_info(self._socket)
+        silent, stalled = self._until_silent(info), self._until_stalled(info)
+        if min(silent, stalled) > 0.0:
+            self._look_within(min(silent, stalled))
+            return
+        self.stop()
+        self._on_gone(CancelReason.DISCONNECT if silent <= 0.0 else CancelReason.STALLED)
+
+    def _look_within(self, seconds: float) -> None:
+        if self._stopped or seconds == NEVER:
+            return
+        at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._look)
+
+    def _until_silent(self, info: TcpInfo | None) -> float:
+        """Seconds until the client may have been silent for too long."""
+        if info is None:
+            return NEVER  # keepalive closes the connection
+        if info.window_closed:
+            return self._client_timeout
+        return self._client_timeout - info.since_heard
+
+    def _until_stalled(self, info: TcpInfo | None) -> float:
+        """Seconds until the client may have stalled."""
+        if self._stalled_since is None:
+            return NEVER
+        now = self._loop.time()
+        taken = self._n_taken(info)
+        if taken != self._taken:
+            self._taken = taken
+            # When it was, as far as that is known: data are sent when there is room for them, that is, after it.
+            self._stalled_since = max(self._stalled_since, now - (info.since_sent if info is not None else 0.0))
+        return self._stalled_since + self._reader_stall - now
+
+    def _n_taken(self, info: TcpInfo | None) -> int:
+        """Grows with what the client takes."""
+        return -self._buffered() if info is None else info.acknowledged

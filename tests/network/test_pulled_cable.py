@@ -1,0 +1,84 @@
+"""A client whose cable is pulled says nothing any more, and its request ends all the same: in every phase."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import Ending, RequestStatus
+from pyllmcancel.request import Request
+from tests.support.http_process import RawClient, until
+from tests.support.http_serving import serving
+from tests.support.http_world import World
+from tests.support.network import SERVER, Network, inside
+from tests.support.step_gate import TEST_LIMIT
+
+CLIENT_TIMEOUT = 2.0
+# What is promised is one second; a busy machine may not come to it at once.
+IN_TIME = CLIENT_TIMEOUT + 1.0 + 2.0
+
+
+def connected(network: Network, port: int, **options: int) -> RawClient:
+    with inside(network.client):
+        return RawClient(port, host=SERVER, **options)
+
+
+def found(world: World, request_id: str) -> Request:
+    """The request, once it has arrived."""
+    request = until(lambda: world.engine.registry.find(request_id), bool)
+    assert isinstance(request, Request)
+    return request
+
+
+def in_queue(world: World, _request: Request) -> None:
+    """The neighbour has the only slot."""
+    world.gate.wait_held()
+
+
+def in_prefill(world: World, _request: Request) -> None:
+    world.gate.wait_held()
+
+
+def in_decode(world: World, request: Request) -> None:
+    for _ in range(3):
+        world.gate.wait_held()
+        world.gate.let_through()
+    until(lambda: request.status, lambda status: status is RequestStatus.DECODE)
+    world.gate.wait_held()
+
+
+Phase = Callable[[World, Request], None]
+PHASES: dict[Phase, RequestStatus] = {
+    in_queue: RequestStatus.WAITING,
+    in_prefill: RequestStatus.PREFILL,
+    in_decode: RequestStatus.DECODE,
+}
+
+
+def ending_after_pull(network: Network, request: Request) -> tuple[Ending, float]:
+    """How the request ended, and how many seconds after its client's cable was pulled."""
+    network.pull()
+    pulled_at = time.monotonic()
+    ending = request.ended.result(TEST_LIMIT)
+    assert request.cancellation.requested_at is not None
+    return ending, request.cancellation.requested_at - pulled_at
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
+def test_it_is_noticed_in_time(network: Network, phase: Phase, *, stream: bool) -> None:
+    world = World(parallel=1, client_timeout=CLIENT_TIMEOUT)
+    world.hold()
+    with serving(world, SERVER) as port, RawClient(port, host=SERVER) as neighbour:
+        if phase is in_queue:
+            found(world, neighbour.post(prompt="neighbour", max_tokens=50, ignore_eos=True))
+            world.gate.wait_held()
+        with connected(network, port) as client:
+            mine = found(world, client.post(prompt="hello", stream=stream, max_tokens=50, ignore_eos=True))
+            phase(world, mine)
+            ending, seconds = ending_after_pull(network, mine)
+            assert (ending.cancel_reason, ending.phase) == (CancelReason.DISCONNECT, PHASES[phase])
+            assert seconds < IN_TIME
