@@ -15,7 +15,7 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from bench.peers.programs import ROOT, NotAvailableError, ask, find_program, find_python, package_version
-from pyllmcancel.bench.client import Target
+from pyllmcancel.bench.exchange import Target
 
 HOST = "127.0.0.1"
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
 from bench.peers import OURS, Settings
 from bench.peers.running import RunningPeer, free_port, running
 from bench.scenarios.server_log import ServerLog
 from pyllmcancel.bench.client import Call, Client
 from pyllmcancel.bench.exchange import Ask, Target
-from pyllmcancel.bench.own_figures import read_metrics
 
 
 class Server:
@@ -48,17 +50,22 @@ class Server:
 
     async def metrics(self) -> dict[str, float]:
         """Samples by name; of those with labels the sum."""
-        found: dict[str, float] = {}
-        for sample, value in (await read_metrics(self.client)).items():
-            name = sample.partition("{")[0].removeprefix("pyllmcancel_")
-            found[name] = found.get(name, 0.0) + value
+        found: dict[str, float] = defaultdict(float)
+        for sample in await self._samples():
+            found[sample.name.removeprefix("pyllmcancel_")] += sample.value
         return found
 
     async def labelled(self, name: str, label: str) -> dict[str | None, float]:
         """Samples of one metric, by one of its labels."""
-        pattern = re.compile(rf'pyllmcancel_{name}{{(?:.*,)?{label}="(\w+)".*}}')
-        samples = await read_metrics(self.client)
-        return {match[1]: value for sample, value in samples.items() if (match := pattern.fullmatch(sample))}
+        found: dict[str | None, float] = defaultdict(float)
+        for sample in await self._samples():
+            if sample.name == f"pyllmcancel_{name}":
+                found[sample.labels[label]] += sample.value
+        return found
+
+    async def _samples(self) -> list[Sample]:
+        _, content = await self.client.fetch("GET", "/metrics")
+        return [sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples]
 
     def start(self, prompt: list[int], max_tokens: int, request_id: str) -> Call:
         """Begin a streamed completion."""

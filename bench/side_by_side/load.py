@@ -9,8 +9,7 @@ from functools import partial
 from bench.side_by_side.batched_bench import batched_bench
 from bench.side_by_side.measurement import Figures, Measurement, Subject
 from pyllmcancel.bench.client import Exchange, Outcome
-from pyllmcancel.bench.plan import Delay, Length, PlannedRequest, PlanOptions, make_plan
-from pyllmcancel.bench.runner import run_closed_loop
+from pyllmcancel.bench.plan import Delay, Length, PlannedRequest, PlanOptions, make_plan, run_closed_loop
 from pyllmcancel.bench.server_truth import cpu_seconds
 
 PROMPT, ANSWER = 100, 40

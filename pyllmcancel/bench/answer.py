@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
-
-from pyllmcancel.bench.sse import EventParser, ServerEvent
 
 FINISH_REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")
 
@@ -44,6 +43,35 @@ class ExchangeError(Exception):
         self.detail = detail
 
 
+class EventParser:
+    """Server-sent events, from bytes in any pieces.
+
+    The format is the WHATWG's: lines end in LF, CR LF or CR, a line that begins with a colon is a comment, several
+    ``data`` lines belong to one event. Servers differ in their line ends and send comments as pings, so a split at
+    blank lines is not enough. Some send their errors as a field ``error``, without a blank line after it.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
+        """Events that `data` completes: ``data`` or ``error``, and the value."""
+        # A CR at the very end may be half of a CR LF: it waits for the next piece.
+        lines = (self._rest + data).splitlines(keepends=True)
+        self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for raw in lines:
+            line = raw.rstrip(b"\r\n").decode(errors="replace")
+            name, _, value = line.partition(":")
+            if name == "data":
+                self._data.append(value.removeprefix(" "))
+            elif name == "error":
+                yield "error", value
+            elif not line and self._data:
+                yield "data", "\n".join(self._data)
+                self._data.clear()
+
+
 class AnswerReader:
     """Reads one answer.
 
@@ -58,7 +86,7 @@ class AnswerReader:
         self.token_at: list[float] = []
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] = {}
-        self._streams = content_type.startswith("text/event-stream")
+        self._streams = content_type.startswith("text/event-stream") and status == 200
         self._content = bytearray()
         self._parser = EventParser()
         self._done = False
@@ -70,40 +98,35 @@ class AnswerReader:
 
     def feed(self, data: bytes, at: float) -> None:
         """Take a piece of the body that came `at` this time; ExchangeError on an error event."""
-        if not self._streams or self.status != 200:
+        if not self._streams:
             self._content += data
             return
-        for event in self._parser.feed(data):
-            self._take(event, at)
+        for field, value in self._parser.feed(data):
+            if value == "[DONE]":
+                self._done = True
+                continue
+            payload = parse_object(value)
+            if field == "error" or payload.get("error") is not None:
+                raise error_of(payload, ErrorKind.ERROR_EVENT)
+            self._take(payload, at)
 
     def finish(self) -> None:
         """Judge the complete body; ExchangeError if it is no proper answer."""
         if self.status != 200:
             raise self._http_error()
-        if self._streams:
-            if not self._done:
-                raise ExchangeError(ErrorKind.NO_DONE)
-        else:
-            self._take_payload(parse_object(self._content), None)
+        if not self._streams:
+            self._take(parse_object(self._content), None)
+        elif not self._done:
+            raise ExchangeError(ErrorKind.NO_DONE)
         if self.finish_reason not in FINISH_REASONS:
             raise ExchangeError(ErrorKind.NO_FINISH_REASON, f"finish_reason {self.finish_reason!r}")
 
-    def _take(self, event: ServerEvent, at: float) -> None:
-        if event.value == "[DONE]":
-            self._done = True
-            return
-        payload = parse_object(event.value)
-        if event.field == "error" or payload.get("error") is not None:
-            raise error_of(payload, ErrorKind.ERROR_EVENT)
-        self._take_payload(payload, at)
-
-    def _take_payload(self, payload: dict[str, Any], at: float | None) -> None:
+    def _take(self, payload: dict[str, Any], at: float | None) -> None:
         self.usage = payload.get("usage") or self.usage
-        texts = []
-        for choice in payload.get("choices") or ():
-            texts.append(text_of(choice))
+        choices = payload.get("choices") or ()
+        for choice in choices:
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        text = "".join(texts)
+        text = "".join(map(text_of, choices))
         self._text.update(text.encode(errors="replace"))
         if text and at is not None:
             self.token_at.append(at)
@@ -117,19 +140,18 @@ class AnswerReader:
 
 
 def text_of(choice: dict[str, Any]) -> str:
-    """Whatever a choice says: a completion's text, or a message's or a delta's content, thoughts and tool calls."""
+    """All that a choice says: a completion's text, or a message's or a delta's content, thoughts and tool calls."""
     said = choice.get("delta") or choice.get("message") or {}
     parts = [choice.get("text"), said.get("content"), said.get("reasoning_content")]
     calls = [(call.get("function") or {}).get("arguments") for call in said.get("tool_calls") or ()]
     return "".join(part for part in parts + calls if isinstance(part, str))
 
 
-def parse_object(text: str | bytes | bytearray) -> dict[str, Any]:
+def parse_object(text: str | bytearray) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        start = text[:80] if isinstance(text, str) else bytes(text[:80]).decode(errors="replace")
-        raise ExchangeError(ErrorKind.BAD_ANSWER, f"no JSON: {start!r}") from error
+        raise ExchangeError(ErrorKind.BAD_ANSWER, f"no JSON: {text[:80]!r}") from error
     if not isinstance(value, dict):
         raise ExchangeError(ErrorKind.BAD_ANSWER, f"not an object: {value!r:.80}")
     return value

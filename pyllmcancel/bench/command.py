@@ -63,13 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def measure(target: Target, arguments: argparse.Namespace) -> tuple[list[Run], dict[str, Any]]:
     """The runs, and the document that describes them."""
     with ProgressBar(Console(stderr=True)) as progress:
-        async with open_workbench(
-            target,
-            pid=arguments.pid,
-            prompt_seed=arguments.prompt_seed,
-            own_account=arguments.own_account,
-            progress=progress,
-        ) as bench:
+        options = {"pid": arguments.pid, "prompt_seed": arguments.prompt_seed, "progress": progress}
+        async with open_workbench(target, **options) as bench:
             server = await describe_server(bench.client)
             runs = await SCENARIOS[arguments.scenario](bench, arguments)
             options = {name: shown(value) for name, value in vars(arguments).items() if name not in HIDDEN}
@@ -172,6 +167,3 @@ def draw(runs: Sequence[Run], summaries: Sequence[Figures], folder: Path, server
     ]
     if len(points) > 1:
         plots.save(plots.goodput({server: points}), folder, "goodput")
-    for run in runs:
-        figure = plots.timeline(run.exchanges, run.began_at, cpu=run.cpu, title=f"Requests over time: {column(run)}")
-        plots.save(figure, folder, f"timeline-{column(run).replace(' %', '').replace(' ', '-')}")

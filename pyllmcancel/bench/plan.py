@@ -1,14 +1,18 @@
-"""Which requests are made, when, how long they are, and which of them are cut: pure, and the same for the same seed.
+"""Which requests are made, when, how long they are, and which of them are cut; and two loops that make them.
 
-The semantics are those of AIPerf's request cancellation: every request is chosen or not by itself (so 10 % of 50 need
-not be 5), by its number and the seed alone. Neither the server's speed nor the delay, the concurrency or the number of
-warm-up requests changes the choice. A request that is chosen at 10 % is chosen at 30 % too: that makes a sweep smooth.
+A plan is the same for the same seed. The semantics are those of AIPerf's request cancellation: every request is chosen
+or not by itself (so 10 % of 50 need not be 5), by its number and the seed alone. Neither the server's speed nor the
+delay, the concurrency or the number of warm-up requests changes the choice. A request that is chosen at 10 % is chosen
+at 30 % too: that makes a sweep smooth.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +113,30 @@ def make_warmup(options: PlanOptions) -> tuple[PlannedRequest, ...]:
 def _stream(options: PlanOptions, name: str) -> random.Random:
     """Chance of its own for each thing that is drawn, so that they do not disturb each other."""
     return random.Random(f"{options.seed}: {name}")
+
+
+Make = Callable[[PlannedRequest, int], Coroutine[Any, Any, None]]
+"""Makes one planned request, as the client of this number, and returns when its slot is free again."""
+
+
+async def run_closed_loop(plan: Iterable[PlannedRequest], concurrency: int, make: Make) -> None:
+    """`concurrency` clients, each of which takes the plan's next request when its last one has ended, or was cut."""
+    remaining = iter(plan)
+
+    async def work(lane: int) -> None:
+        for request in remaining:
+            await make(request, lane)
+
+    async with asyncio.TaskGroup() as clients:
+        for lane in range(concurrency):
+            clients.create_task(work(lane), name=f"client {lane}")
+
+
+async def run_arrivals(plan: Sequence[PlannedRequest], clients: int, make: Make) -> None:
+    """Each request at its own time, however many are under way; the clients take turns."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for request in plan:
+            await asyncio.sleep(began + (request.arrives_at or 0.0) - loop.time())
+            group.create_task(make(request, request.number % max(1, clients)), name=f"arrival {request.number}")

@@ -36,7 +36,7 @@ def summarise(run: Run) -> Figures:
     found["ttft_ms"] = distribution((entry.ttft for entry in answered), 1e3)
     found["itl_ms"] = distribution((gap for entry in answered for gap in entry.itl), 1e3)
     found["latency_ms"] = distribution((entry.latency for entry in answered), 1e3)
-    return found | {"server": server_figures(run, tokens), "own": own_figures(run), "figures": dict(run.figures)}
+    return found | {"server": server_figures(run, tokens), "figures": dict(run.figures)}
 
 
 def cut_phase(exchange: Exchange) -> str:
@@ -70,44 +70,10 @@ def server_figures(run: Run, tokens: int) -> Figures:
     return found
 
 
-def own_figures(run: Run) -> Figures:
-    """The server's own account; empty if it gives none."""
-    if run.own is None:
-        return {}
-    gone = left_at(run)
-    total, late = run.own.seconds_of(gone)
-    latencies = run.own.latencies_ms()
-    found: Figures = {
-        "step_s": total,
-        "step_s_after_leaving": late,
-        "step_share_after_leaving": late / total if total > 0 else None,
-        "steps_missed": run.own.n_missed,
-        "rest_after_ms": distribution(run.own.rest_after(gone).values(), 1e3),
-        "cancel_latency_ms": {phase: distribution(values) for phase, values in sorted(latencies.items())},
-    }
-    for name in ("tokens_computed", "tokens_delivered", "tokens_wasted", "steps_aborted", "steps_redone"):
-        value = run.own.metrics.get(f"pyllmcancel_{name}_total")
-        if value is not None:
-            found[name] = value
-    return found
-
-
 def cpu_between(samples: list[CpuSample], began: float, ended: float) -> float:
     return cpu_at(samples, ended) - cpu_at(samples, began)
 
 
 def cancel_latencies(run: Run) -> list[float]:
-    """Seconds from each hang-up until nothing was computed for it any more.
-
-    By the process's CPU time where the request was alone on the server, else by the steps that the server shows; empty
-    where neither is known.
-    """
-    if run.stops:
-        return sorted(stop.seconds for stop in run.stops.values())
-    return sorted(run.own.rest_after(left_at(run)).values()) if run.own is not None else []
-
-
-def left_at(run: Run) -> dict[str, float]:
-    """When each client that hung up did so, by request id."""
-    cut = [entry for entry in run.exchanges if entry.outcome is Outcome.CANCELLED]
-    return {entry.ask.request_id: entry.ended_at for entry in cut if entry.ended_at is not None}
+    """Seconds from each hang-up until the server rested, where the request was alone on it."""
+    return sorted(stop.seconds for stop in run.stops.values())

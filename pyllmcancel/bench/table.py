@@ -68,10 +68,6 @@ def kinds(value: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(value.items())) or NOTHING
 
 
-def phases(value: Mapping[str, Mapping[str, Any]]) -> str:
-    return "\n".join(f"{phase}: {spread(found)}" for phase, found in value.items()) or NOTHING
-
-
 def readable(name: str) -> str:
     """``ttft_alone_s`` as "ttft alone, s"."""
     words, _, unit = name.rpartition("_")
@@ -106,11 +102,6 @@ COMMON: tuple[Shown, ...] = (
     ("the process: hang-up to rest, ms", "server.cancel_latency_ms", spread),
     ("CPU, s", "server.cpu_s", number),
     ("CPU for clients that had left", "server.cpu_after_leaving_share", percent),
-    ("the server's account: computed for nobody", "own.step_share_after_leaving", percent),
-    ("tokens computed", "own.tokens_computed", number),
-    ("tokens wasted", "own.tokens_wasted", number),
-    ("its steps: hang-up to rest, ms", "own.rest_after_ms", spread),
-    ("its own cancel latency, ms", "own.cancel_latency_ms", phases),
 )
 # A load that has no pauses; elsewhere the scenario's own preparations come in between.
 OF_A_MIX: tuple[Shown, ...] = (

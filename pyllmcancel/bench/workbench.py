@@ -11,7 +11,6 @@ from typing import Any
 
 from pyllmcancel.bench.answer import ExchangeError
 from pyllmcancel.bench.client import Ask, Call, Client, Exchange, Outcome, Target
-from pyllmcancel.bench.own_figures import OwnFigures, fetch_endings, own_account
 from pyllmcancel.bench.progress import ProgressBar
 from pyllmcancel.bench.prompts import Prompts
 from pyllmcancel.bench.server_truth import CpuSample, CpuWatch, Stop, cpu_seconds, stopped_after
@@ -31,8 +30,6 @@ class Run:
         What the scenario is about, by name; times in seconds end in ``_s``, in milliseconds in ``_ms``.
     cpu
         The server's CPU time while it ran; empty without a process id.
-    own
-        The server's own account, if it gives one.
     """
 
     scenario: str
@@ -43,7 +40,6 @@ class Run:
     stops: dict[str, Stop] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     cpu: list[CpuSample] = field(default_factory=list)
-    own: OwnFigures | None = None
 
     @property
     def seconds(self) -> float:
@@ -60,8 +56,6 @@ class Workbench:
     prompt_seed
         What the prompts' words are drawn from. By default others in every workbench: a prompt that a server has seen
         before costs it nothing.
-    own_account
-        Whether the server is asked for its own figures, if it has them; that costs it a little.
     """
 
     def __init__(
@@ -71,7 +65,6 @@ class Workbench:
         *,
         pid: int | None = None,
         prompt_seed: str | None = None,
-        own_account: bool = True,
         progress: ProgressBar | None = None,
     ) -> None:
         self.client = client
@@ -79,7 +72,6 @@ class Workbench:
         self.pid = pid
         self._series = uuid.uuid4().hex[:8]
         self.prompt_seed = self._series if prompt_seed is None else prompt_seed
-        self.own_account = own_account
         self.progress = progress or ProgressBar()
         self._n_requests = 0
         self._n_keys = 0
@@ -107,7 +99,7 @@ class Workbench:
     async def ask(self, run: Run, prompt: str, max_tokens: int, **more: Any) -> Exchange:
         """As `start`, and wait for the end."""
         exchange = await self.start(run, prompt, max_tokens, **more).ended()
-        self.progress.advance(exchange)
+        self.progress.count(exchange)
         return exchange
 
     async def note_stop(self, run: Run, exchange: Exchange) -> None:
@@ -124,19 +116,15 @@ class Workbench:
     async def recording(self, scenario: str, options: Any) -> AsyncIterator[Run]:
         """A run, watched until the server rests after it."""
         watch = CpuWatch(self.pid) if self.pid is not None else None
-        async with own_account(self.client) if self.own_account else nullcontext() as own:
-            with watch or nullcontext():
-                run = Run(scenario, asdict(options), began_at=time.monotonic(), own=own)
-                try:
-                    yield run
-                finally:
-                    self.progress.end()
-                run.ended_at = time.monotonic()
-                await self.settle()
+        with watch or nullcontext():
+            run = Run(scenario, asdict(options), began_at=time.monotonic())
+            try:
+                yield run
+            finally:
+                self.progress.end()
+            run.ended_at = time.monotonic()
+            await self.settle()
         run.cpu = watch.samples if watch is not None else []
-        if own is not None:
-            cut = [entry for entry in run.exchanges if entry.outcome is Outcome.CANCELLED]
-            await fetch_endings(self.client, own, [entry.ask.request_id for entry in cut])
 
 
 @asynccontextmanager

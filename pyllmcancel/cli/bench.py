@@ -62,7 +62,6 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "api-key", str, "", "sent as bearer token", metavar="KEY")
     add_option(group, "extra", str, "{}", "further fields of every body", metavar="JSON")
     add_option(group, "timeout", seconds, 600.0, "a request that takes longer is an error", metavar="S")
-    add_switch(group, "own-account", True, "fetch the server's own figures from /metrics and /v1/steps, if it has them")
     add_option(group, "pid", positive_int, None, "the server's process on this machine, whose CPU time is watched")
 
 

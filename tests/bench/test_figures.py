@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
-from pyllmcancel.bench.own_figures import OwnFigures, parse_metrics
 from pyllmcancel.bench.percentiles import distribution, percentile
 from pyllmcancel.bench.report import SCHEMA, as_json, write_json
 from pyllmcancel.bench.server_truth import CpuSample, Stop, cpu_at, unwanted
-from pyllmcancel.bench.summary import cancel_latencies, cut_phase, summarise
+from pyllmcancel.bench.summary import cut_phase, summarise
 from pyllmcancel.bench.workbench import Run
 
 
@@ -21,11 +20,6 @@ def exchange(name: str, began: float, ended: float, **changed: Any) -> Exchange:
     for field, value in changed.items():
         setattr(made, field, value)
     return made
-
-
-def step(number: int, began: float, seconds: float, **tokens: int) -> dict[str, Any]:
-    sequences = [{"request": name, "choice": 0, "phase": "decode", "n_tokens": n} for name, n in tokens.items()]
-    return {"number": number, "started_at": began, "seconds": seconds, "sequences": sequences, "status": "ok"}
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(0, 1.0), (50, 2.5), (90, 3.7), (99, 3.97), (100, 4.0)])
@@ -85,7 +79,6 @@ def a_run() -> Run:
         ],
         stops={"c": Stop(0.5, 0.4)},
         cpu=[CpuSample(1.0, 0.0), CpuSample(4.0, 3.0), CpuSample(4.5, 3.5), CpuSample(6.0, 3.5)],
-        own=OwnFigures(steps=[step(1, 1.0, 2.0, a=3, b=3), step(2, 3.0, 1.5, c=8)]),
     )
 
 
@@ -115,29 +108,6 @@ def test_cpu_is_told_apart_by_whether_anybody_waited() -> None:
     assert server["cpu_after_leaving_share"] == pytest.approx(0.4 / 3.5)
     assert server["cancel_latency_ms"]["max"] == pytest.approx(500)
     assert server["cpu_s_per_1000_good_tokens"] == pytest.approx(1000 * 3.5 / 6)
-
-
-def test_the_servers_steps_say_what_was_computed_for_whom_had_left() -> None:
-    run = a_run()
-    own = summarise(run)["own"]
-    assert own["step_s"] == pytest.approx(3.5)
-    assert own["step_s_after_leaving"] == pytest.approx(0.5)
-    assert own["rest_after_ms"]["max"] == pytest.approx(500)
-    run.stops.clear()
-    assert cancel_latencies(run) == pytest.approx([0.5])
-
-
-def test_a_step_is_shared_among_its_sequences_by_their_tokens() -> None:
-    own = OwnFigures(steps=[step(1, 0.0, 1.0, gone=3, here=1)])
-    assert own.seconds_of({"gone": 0.5}) == pytest.approx((1.0, 0.375))
-    assert own.seconds_of({"gone": 2.0}) == pytest.approx((1.0, 0.0))
-    assert own.rest_after({"gone": 0.25, "never computed": 0.1}) == {"gone": 0.75, "never computed": 0.0}
-
-
-def test_metrics_are_read_in_prometheus_text_format() -> None:
-    text = '# HELP a x\n# TYPE a counter\na{b="c d"} 2\na{b="e"} 3.5\nllamacpp:requests_deferred 4\nbad x\n'
-    found = parse_metrics(text)
-    assert found == {'a{b="c d"}': 2.0, 'a{b="e"}': 3.5, "llamacpp:requests_deferred": 4.0}
 
 
 def test_the_document_has_everything_and_is_json(tmp_path: Any) -> None:

@@ -37,7 +37,7 @@ class Watcher:
     def begin(self, text: str, total: int) -> None:
         self.expected += total
 
-    def advance(self, exchange: Exchange) -> None:
+    def count(self, exchange: Exchange) -> None:
         self.ended.append(exchange)
 
     def end(self) -> None: ...

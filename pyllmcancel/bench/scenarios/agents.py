@@ -48,7 +48,7 @@ async def run(bench: Workbench, options: AgentsOptions) -> Run:
             for number in range(options.helpers):
                 group.create_task(_help(bench, run, options, number, call))
             beside = await call.ended()
-            bench.progress.advance(beside)
+            bench.progress.count(beside)
     _judge(run, alone, beside)
     return run
 

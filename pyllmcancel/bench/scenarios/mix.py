@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyllmcancel.bench.plan import PlannedRequest, PlanOptions, make_plan, make_warmup
-from pyllmcancel.bench.runner import Make, run_arrivals, run_closed_loop
+from pyllmcancel.bench.plan import (
+    Make,
+    PlannedRequest,
+    PlanOptions,
+    make_plan,
+    make_warmup,
+    run_arrivals,
+    run_closed_loop,
+)
 from pyllmcancel.bench.workbench import Run, Workbench
 
 

@@ -60,8 +60,8 @@ async def _stop_and_ask(
     stopped_at = long.cut()
     following = bench.start(run, short_prompt, options.output_tokens, label="next", lane=1, stream=True)
     stopped = await long.ended()
-    bench.progress.advance(stopped)
+    bench.progress.count(stopped)
     answer = await following.ended()
-    bench.progress.advance(answer)
+    bench.progress.count(answer)
     in_prefill = stopped.outcome == "cancelled" and not stopped.token_at
     return answer.token_at[0] - stopped_at if answer.token_at else None, in_prefill

@@ -71,7 +71,7 @@ async def _storm(bench: Workbench, run: Run, options: TypingStormOptions, keys: 
     last = await calls[-1].ended()
     for call in calls:
         call.cut()
-        bench.progress.advance(await call.ended())
+        bench.progress.count(await call.ended())
     return last.ttft
 
 
