@@ -1,5 +1,5 @@
 /*
- * The cancel protocol: who may cancel, abort, supersede and end a request, as the code does it.
+ * The cancel protocol: which thread may cancel, abort, supersede and end a request, and when, as the code does it.
  *
  * tests/model/test_cancel_protocol.py has spin try every interleaving of it. Each process, and each step that the code
  * takes at once, names the function it stands for. What cannot be seen by two threads is left out: tokens, cells, the
@@ -12,28 +12,33 @@
  *
  *   CLEARED_FLAG          a request's flag is lowered when its generation begins (cyllama)
  *   GLOBAL_FLAG           all requests share one flag (ik_llama.cpp, llama_decode_stop)
- *   ENDS_UNOWNED          whoever cancels ends the request, without having taken it out of the queue (TabbyAPI)
+ *   ENDS_UNOWNED          the cancelling thread ends the request, without having taken it out of the queue (TabbyAPI)
  *   NEWEST_BY_ACCEPTANCE  of two of a key the one accepted last wins, not the one that arrived last (here, until 5a3b2f1)
  *   SUPERSEDES_UNLOCKED   the older of a key is cancelled after the critical section that installs the newer
  *   SEALED_UNLOCKED       a request is sealed outside the registry's critical section (here, until spin found it)
- *   NOT_LET_GO            the flag aborts steps, and nobody takes the request out between them
+ *   NOT_LET_GO            the flag aborts steps, and the engine thread does not end the request between them
+ *
+ * With DIES the engine's thread may die, at any statement; then every request must still end once. Broken variants of that:
+ *
+ *   BURIES_WITHDRAWN      the dying thread also ends the requests that cancellers have taken out of the queue
+ *   FORGETS_OWED          it ignores endings that it had written and not delivered
  */
 
 #define N 3      /* requests; 0 and 1 have one supersede key, 2 has none */
 #define SLOTS 2
 #define POLLS 2  /* graph nodes of a step: AbortGate::poll is asked after each */
 #define WORK 2   /* steps until a request ends by itself; request 0 never does */
-#define NOBODY 255
+#define NONE 255
 #define QUEUE 254
 
 #define keyed(r) ((r) < 2)
 #define endless(r) ((r) == 0)
 
 mtype = { none, explicit, superseded, disconnect, shutdown };  /* CancelReason */
-mtype = { stopped, cancelled };                                /* how a request ended */
+mtype = { stopped, cancelled, failed };                        /* how a request ended */
 
-/* Cancellation, one for each request. `cancel_lock` is its lock while somebody is between two writes. */
-bool cancel_lock[N];
+/* Cancellation, one for each request. `cancel_lock` is the process that is between two writes under its lock. */
+byte cancel_lock[N] = NONE;
 mtype reason[N] = none;
 bool flag[N];                    /* CancelFlag: the atomic that the abort callback reads */
 bool sealed[N];
@@ -44,21 +49,25 @@ bool registry_lock;
 bool closed;
 bool known[N];                   /* Registry._requests: accepted and not ended */
 chan waiting = [N] of { byte };  /* WaitingQueue */
-byte newest = NOBODY;            /* SessionMap, of the one key */
+byte newest = NONE;            /* SupersedeKeys, of the one key */
 bool held[N];                    /* Registry._holds */
+bool withdrawn[N];               /* Registry._withdrawn: taken out of the queue by a canceller, and not yet ended */
 
-/* Written by the engine's thread alone, but for `left`: the client has hung up (Client.has_left). */
+/* Written by the engine thread only, except `left`: the client has hung up (Client.has_left). */
 bool runs[N];                    /* EngineLoop._running */
 byte done[N];                    /* tokens computed */
 bool in_step[N];                 /* AbortGate::members_ */
 bool left[N];
+byte engine_pid;
+bool owed[N];                    /* Outbox._owed, of the engine's thread: an ending that is written and not yet delivered */
+bool dies;                       /* an exception leaves EngineLoop.turn, at any statement */
 
-/* Ghosts: of these the code knows nothing. */
+/* Ghost variables, which the code does not have. */
 byte arrival[N];
 byte arrivals;
 bool accepted[N];
-bool wanted[N];                  /* somebody wants this request cancelled */
-byte owner[N] = NOBODY;          /* who may end it */
+bool wanted[N];                  /* some process has cancelled this request */
+byte owner[N] = NONE;          /* the process that may end it */
 byte n_endings[N];
 
 #ifdef GLOBAL_FLAG
@@ -79,44 +88,44 @@ byte n_endings[N];
 #define live(r) (known[r] && reason[r] == none && !sealed[r])
 #endif
 
-/* At most one request lives under a supersede key, whenever the registry's lock is free for somebody who looks. */
+/* At most one request lives under a supersede key, whenever the registry's lock is free. */
 inline unlock_registry() { assert(!(live(0) && live(1))); registry_lock = false }
 
-/* Cancellation.request: the reason before the flag, so that whoever sees the flag finds a reason. */
+/* Cancellation.request: the reason before the flag, so that a thread that sees the flag finds a reason. */
 inline request_cancel(r, why, said)
 {
 	atomic {
-		!cancel_lock[r];
+		cancel_lock[r] == NONE;
 		if
 		:: sealed[r] || reason[r] != none -> said = false
-		:: else -> reason[r] = why; cancel_lock[r] = true; said = true
+		:: else -> reason[r] = why; cancel_lock[r] = _pid; said = true
 		fi
 	};
 	if
 	:: said ->
 #ifdef GLOBAL_FLAG
-		atomic { flag[0] = true; cancel_lock[r] = false }
+		atomic { flag[0] = true; cancel_lock[r] = NONE }
 #else
-		atomic { flag[r] = true; cancel_lock[r] = false }
+		atomic { flag[r] = true; cancel_lock[r] = NONE }
 #endif
 	:: else
 	fi
 }
 
-/* SessionMap.remove */
+/* SupersedeKeys.remove */
 inline forget_key(r)
 {
 	if
-	:: newest == r -> newest = NOBODY
+	:: newest == r -> newest = NONE
 	:: else
 	fi
 }
 
-/* Endings.conclude: seal, forget, tell. The caller owns the request. */
-inline conclude(r, how)
+/* Registry.seal. The caller owns the request. */
+inline seal(r, how)
 {
 	atomic {
-		!registry_lock && !cancel_lock[r];       /* Registry.seal */
+		!registry_lock && cancel_lock[r] == NONE;
 		assert(owner[r] == _pid);
 		assert(!sealed[r]);                      /* Cancellation.seal: a request cannot end twice */
 		sealed[r] = true;
@@ -128,17 +137,15 @@ inline conclude(r, how)
 		forget_key(r);
 #endif
 		unlock_registry()
-	};
-	atomic {
-		!registry_lock;                          /* Registry.forget */
-#ifdef SEALED_UNLOCKED
-		forget_key(r);
-#endif
-		known[r] = false;
-		unlock_registry()
-	};
+	}
+}
+
+/* Request.ended.set_result, by Outbox.pay */
+inline tell(r)
+{
 	d_step {
-		n_endings[r]++;                  /* Request.ended.set_result */
+		owed[r] = false;
+		n_endings[r]++;
 		assert(n_endings[r] == 1);
 		assert(!in_step[r]);                                /* nothing is computed for it any more */
 		assert(ending[r] != cancelled || wanted[r]);        /* no cancel leaks */
@@ -146,11 +153,36 @@ inline conclude(r, how)
 	}
 }
 
-/* WaitingQueue.withdraw, under the registry's lock: whoever gets it out owns it. */
+/* Endings._write: owe, forget, tell */
+inline write_ending(r)
+{
+#ifdef DIES
+	owed[r] = (_pid == engine_pid);                  /* Outbox.owe */
+#endif
+	atomic {
+		!registry_lock;                          /* Registry.forget */
+#ifdef SEALED_UNLOCKED
+		forget_key(r);
+#endif
+		known[r] = false;
+		withdrawn[r] = false;
+		unlock_registry()
+	};
+	tell(r)
+}
+
+/* Endings.conclude */
+inline conclude(r, how)
+{
+	seal(r, how);
+	write_ending(r)
+}
+
+/* WaitingQueue.withdraw, under the registry's lock: the thread that takes it out owns it. */
 inline withdraw(r, said)
 {
 	if
-	:: waiting ?? [eval(r)] -> waiting ?? eval(r); owner[r] = _pid; said = true
+	:: waiting ?? [eval(r)] -> waiting ?? eval(r); owner[r] = _pid; withdrawn[r] = true; said = true
 	:: else -> said = false
 	fi
 }
@@ -176,7 +208,7 @@ inline cancel(r, why, said)
 /* Engine.submit, in the event loop or, for long prompts, in a thread; then Engine._accept and Registry.accept. */
 proctype submit(byte r)
 {
-	byte older = NOBODY, newer = NOBODY;
+	byte older = NONE, newer = NONE;
 	bool said, mine, theirs;
 
 	d_step { arrival[r] = arrivals; arrivals++ };  /* request_context.arrival_of: before all work on it */
@@ -186,11 +218,11 @@ proctype submit(byte r)
 		:: closed -> goto refused                /* Registry._check */
 		:: else
 		fi;
-		if                                       /* Registry._session_order */
+		if                                       /* SupersedeKeys.install */
 		:: !keyed(r)
 #ifndef NEWEST_BY_ACCEPTANCE
-		:: keyed(r) && newest != NOBODY && arrival[newest] > arrival[r] -> older = r; newer = newest
-		:: keyed(r) && (newest == NOBODY || arrival[newest] < arrival[r]) ->
+		:: keyed(r) && newest != NONE && arrival[newest] > arrival[r] -> older = r; newer = newest
+		:: keyed(r) && (newest == NONE || arrival[newest] < arrival[r]) ->
 #else
 		:: keyed(r) ->
 #endif
@@ -206,14 +238,14 @@ proctype submit(byte r)
 #endif
 	};
 	if
-	:: older != NOBODY ->
-		assert(arrival[older] < arrival[newer]); /* nobody is superseded by what was asked before it */
+	:: older != NONE ->
+		assert(arrival[older] < arrival[newer]); /* no request is superseded by one that arrived before it */
 		wanted[older] = true;
 		request_cancel(older, superseded, theirs)
 	:: else
 	fi;
 	if
-	:: held[r] -> request_cancel(r, explicit, said) /* Registry._is_held */
+	:: held[r] -> request_cancel(r, explicit, said) /* Holds.reach */
 	:: else
 	fi;
 	atomic {
@@ -253,7 +285,7 @@ proctype cancel_by_id(byte r)
 		wanted[r] = true;
 		if
 		:: known[r] -> said = true
-		:: !known[r] && !accepted[r] -> held[r] = true   /* Registry._hold */
+		:: !known[r] && !accepted[r] -> held[r] = true   /* Holds.hold_request */
 		:: !known[r] && accepted[r]                      /* request_answers.ended_answer */
 		fi
 	};
@@ -292,12 +324,92 @@ proctype close_engine()
 	od
 }
 
+/* EngineLoop.bury, in the engine's thread, which has died wherever it was; `with` has released its locks. */
+inline bury()
+{
+	d_step {
+		i = 0;
+		do
+		:: i < N ->
+			runs[i] = false;
+			in_step[i] = false;
+			if
+			:: cancel_lock[i] == _pid -> cancel_lock[i] = NONE
+			:: else
+			fi;
+			i++
+		:: else -> break
+		od;
+		i = 0
+	};
+#ifndef FORGETS_OWED
+	do                                               /* Outbox.flush */
+	:: i < N && owed[i] -> tell(i); i++
+	:: i < N && !owed[i] -> i++
+	:: i == N -> i = 0; break
+	od;
+#endif
+	atomic {
+		!registry_lock;                          /* Registry.take_all */
+		closed = true;
+		do
+		:: i < N ->
+			if
+#ifndef BURIES_WITHDRAWN
+			:: known[i] && !withdrawn[i] ->
+#else
+			:: known[i] ->
+#endif
+				taken[i] = true;
+				assert(owner[i] == QUEUE || owner[i] == _pid);
+				owner[i] = _pid;
+				if
+				:: waiting ?? [eval(i)] -> waiting ?? eval(i)
+				:: else
+				fi
+			:: else
+			fi;
+			i++
+		:: else -> break
+		od;
+		i = 0
+	};
+	do
+	:: i < N && taken[i] ->
+		if                                       /* Endings.bury */
+		:: !sealed[i] -> seal(i, failed)
+		:: else
+		fi;
+		if
+		:: n_endings[i] == 0 -> write_ending(i)
+		:: else
+		fi;
+		i++
+	:: i < N && !taken[i] -> i++
+	:: i == N -> break
+	od
+}
+
+/* A defect, or no memory: at any moment, or never. */
+proctype defect()
+{
+	if
+	:: dies = true
+	:: true
+	fi
+}
+
 /* The engine's thread: EngineLoop.run and turn */
 proctype engine()
 {
 	byte i, n_run, n_members, n_raised, poll;
 	bool said, aborted, some;
+	bool taken[N];
 
+	engine_pid = _pid;
+#ifdef DIES
+	{
+#endif
 turn:
 	/* EngineLoop._end_cancelled, Watcher.look and EngineLoop._end: the slot first, then the ending */
 	do
@@ -310,7 +422,7 @@ turn:
 #endif
 	:: i == N -> i = 0; break
 	od;
-	/* EngineLoop._admit: Registry.take_oldest, then Watcher.look */
+	/* EngineLoop._admit: Registry.take_next, then Watcher.look */
 	do
 	:: atomic { !registry_lock && len(waiting) > 0 && n_run < SLOTS -> waiting ? i; owner[i] = _pid };
 		if
@@ -360,7 +472,7 @@ turn:
 		od;
 		atomic {
 			if
-			:: n_raised > 0 -> aborted = true    /* nobody wants the step, or worth_aborting says so */
+			:: n_raised > 0 -> aborted = true    /* all members are cancelled, or worth_aborting says so */
 			:: n_raised < n_members              /* or it does not */
 			fi;
 			n_raised = 0; poll++
@@ -391,9 +503,12 @@ idle:
 	:: !registry_lock && len(waiting) > 0 -> goto turn
 	:: !registry_lock && empty(waiting) && closed
 	fi
+#ifdef DIES
+	} unless { dies; bury() }
+#endif
 }
 
-/* The companies that are tried. */
+/* The sets of processes that are checked. */
 init {
 	atomic {
 		run engine();
@@ -406,11 +521,16 @@ init {
 		run leave(2);
 #endif
 		run cancel_by_id(0);
-		run close_engine()
-	}
+		run close_engine();
+#ifdef DIES
+		run defect()
+#endif
+	};
+	timeout;  /* all have ended, or wait for each other */
+	assert(accepted[0] <= n_endings[0] && accepted[1] <= n_endings[1] && accepted[2] <= n_endings[2])
 }
 
 #define ends(r) (accepted[r] -> <> (n_endings[r] == 1))
 
-/* Every accepted request ends: the endless one too, since somebody cancels it. */
+/* Every accepted request ends: the endless one too, since it is cancelled. */
 ltl every_accepted_request_ends { [] (ends(0) && ends(1) && ends(2)) }

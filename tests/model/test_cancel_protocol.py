@@ -16,7 +16,7 @@ import pytest
 
 PROTOCOL = Path(__file__).with_name("cancel_protocol.pml")
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-COMPANIES = ("KEYED", "APART")
+COMPANIES = ("KEYED", "APART", "KEYED DIES", "APART DIES")
 SAFETY = ("-DSAFETY", "-DNOCLAIM")
 LIVENESS = ("-DNFAIR=3",)
 DEEP = "-m1000000"
@@ -25,6 +25,8 @@ TWO_LIVE = "known[0]&&(reason[0]=="
 LOST = "||(ending[i]=="
 LEAKED = "||wanted[i]"
 NOT_OWNED = "owner[r]==_pid"
+NOT_TOLD = "accepted[0]<=n_endings[0]"
+TAKEN = "owner[i]==254"
 # Variant, company, and what of the violated assertion tells it from others.
 BROKEN = [
     ("CLEARED_FLAG", "KEYED", LOST),
@@ -33,6 +35,8 @@ BROKEN = [
     ("NEWEST_BY_ACCEPTANCE", "KEYED", "arrival[older]<arrival[newer]"),
     ("SUPERSEDES_UNLOCKED", "KEYED", TWO_LIVE),
     ("SEALED_UNLOCKED", "KEYED", TWO_LIVE),
+    ("BURIES_WITHDRAWN", "KEYED DIES", TAKEN),
+    ("FORGETS_OWED", "KEYED DIES", NOT_TOLD),
 ]
 
 pytestmark = [
@@ -76,8 +80,10 @@ def errors(said: str) -> int:
 
 
 @pytest.mark.parametrize("company", COMPANIES)
-def test_no_interleaving_breaks_an_invariant_or_leaves_anybody_stuck(verify: Verify, company: str) -> None:
-    said = verify([company], SAFETY)
+def test_no_interleaving_breaks_an_invariant_or_leaves_a_request_without_an_ending(
+    verify: Verify, company: str
+) -> None:
+    said = verify(company.split(), SAFETY)
     assert "assertion violations\t+" in said
     assert "invalid end states\t+" in said
     assert errors(said) == 0, said
@@ -91,14 +97,14 @@ def test_every_accepted_request_ends(verify: Verify) -> None:
 
 @pytest.mark.parametrize(("variant", "company", "assertion"), BROKEN, ids=[variant for variant, _, _ in BROKEN])
 def test_a_broken_variant_is_caught(verify: Verify, variant: str, company: str, assertion: str) -> None:
-    said = verify([company, variant], SAFETY)
+    said = verify([*company.split(), variant], SAFETY)
     assert errors(said) == 1
     violated = re.search(r"assertion violated (.*) \(at depth", said)
     assert violated is not None, said
     assert assertion in violated[1]
 
 
-def test_a_request_that_nobody_takes_out_between_steps_never_ends(verify: Verify) -> None:
+def test_a_request_that_is_not_taken_out_between_steps_never_ends(verify: Verify) -> None:
     said = verify(["KEYED", "NOT_LET_GO"], LIVENESS, "-a", "-f")
     assert errors(said) == 1
     assert "acceptance cycle" in said
