@@ -1,0 +1,68 @@
+"""A server with one slot, and proxies before it. Each proxy's tests are skipped where it is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_process import RawClient, ServerProcess
+from tests.support.proxies import HAProxy, Nginx, Proxy
+from tests.support.tiny_models import write_tiny_llama
+
+CONTEXT = 32_768
+PING_INTERVAL = 0.1
+
+MakeProxy = Callable[..., Proxy]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """With one slot, and a context so long that nothing ends by itself while a test runs."""
+    model = write_tiny_llama(tmp_path_factory.mktemp("models") / "long.gguf", n_ctx_train=CONTEXT)
+    options = ("--ctx-size", str(CONTEXT), "--parallel", "1", "--sse-ping-interval", str(PING_INTERVAL))
+    with ServerProcess("--model", str(model), *options) as process:
+        yield process.started()
+
+
+@pytest.fixture
+def occupied(server: ServerProcess) -> Callable[[], AbstractContextManager[None]]:
+    """While the block runs another client has the slot."""
+
+    @contextmanager
+    def occupy() -> Iterator[None]:
+        with RawClient(server.port) as occupant:
+            request_id = occupant.post(stream=True)
+            server.wait_for(request_id, completion_tokens=lambda n: n > 0)
+            yield
+            assert server.request(request_id)["status"] == "running", "another client's leaving ended it"
+            occupant.leave("reset")
+        server.wait_for(request_id, status="cancelled")
+
+    return occupy
+
+
+@pytest.fixture(scope="session", params=[Nginx, HAProxy], ids=["nginx", "haproxy"])
+def proxy(
+    request: pytest.FixtureRequest, server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxy]:
+    """Each proxy, set up as in ``deploy/``."""
+    kind = installed(request.param)
+    with kind(server.port, tmp_path_factory.mktemp(kind.program)) as running:
+        yield running
+
+
+@pytest.fixture
+def run(server: ServerProcess, tmp_path: Path) -> Iterator[MakeProxy]:
+    """Run a proxy with other settings than those in ``deploy/``."""
+    with ExitStack() as proxies:
+        yield lambda kind, settings: proxies.enter_context(installed(kind)(server.port, tmp_path, settings))
+
+
+def installed(kind: type[Proxy]) -> type[Proxy]:
+    if not kind.is_installed():
+        package = {"nginx": "nginx-light"}.get(kind.program, kind.program)
+        pytest.skip(f"{kind.program.upper()} WAS NOT TRIED: it is not installed (apt install {package})")
+    return kind

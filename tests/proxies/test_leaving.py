@@ -1,0 +1,78 @@
+"""A client's leaving comes through a proxy that is set up as in ``deploy/``: in every phase, streaming and not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from tests.support.http_process import (
+    CHAT,
+    COMPLETIONS,
+    WAYS_TO_LEAVE,
+    RawClient,
+    ServerProcess,
+    assert_ends_soon,
+    events,
+    long_prompt,
+)
+from tests.support.proxies import Proxy
+
+ways = pytest.mark.parametrize("way", WAYS_TO_LEAVE)
+forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+@ways
+@forms
+def test_in_the_queue(
+    proxy: Proxy,
+    server: ServerProcess,
+    occupied: Callable[[], AbstractContextManager[None]],
+    stream: bool,
+    way: str,
+) -> None:
+    with occupied(), RawClient(proxy.port) as client:
+        request_id = client.post(stream=stream)
+        server.wait_for(request_id, status="waiting")
+        assert_ends_soon(server, request_id, client.leave(way), "waiting")
+
+
+@ways
+@forms
+def test_in_prefill(proxy: Proxy, server: ServerProcess, stream: bool, way: str) -> None:
+    # Of a length that no other test's has, so that it shares no beginning with what is cached.
+    prompt = long_prompt(30_000 + 7 * WAYS_TO_LEAVE.index(way) + 3 * stream + len(proxy.program))
+    with RawClient(proxy.port) as client:
+        request_id = client.post(stream=stream, prompt=prompt)
+        server.wait_for(request_id, phase="prefill")
+        assert_ends_soon(server, request_id, client.leave(way), "prefill")
+
+
+@ways
+@forms
+def test_in_decode(proxy: Proxy, server: ServerProcess, stream: bool, way: str) -> None:
+    with RawClient(proxy.port) as client:
+        request_id = client.post(stream=stream)
+        server.wait_for(request_id, completion_tokens=lambda n: n > 2)
+        assert_ends_soon(server, request_id, client.leave(way), "decode")
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_answers_come_whole(proxy: Proxy, server: ServerProcess, path: str) -> None:
+    with RawClient(proxy.port) as client:
+        request_id = client.post(path, max_tokens=5, ignore_eos=True)
+        answer = client.answer()
+        assert (answer.status, answer.headers["x-request-id"]) == (200, request_id)
+        answer.read()
+        client.post(path, max_tokens=5, ignore_eos=True, stream=True)
+        assert events(client.answer())[-1] == "[DONE]"
+
+
+def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(
+    proxy: Proxy, occupied: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with occupied(), RawClient(proxy.port) as client:
+        client.post(stream=True)
+        # A buffer of 4 KiB would need 450 of them.
+        assert client.answer().readline() == b": ping\n"

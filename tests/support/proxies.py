@@ -1,0 +1,131 @@
+"""nginx and HAProxy, run by hand on a loopback port with the recipes of ``deploy/``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from tests.support.http_process import LIMIT, until
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+# What a distribution's own nginx.conf has around the files of conf.d.
+NGINX = """
+daemon off;
+pid {folder}/pid;
+worker_processes 1;
+{user}
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {site};
+}}
+"""
+
+
+class Proxy(AbstractContextManager["Proxy"], ABC):
+    """A proxy before the server on port `upstream`.
+
+    Parameters
+    ----------
+    settings
+        Directives of the recipe, by name, with other values; None leaves one out.
+    """
+
+    program: str
+
+    def __init__(self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None) -> None:
+        self.port = free_port()
+        self._log = folder / "log"
+        command = self.command(upstream, folder, settings or {})
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(command, stderr=log, stdout=log)
+        try:
+            until(self._is_listening, bool)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        return cls.path() is not None
+
+    @classmethod
+    def path(cls) -> str | None:
+        """Of the program; not every PATH has the folders of an administrator's programs."""
+        return shutil.which(cls.program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+    @abstractmethod
+    def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
+        """Write the configuration into `folder`; how to run the proxy with it, in the foreground."""
+
+    def _is_listening(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(LIMIT)
+        finally:
+            self._process.kill()
+
+
+class Nginx(Proxy):
+    program = "nginx"
+
+    def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
+        site = (DEPLOY / "nginx.conf").read_text()
+        site = changed(site, "        {} {};", settings, after="proxy_pass http://pyllmcancel;")
+        site = replaced(site, "listen 8080;", f"listen 127.0.0.1:{self.port};")
+        site = replaced(site, "server 127.0.0.1:8000;", f"server 127.0.0.1:{upstream};")
+        (folder / "site.conf").write_text(site)
+        # Its workers would be another user, who cannot enter a test's folder.
+        user = "user root;" if os.geteuid() == 0 else ""
+        whole = folder / "nginx.conf"
+        whole.write_text(NGINX.format(folder=folder, site=folder / "site.conf", user=user))
+        return [str(self.path()), "-p", str(folder), "-c", str(whole), "-e", "stderr"]
+
+
+class HAProxy(Proxy):
+    program = "haproxy"
+
+    def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
+        whole = (DEPLOY / "haproxy.cfg").read_text()
+        whole = changed(whole, "    {} {}", settings, after="mode http")
+        whole = replaced(whole, "bind :8080", f"bind 127.0.0.1:{self.port}")
+        whole = replaced(whole, "server one 127.0.0.1:8000", f"server one 127.0.0.1:{upstream}")
+        (folder / "haproxy.cfg").write_text(whole)
+        return [str(self.path()), "-db", "-f", str(folder / "haproxy.cfg")]
+
+
+def changed(text: str, line: str, settings: dict[str, str | None], *, after: str) -> str:
+    """A configuration with other `settings`, each written as a `line` after the one that ends so."""
+    for name, value in settings.items():
+        text = re.sub(rf"(?m)^ *{re.escape(name)}\b.*\n", "", text)
+        if value is not None:
+            text = replaced(text, f"{after}\n", f"{after}\n{line.format(name, value)}\n")
+    return text
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"{old!r} is not in the recipe, or more than once"
+    return text.replace(old, new)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
