@@ -25,8 +25,9 @@ from typing import Any
 
 from bench.peers import PEERS, NotAvailableError, Settings
 from bench.peers.running import RunningPeer, free_port, running
-from bench.side_by_side.conditions import cpu_times, describe_machine
+from bench.side_by_side.conditions import cpu_times
 from bench.side_by_side.measurement import Subject, subject_of
+from pyllmcancel.bench.report import describe_machine
 from pyllmcancel.bench.server_truth import cpu_seconds
 from pyllmcancel.models import packaged_model_path
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.side_by_side.conditions import describe_code, describe_machine, now
+from bench.side_by_side.conditions import describe_code, now
 from bench.tables import aligned
+from pyllmcancel.bench.report import describe_machine
 
 Row = dict[str, Any]  # of str, int, float and bool
 

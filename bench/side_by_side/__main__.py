@@ -16,7 +16,6 @@ from bench.peers.running import free_port, running
 from bench.side_by_side.conditions import (
     cpu_times,
     describe_code,
-    describe_machine,
     describe_peer,
     now,
     stolen_percent,
@@ -24,6 +23,7 @@ from bench.side_by_side.conditions import (
 from bench.side_by_side.measurement import Bare, Figures, subject_of
 from bench.side_by_side.measurements import MEASUREMENTS
 from bench.side_by_side.parts import OtherRunError, Part, PartStore, describe_run, schedule
+from pyllmcancel.bench.report import describe_machine
 
 DEFAULT_PEERS = ("pyllmcancel", "llama-server")
 MOST_REPEATS = 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple
 
 from bench.peers import NotAvailableError, Peer
 from bench.peers.programs import ROOT
-from pyllmcancel.bench.report import processor_name
 
 
 class CpuTimes(NamedTuple):
@@ -19,17 +16,6 @@ class CpuTimes(NamedTuple):
 
     used: int
     stolen: int
-
-
-def describe_machine() -> dict[str, Any]:
-    """The processor, and what of it this process may use."""
-    return {
-        "cpu": processor_name(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }
 
 
 def cpu_times() -> CpuTimes:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import h11
+import httpx
 
 from pyllmcancel.bench.answer import AnswerReader, ErrorKind, ExchangeError
-from pyllmcancel.bench.connection import Address, Connection
+from pyllmcancel.bench.connection import Connection, parse_url
 from pyllmcancel.bench.exchange import Ask, Exchange, Outcome, Target
 
 __all__ = ["Ask", "Call", "Client", "Exchange", "Outcome", "Target"]
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+PATHS = {"completions": "v1/completions", "chat": "v1/chat/completions"}
 
 
 class Client:
@@ -26,7 +27,9 @@ class Client:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.address = Address.of(target.url)
+        self.url = parse_url(target.url)
+        # Made once: reading the machine's certificates takes longer than most requests.
+        self._verify = ssl.create_default_context() if self.url.scheme == "https" else False
         self._idle: list[Connection] = []
 
     def start(self, ask: Ask) -> Call:
@@ -45,17 +48,13 @@ class Client:
         ExchangeError
             If there is no answer.
         """
+        key = {} if self.target.api_key is None else {"Authorization": f"Bearer {self.target.api_key}"}
         try:
-            async with asyncio.timeout(within):
-                connection = await Connection.open(self.address)
-                try:
-                    content = b"" if body is None else json.dumps(body).encode()
-                    await connection.send(self.request(method, path, content, keep=False), content)
-                    return await read_all(connection)
-                finally:
-                    connection.abort()
-        except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
+            async with httpx.AsyncClient(verify=self._verify, trust_env=False, timeout=within, headers=key) as client:
+                answer = await client.request(method, self.url.join(path.removeprefix("/")), json=body)
+        except (httpx.TransportError, OSError) as error:
             raise ExchangeError(ErrorKind.CONNECT_FAILED, f"{method} {path}: {error or 'timed out'}") from error
+        return answer.status_code, answer.content
 
     async def fetch_json(self, method: str, path: str, body: Any = None) -> Any:
         """As `fetch`; None if the server does not know the path, or answers something else than JSON."""
@@ -81,19 +80,18 @@ class Client:
         else:
             connection.abort()
 
-    def request(
-        self, method: str, path: str, body: bytes, *, keep: bool | None = None, more: Mapping[str, str] | None = None
-    ) -> h11.Request:
-        """The head of a request."""
-        headers = {"Host": self.address.authority, "Accept": "*/*", "User-Agent": "pyllmcancel-bench"}
-        if body:
-            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    def head(self, ask: Ask, n_bytes: int) -> h11.Request:
+        """The head of a generation request with so long a body."""
+        headers = {"Host": self.url.netloc.decode(), "User-Agent": "pyllmcancel-bench", "X-Request-Id": ask.request_id}
+        headers |= {"Content-Type": "application/json", "Content-Length": str(n_bytes)}
         if self.target.api_key is not None:
             headers["Authorization"] = f"Bearer {self.target.api_key}"
-        if not (self.target.keep_alive if keep is None else keep):
+        if not self.target.keep_alive:
             headers["Connection"] = "close"
-        headers |= more or {}
-        return h11.Request(method=method, target=self.address.prefix + path, headers=list(headers.items()))
+        if ask.supersede is not None:
+            headers |= dict.fromkeys(self.target.supersede_headers, ask.supersede)
+        path = self.url.join(PATHS[self.target.api]).raw_path
+        return h11.Request(method="POST", target=path, headers=list(headers.items()))
 
     def body(self, ask: Ask) -> bytes:
         """The body of a generation request; greedy, so that answers can be compared."""
@@ -112,21 +110,6 @@ class Client:
     def close(self) -> None:
         while self._idle:
             self._idle.pop().abort()
-
-
-async def read_all(connection: Connection) -> tuple[int, bytes]:
-    """Status and body of an answer."""
-    status, content = 0, bytearray()
-    while True:
-        match await connection.receive():
-            case h11.Response(status_code=code):
-                status = code
-            case h11.Data(data=data):
-                content += data
-            case h11.EndOfMessage():
-                return status, bytes(content)
-            case h11.ConnectionClosed():
-                raise ConnectionError("closed before the answer was complete")
 
 
 class Call:
@@ -206,20 +189,16 @@ class Call:
     async def _send(self) -> None:
         client, exchange = self._client, self.exchange
         body = client.body(exchange.ask)
-        more = {"X-Request-Id": exchange.ask.request_id}
-        if exchange.ask.supersede is not None:
-            more |= dict.fromkeys(client.target.supersede_headers, exchange.ask.supersede)
-        request = client.request("POST", PATHS[client.target.api], body, more=more)
         self._connection = client.take()
         exchange.reused = self._connection is not None
         if self._connection is None:
             try:
-                self._connection = await Connection.open(client.address)
+                self._connection = await Connection.open(client.url)
             except OSError as error:
                 raise ExchangeError(ErrorKind.CONNECT_FAILED, str(error)) from error
             exchange.connected_at = time.monotonic()
         self._stop_if_cut()
-        await self._connection.send(request, body)
+        await self._connection.send(client.head(exchange.ask, len(body)), body)
         exchange.sent_at = time.monotonic()
         self._sent.set()
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 EXPECTED = (ExchangeError, ProcessLookupError, TimeoutError, ValueError)
-Scenario = Callable[[Workbench, argparse.Namespace], Awaitable[list[Run]]]
 Options = TypeVar("Options", bound="DataclassInstance")
 
 
@@ -66,7 +65,7 @@ async def measure(target: Target, arguments: argparse.Namespace) -> tuple[list[R
         options = {"pid": arguments.pid, "prompt_seed": arguments.prompt_seed, "progress": progress}
         async with open_workbench(target, **options) as bench:
             server = await describe_server(bench.client)
-            runs = await SCENARIOS[arguments.scenario](bench, arguments)
+            runs = await runs_of(bench, arguments)
             options = {name: shown(value) for name, value in vars(arguments).items() if name not in HIDDEN}
             return runs, as_json(runs, server=server, options=options, prompts=bench.prompts.how)
 
@@ -78,33 +77,29 @@ def target_of(arguments: argparse.Namespace) -> Target:
     return options_of(Target, arguments, model=arguments.model or "", api_key=arguments.api_key or None, extra=extra)
 
 
-# -- scenarios ---------------------------------------------------------------------------------------------------------
+async def runs_of(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
+    """Run the scenario that was asked for; once for each percentage where it has any."""
+    match arguments.scenario:
+        case "mix":
+            mixes = [replace(mix_of(arguments), percent=percent) for percent in arguments.percent]
+            return [await mix.run(bench, options_of(mix.MixOptions, arguments, plan=plan)) for plan in mixes]
+        case "agents":
+            several = [options_of(AgentsOptions, arguments, percent=percent) for percent in arguments.percent]
+            return [await agents.run(bench, options) for options in several]
+        case "typing-storm":
+            return [await typing_storm.run(bench, options_of(TypingStormOptions, arguments))]
+        case _:
+            return [await next_after_stop.run(bench, options_of(NextAfterStopOptions, arguments))]
 
 
-async def run_mix(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    """A run for each percentage."""
-    plan = options_of(
+def mix_of(arguments: argparse.Namespace) -> PlanOptions:
+    return options_of(
         PlanOptions,
         arguments,
         prompt=Length(arguments.prompt_tokens or 200, arguments.prompt_stddev),
         output=Length(arguments.output_tokens or 60, arguments.output_stddev),
         percent=0.0,
     )
-    options = options_of(mix.MixOptions, arguments, plan=plan)
-    return [await mix.run(bench, replace(options, plan=replace(plan, percent=part))) for part in arguments.percent]
-
-
-async def run_agents(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    return [await agents.run(bench, options_of(AgentsOptions, arguments, percent=part)) for part in arguments.percent]
-
-
-def once(kind: type[Options], run: Callable[[Workbench, Options], Awaitable[Run]]) -> Scenario:
-    """A scenario whose options are those of the command line that have the same names."""
-
-    async def run_once(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-        return [await run(bench, options_of(kind, arguments))]
-
-    return run_once
 
 
 def options_of(kind: type[Options], arguments: argparse.Namespace, **given: Any) -> Options:
@@ -113,12 +108,6 @@ def options_of(kind: type[Options], arguments: argparse.Namespace, **given: Any)
     return kind(**{name: value for name, value in named.items() if value is not None})
 
 
-SCENARIOS: Mapping[str, Scenario] = {
-    "mix": run_mix,
-    "typing-storm": once(TypingStormOptions, typing_storm.run),
-    "agents": run_agents,
-    "next-after-stop": once(NextAfterStopOptions, next_after_stop.run),
-}
 HIDDEN = ("run", "command", "bench_command", "api_key")
 
 
@@ -148,9 +137,6 @@ def first_of(group: ExceptionGroup[Exception]) -> Exception:
 def column(run: Run) -> str:
     percent = run.options.get("plan", run.options).get("percent")
     return run.scenario if percent is None else f"{percent:g} % cancelled"
-
-
-# -- plots -------------------------------------------------------------------------------------------------------------
 
 
 def draw(runs: Sequence[Run], summaries: Sequence[Figures], folder: Path, server: str) -> None:

@@ -6,46 +6,31 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
 
 import h11
+import httpx
 
 READ_SIZE = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server listens."""
+def parse_url(url: str) -> httpx.URL:
+    """Parse ``http://host:port[/prefix]``.
 
-    host: str
-    port: int
-    secure: bool
-    prefix: str
+    A trailing ``/v1`` is dropped: the paths asked for have their own.
 
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """Parse ``http://host:port[/prefix]``.
-
-        A trailing ``/v1`` is dropped: the paths asked for have their own.
-
-        Raises
-        ------
-        ValueError
-            If the URL is no http or https URL.
-        """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"not a http:// or https:// URL: {url!r}")
-        secure = parts.scheme == "https"
-        prefix = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.hostname, parts.port or (443 if secure else 80), secure, prefix)
-
-    @property
-    def authority(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+    Raises
+    ------
+    ValueError
+        If the URL is no http or https URL.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"not a URL: {url!r}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"not a http:// or https:// URL: {url!r}")
+    return parsed.copy_with(path=parsed.path.rstrip("/").removesuffix("/v1") + "/")
 
 
 class Connection:
@@ -65,9 +50,10 @@ class Connection:
         self.at_eof = False
 
     @classmethod
-    async def open(cls, address: Address) -> Connection:
-        context = ssl.create_default_context() if address.secure else None
-        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    async def open(cls, url: httpx.URL) -> Connection:
+        context = ssl.create_default_context() if url.scheme == "https" else None
+        port = url.port or (443 if context else 80)
+        reader, writer = await asyncio.open_connection(url.host, port, ssl=context)
         # Then drain() returns when nothing is left in user space: "sent" means handed to the socket, all of it.
         writer.transport.set_write_buffer_limits(high=0)
         return cls(reader, writer)

@@ -14,6 +14,12 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if len(values) else None
 
 
+def median(values: Sequence[float | None]) -> float | None:
+    """Of what was measured; None if something was not, because a median of the rest would flatter."""
+    known = [value for value in values if value is not None]
+    return percentile(known, 50) if len(known) == len(values) else None
+
+
 def distribution(values: Iterable[float | None], scale: float = 1.0) -> dict[str, float | int | None]:
     """How many there are, their mean, p50, p90, p99, smallest and largest, each times `scale`; None is left out."""
     known = [value * scale for value in values if value is not None]

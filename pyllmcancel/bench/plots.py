@@ -26,24 +26,15 @@ FORMATS = ("png", "svg")
 
 
 def new_figure(title: str, width: float = 8.0, height: float = 4.5) -> tuple[Figure, Axes]:
-    """An empty plot in the house's style."""
-    figure = Figure(figsize=(width, height), layout=roomy())
+    """An empty plot in the house's style, with room for a last tick's label that is wider than its tick."""
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06))
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold")
-    return figure, plain_axes(axes)
-
-
-def roomy() -> ConstrainedLayoutEngine:
-    """Room for a last tick's label that is wider than its tick."""
-    return ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-
-
-def plain_axes(axes: Axes) -> Axes:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.grid(True, color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
-    return axes
+    return figure, axes
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -17,7 +17,8 @@ from pyllmcancel.bench.client import Client, Exchange
 from pyllmcancel.bench.summary import summarise
 from pyllmcancel.bench.workbench import Run
 
-SCHEMA = 1
+SCHEMA = 2
+MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
 
 
 async def describe_server(client: Client) -> dict[str, Any]:
@@ -33,14 +34,13 @@ async def describe_server(client: Client) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Where this was measured."""
+    """The processor, and what of it this process may use."""
     return {
-        "processor": processor_name(),
-        "cores": os.cpu_count(),
-        "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
-        "system": platform.platform(),
+        "cpu": processor_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "load_average": os.getloadavg(),
     }
 
 
@@ -63,6 +63,7 @@ def as_json(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "machine": describe_machine(),
+        "load_average": os.getloadavg(),
         "server": dict(server),
         "options": dict(options),
         "prompts_counted_by": prompts,
@@ -84,28 +85,13 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def exchange_json(entry: Exchange, run: Run) -> dict[str, Any]:
-    def since_began(moment: float | None) -> float | None:
-        return None if moment is None else round(moment - run.began_at, 6)
-
-    ask = entry.ask
-    stop = run.stops.get(ask.request_id)
-    return {
-        "id": ask.request_id,
-        "label": ask.label,
-        "lane": ask.lane,
-        "supersede": ask.supersede,
-        "max_tokens": ask.max_tokens,
-        "cut_after": ask.cut_after,
-        "reused_connection": entry.reused,
-        **{name: since_began(getattr(entry, name)) for name in MOMENTS},
-        "token_at": [since_began(moment) for moment in entry.token_at],
-        **{name: getattr(entry, name) for name in PLAIN},
-        "stop": asdict(stop) if stop is not None else None,
-    }
-
-
-MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
-PLAIN = ("outcome", "error", "detail", "status", "finish_reason", "prompt_tokens", "completion_tokens", "text_sha256")
+    told = asdict(entry.ask) | asdict(entry)
+    del told["prompt"], told["ask"]
+    for name in MOMENTS:
+        told[name] = None if told[name] is None else round(told[name] - run.began_at, 6)
+    told["token_at"] = [round(moment - run.began_at, 6) for moment in entry.token_at]
+    stop = run.stops.get(entry.ask.request_id)
+    return told | {"stop": asdict(stop) if stop is not None else None}
 
 
 def write_json(document: Mapping[str, Any], path: Path) -> None:

@@ -21,7 +21,7 @@ SCENARIOS = {
     "agents": "one long answer, and auxiliary requests beside it that come and are dropped",
     "next-after-stop": "stop in the middle of a long prompt; time to the first token of the next request",
 }
-EXTRA = ("h11", "rich", "matplotlib")  # what `pyllmcancel[bench]` installs for this
+EXTRA = ("h11", "httpx", "rich", "matplotlib")  # what `pyllmcancel[bench]` installs for this
 
 # PYLLMCANCEL_BENCH_… in the environment, because `serve` has options of the same names.
 add_option = functools.partial(options.add_option, scope="bench-")

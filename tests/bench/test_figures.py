@@ -117,9 +117,10 @@ def test_the_document_has_everything_and_is_json(tmp_path: Any) -> None:
     read = json.loads((tmp_path / "found.json").read_text())
     assert read["schema"] == SCHEMA
     assert set(read) == {
-        "schema", "tool", "version", "written", "command", "machine", "server", "options", "prompts_counted_by", "runs",
+        "schema", "tool", "version", "written", "command", "machine", "load_average", "server", "options",
+        "prompts_counted_by", "runs",
     }  # fmt: skip
-    assert set(read["machine"]) == {"processor", "cores", "memory_mib", "system", "python", "load_average"}
+    assert set(read["machine"]) == {"cpu", "cores", "memory_gib", "system", "python"}
     [told] = read["runs"]
     assert set(told) == {"scenario", "options", "began_at", "seconds", "summary", "exchanges", "cpu"}
     assert [entry["outcome"] for entry in told["exchanges"]] == ["ok", "ok", "cancelled", "error"]

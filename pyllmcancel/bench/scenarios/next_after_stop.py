@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pyllmcancel.bench.scenarios.typing_storm import median
+from pyllmcancel.bench.percentiles import median
 from pyllmcancel.bench.workbench import Run, Workbench
 
 

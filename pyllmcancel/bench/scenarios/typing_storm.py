@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 from dataclasses import dataclass
 from typing import Literal
 
 from pyllmcancel.bench.client import Call, Outcome
+from pyllmcancel.bench.percentiles import median
 from pyllmcancel.bench.workbench import Run, Workbench
 
 
@@ -92,9 +92,3 @@ def _judge(run: Run, alone: list[float | None], storm: list[float | None]) -> No
     figures["keys_answered"] = sum(entry.outcome is Outcome.OK for entry in keys)
     figures["keys_superseded"] = sum(entry.error == "superseded" for entry in keys)
     figures["keys_hung_up"] = sum(entry.outcome is Outcome.CANCELLED for entry in keys)
-
-
-def median(values: list[float | None]) -> float | None:
-    """Of what was measured; None if something was not, because a median of the rest would flatter."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known and len(known) == len(values) else None
