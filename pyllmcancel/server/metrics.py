@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel.request import Request
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
-TIME_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class EngineMetrics:
@@ -40,7 +40,7 @@ class EngineMetrics:
             self._requests.labels(outcome)
         for reason in CancelReason:
             self._cancelled.labels(reason)
-        self._queue = self._histogram("queue_seconds", "Time from arrival to admission.", TIME_BUCKETS)
+        self._queue = self._histogram("queue_seconds", "Time from arrival to admission.", TIME_BUCKETS, "owner")
         self._ttft = self._histogram("ttft_seconds", "Time from arrival to the first token.", TIME_BUCKETS)
         self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
         self._latency = self._histogram(
@@ -89,7 +89,7 @@ class EngineMetrics:
         self._requests.labels(ending.finish_reason).inc()
         self._reused.inc(ending.usage.cached_tokens)
         if request.admitted_at is not None:
-            self._queue.observe(request.admitted_at - request.arrived_at)
+            self._queue.labels(request.owner or "-").observe(request.admitted_at - request.arrived_at)
         if ending.cancel_reason is not None and ending.cancel_latency is not None:
             self._cancelled.labels(ending.cancel_reason).inc()
             self._latency.labels(ending.phase).observe(ending.cancel_latency)

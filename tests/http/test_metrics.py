@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import tomllib
 from pathlib import Path
@@ -11,8 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine import generation_params
 from pyllmcancel.events import FinishReason
 from pyllmcancel.step import StepStatus
+from pyllmcancel.token_stream import LoopSink
 from tests.support.http_world import World, open_world
 
 PIN = Path(__file__).parents[2] / "vendor" / "llama.cpp" / "PIN.toml"
@@ -34,7 +37,7 @@ COUNTERS = {
     "preemptions": set(),
 }
 HISTOGRAMS = {
-    "queue_seconds": set(),
+    "queue_seconds": {"owner"},
     "ttft_seconds": set(),
     "itl_seconds": set(),
     "cancel_latency_seconds": {"phase"},
@@ -106,7 +109,7 @@ async def test_what_each_ending_counts() -> None:
         assert seen["requests_cancelled_total:disconnect"] == 1
         assert seen["cancel_latency_seconds_count:waiting"] == 1
         assert seen["cancel_latency_seconds_count:decode"] == 1
-        assert seen["queue_seconds_count"] == 2, "one was never admitted"
+        assert seen["queue_seconds_count:-"] == 2, "one was never admitted"
         assert seen["ttft_seconds_count"] == 2
         assert seen["itl_seconds_count"] == 2 + 1
 
@@ -184,6 +187,18 @@ async def test_what_is_served_and_with_what() -> None:
         assert seen["model_size_bytes"] == world.model.size
         assert seen["model_context_tokens"] == world.engine.n_ctx
         assert (seen["slots"], seen["cells"]) == (3, 512)
+
+
+async def test_each_owners_waiting_is_its_own() -> None:
+    async with open_world(parallel=1) as world:
+        sink = LoopSink(asyncio.get_running_loop())
+        for owner in ("alice", "bob", "bob"):
+            params = generation_params(max_tokens=1)
+            request = world.engine.submit([[7] * 5], params, sink, owner=owner)
+            await asyncio.wrap_future(request.ended)
+        seen = await metrics(world)
+        counts = [seen[f"queue_seconds_count:{owner}"] for owner in ("alice", "bob", "-")]
+        assert counts == [1, 2, 0]
 
 
 async def test_slots_and_cells_in_use() -> None:
