@@ -10,6 +10,6 @@
 | `hostile` | delays of one client while another one attacks |
 | `company` | how many answers change with the requests that they are computed beside |
 
-`peers` starts servers, `prepare` installs them, `models` writes models with random weights. The clients, and the
+`peers` starts servers, `prepare` installs them, `random_model` writes models with random weights. The clients, and the
 reading of a process's CPU time, are those of the package: `pyllmcancel.bench`.
 """

@@ -19,7 +19,7 @@ from functools import partial
 from bench.peers.programs import ROOT
 
 PROGRAMS = ("llama-server", "llama-bench", "llama-batched-bench", "pyllmcancel_probe")
-PEERS = ("xllamacpp==2026.10.11549", "llama-cpp-python[server]==0.3.36")
+PEERS = ("llama-cpp-python[server]==0.3.36",)
 AIPERF = ("aiperf==0.13.0",)
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -127,13 +126,6 @@ def llama_cpp_python(settings: Settings) -> list[str]:
     ]
 
 
-def xllamacpp(settings: Settings) -> list[str]:
-    names = ("port", "threads", "parallel", "ctx_size")
-    parameters = {"model": str(settings.model), "host": HOST} | {name: getattr(settings, name) for name in names}
-    launcher = Path(__file__).with_name("launch_xllamacpp.py")
-    return [find_python("xllamacpp"), "-P", str(launcher), json.dumps(parameters)]
-
-
 OURS = Peer(
     name="pyllmcancel",
     notes="defaults; `--parallel` divides the context's cells among its slots",
@@ -169,14 +161,6 @@ PEERS: dict[str, Peer] = {
             version=lambda: package_version(find_python("llama_cpp"), "llama_cpp_python"),
             command=llama_cpp_python,
             ready_path="/v1/models",
-        ),
-        replace(
-            LLAMA_SERVER,
-            name="xllamacpp",
-            notes="llama-server's code, newer, in a wheel that is compiled for any x86-64 rather than this machine; "
-            "defaults",
-            version=lambda: package_version(find_python("xllamacpp"), "xllamacpp"),
-            command=xllamacpp,
         ),
     )
 }

@@ -15,7 +15,7 @@ OURS = "pyllmcancel"
 RIVAL = "llama-server"
 BEFORE = "before"
 REFERENCE = "llama-batched-bench"
-ORDER = (OURS, BEFORE, "pyllmcancel-unified", RIVAL, "llama-cpp-python", "xllamacpp", REFERENCE)
+ORDER = (OURS, BEFORE, "pyllmcancel-unified", RIVAL, "llama-cpp-python", REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,17 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from bench.scenarios import resume, soak, storming, tabby
 from bench.scenarios.harness import Bench
 from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
 
-Scenario = Callable[[Bench], Awaitable[Report]]
+Scenario = Callable[[Bench], Coroutine[Any, Any, Report]]
 
 SCENARIOS: dict[str, Scenario] = {
     "tabby": tabby.run,
@@ -31,7 +32,7 @@ def main() -> int:
     # Ended from outside, the servers under test are to end too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     bench = Bench(**{field.name: getattr(arguments, field.name) for field in fields(Bench)})
-    reports = []
+    reports: list[Report] = []
     try:
         for name in arguments.names:
             reports.append(asyncio.run(SCENARIOS[name](bench)))

@@ -157,8 +157,7 @@ def parse() -> argparse.Namespace:
 
 def first_line(name: str) -> str:
     function = MEASUREMENTS[name].measure
-    module = sys.modules[getattr(function, "func", function).__module__]
-    return (module.__doc__ or "").strip().splitlines()[0]
+    return (getattr(function, "func", function).__doc__ or "").strip().splitlines()[0]
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ RUNS = (
 
 
 async def measure(run: Run, subject: Subject) -> Figures:
-    """One run; the clients keep their connections, as AIPerf's do."""
+    """One of NVIDIA AIPerf's runs with request cancellation; its clients keep their connections."""
     find_aiperf()
     settings = subject.running.settings
     run = replace(run, requests=subject.times(run.requests, 4), warmup=subject.times(run.warmup, 0))

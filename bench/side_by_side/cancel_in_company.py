@@ -20,7 +20,7 @@ STEPS_SHOWN = 100
 
 
 async def measure(subject: Subject) -> Figures:
-    """Keep eight streams going; cut one after the other, and put a new one in its place."""
+    """One of eight streams is cut: the tokens still computed for it, and how long the server knows of it."""
     calls = [await subject.begin(SHORT_PROMPT, LONG_ANSWER) for _ in range(CLIENTS)]
     found: Figures = {"tokens_after": [], "noticed_after": [], "steps_begun_after": []}
     try:

@@ -33,7 +33,10 @@ KINDS = (
 
 
 async def measure(subject: Subject) -> Figures:
-    """Each kind in its turn, so that a change of the machine's mood falls upon all of them."""
+    """One client leaves, in prefill or decode, streaming or not: from its close until the server's process rests.
+
+    Each kind in its turn, so that a change of the machine's pace falls upon all of them.
+    """
     found: Figures = {kind.name: {"latency": [], "cpu": [], "missed": 0} for kind in KINDS}
     for _ in subject.attempts(MOST, SECONDS * len(KINDS)):
         for kind in KINDS:

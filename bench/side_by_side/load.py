@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from bench.side_by_side.batched_bench import batched_bench
-from bench.side_by_side.measurement import Figures, Measurement, Subject
+from bench.peers.programs import run_llama_tool
+from bench.side_by_side.measurement import Bare, Figures, Measurement, Subject
 from pyllmcancel.bench.client import Exchange, Outcome
 from pyllmcancel.bench.plan import Delay, Length, PlannedRequest, PlanOptions, make_plan, run_closed_loop
 from pyllmcancel.bench.server_truth import cpu_seconds
@@ -26,7 +28,7 @@ LEAVE_AFTER = 1.0
 async def measure(
     subject: Subject, *, clients: int, requests: int, prompt: int = PROMPT, answer: int = ANSWER, percent: float = 0.0
 ) -> Figures:
-    """`clients` at once, each of which sends its next request when the last one is answered, or was cut."""
+    """Tokens a second, first tokens and gaps of clients in a closed loop, of whom a part may hang up."""
     plan, texts = await planned(subject, max(clients, subject.times(requests)), percent, prompt, answer)
     exchanges: list[Exchange] = []
 
@@ -103,6 +105,21 @@ def token_gaps(exchange: Exchange) -> list[float]:
 
 def time_per_token(exchange: Exchange) -> float:
     return (exchange.token_at[-1] - exchange.token_at[0]) / (exchange.n_tokens - 1)
+
+
+async def batched_bench(bare: Bare, *, n_prompt: int, n_answer: int, batch: int) -> Figures:
+    """llama.cpp's own measure of the same batch, without a server: all prompts at once, nothing sampled."""
+    threads = ("--threads", bare.threads, "--threads-batch", bare.threads)
+    sizes = ("--ctx-size", batch * (n_prompt + n_answer), "-npp", n_prompt, "-ntg", n_answer, "-npl", batch)
+    arguments = ("--model", bare.model, *threads, *sizes, "--output-format", "jsonl")
+    (row,) = await asyncio.to_thread(run_llama_tool, "llama-batched-bench", *arguments)
+    return batch_figures(row)
+
+
+def batch_figures(row: dict[str, Any]) -> Figures:
+    """Answers' tokens over the whole time, and over that of generating alone."""
+    tokens = row["pl"] * row["tg"]
+    return {"tokens_per_second": tokens / row["t"], "decode_per_second": tokens / row["t_tg"], "seconds": row["t"]}
 
 
 MEASUREMENTS = (

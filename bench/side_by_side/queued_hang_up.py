@@ -21,7 +21,7 @@ LONGEST_WAIT = 60.0
 
 
 async def measure(subject: Subject) -> Figures:
-    """One stream takes the only slot; visitors come, queue up and leave, one after the other."""
+    """Clients leave the queue while a stream has the only slot: when the server's log says so."""
     words = subject.running.peer.left
     if words is None:
         return {"not_measured": "its log does not tell when a client has left the queue"}

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from bench.side_by_side.__main__ import carry_out, first_line
-from bench.side_by_side.batched_bench import batch_figures
 from bench.side_by_side.cancel_in_company import steps_of
 from bench.side_by_side.conditions import CpuTimes, cpu_times, stolen_percent
-from bench.side_by_side.load import speed_figures
+from bench.side_by_side.load import batch_figures, speed_figures
 from bench.side_by_side.measurement import Figures, Measurement, Subject
 from bench.side_by_side.measurements import MEASUREMENTS
 from bench.side_by_side.parts import OtherRunError, Part, PartStore, describe_run, read_parts, schedule
-from bench.side_by_side.resources import memory
+from bench.side_by_side.process import memory
 from pyllmcancel.bench.client import Ask, Exchange, Outcome
 
 

@@ -1,17 +1,23 @@
-"""Memory, and the time from the start of the process until it can generate."""
+"""What a server holds, how long it takes to be ready, and to end at SIGTERM while an answer streams."""
 
 from __future__ import annotations
 
 import asyncio
 import mmap
+import signal
+import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from bench.peers.running import free_port, running
 from bench.side_by_side.measurement import Figures, Measurement, Subject
+from pyllmcancel.bench.client import Outcome
 
 PARALLEL, CTX_SIZE = 4, 4096
 PROMPT, ANSWER = 200, 8
+ENDLESS = 2000  # tokens of an answer
+LONGEST_WAIT = 60.0  # for the end
 STARTS = 3
 # More than a server of this model allocates.
 BYTES_TOUCHED = 3 << 29
@@ -19,8 +25,8 @@ BYTES_TOUCHED = 3 << 29
 FIELDS = {"resident": "VmRSS", "peak": "VmHWM", "allocated": "RssAnon", "mapped": "RssFile"}
 
 
-async def measure(subject: Subject) -> Figures:
-    """Memory when ready, and after each slot has been used; then starts of others, for their time alone."""
+async def measure_resources(subject: Subject) -> Figures:
+    """Memory when ready and after each slot has been used, and the time to be ready of further starts."""
     when_ready = memory(subject.pid)
     prompts = [await subject.prompt(PROMPT) for _ in range(PARALLEL)]
     await asyncio.gather(*(subject.start(prompt, ANSWER).ended() for prompt in prompts))
@@ -55,4 +61,31 @@ def touch_memory() -> None:
             pages[at] = 1
 
 
-MEASUREMENTS = (Measurement(name="resources", parallel=PARALLEL, ctx_size=CTX_SIZE, measure=measure),)
+async def measure_shutdown(subject: Subject) -> Figures:
+    """From SIGTERM until the process is gone, and what the client of an endless answer is told."""
+    call = await subject.begin(16, ENDLESS)
+    process = subject.running.process
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.to_thread(process.wait, LONGEST_WAIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        seconds = None
+    else:
+        seconds = time.monotonic() - began
+    exchange = await call.ended()
+    return {
+        "seconds_to_exit": seconds,
+        "gave_up_after": LONGEST_WAIT if seconds is None else None,
+        "exit_status": process.returncode,
+        "looked_complete": exchange.outcome is Outcome.OK,
+        "client_was_told": exchange.error or exchange.finish_reason,
+    }
+
+
+MEASUREMENTS = (
+    Measurement(name="resources", parallel=PARALLEL, ctx_size=CTX_SIZE, measure=measure_resources),
+    Measurement(name="shutdown", ctx_size=4 * 2304, measure=measure_shutdown, rounds=1),
+)

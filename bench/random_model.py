@@ -1,6 +1,6 @@
 """Write a GGUF model of a real shape with random weights.
 
-``python -m bench.models.make_random --shape qwen3-0.6b --type q4_0 OUT.gguf``; ``--help`` lists the other shapes.
+``python -m bench.random_model --shape qwen3-0.6b --type q4_0 OUT.gguf``; ``--help`` lists the other shapes.
 
 How fast a model computes depends on its shape and its number format, not on what it knows, so a benchmark needs no
 download. Quantised blocks are drawn as such, scale and integers, instead of being quantised from floats: a 0.6B model
@@ -9,15 +9,15 @@ takes seconds, most of them for reading the vocabulary. The same shape, type and
 Weights keep what a layer adds at a root mean square of about 1, hence logits finite and spread (a standard deviation
 of about `LOGIT_STD`), and attention sharp enough for the prompt to matter. Rows of special and unused tokens are a
 tenth as large as the others, so that a greedy benchmark is never cut short by an end-of-text token. Every matrix gets
-the type asked for, the embeddings included (what llama.cpp calls "pure"); norms and a hybrid's small tensors are F32.
+the type asked for, the embeddings included (what llama.cpp calls "pure"); norms are F32.
 """
 
 from __future__ import annotations
 
 import argparse
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,111 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueTy
 from numpy.typing import NDArray
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from bench.models.shapes import EMBEDDING_STD, GAINS, SHAPES, FloatArray, Shape, constants, matrices, model_metadata
+FloatArray = NDArray[np.float32]
 
-VOCABULARIES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models"
+VOCABULARIES = Path(__file__).resolve().parents[1] / "vendor" / "llama.cpp" / "models"
 BLOCK = 32
+EMBEDDING_STD = 0.02
+LOGIT_STD = 2.5
+SHARPNESS = 2.0
+# Of what a matrix makes of an input of RMS 1; 1 where it is not named.
+GAINS = {"attn_q": SHARPNESS, "attn_k": SHARPNESS, "attn_output": 2.0, "ffn_down": 2.0}
+QWEN3_ADDED = {
+    151659: "<|fim_prefix|>",
+    151660: "<|fim_middle|>",
+    151661: "<|fim_suffix|>",
+    151662: "<|fim_pad|>",
+    151663: "<|repo_name|>",
+    151664: "<|file_sep|>",
+}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+@dataclass(slots=True, frozen=True)
+class Shape:
+    """A published model's sizes; embeddings are tied in all of them.
+
+    `vocabulary` is one of llama.cpp's, padded with unused tokens to `n_vocab` as the original is; `added` are tokens
+    that the original defines and the vocabulary has as padding.
+    """
+
+    arch: str
+    n_layer: int
+    n_embd: int
+    n_head: int
+    n_head_kv: int
+    head_size: int
+    n_ff: int
+    n_vocab: int
+    n_ctx_train: int
+    rope_base: float
+    rms_epsilon: float
+    vocabulary: str
+    eos_id: int
+    added: Mapping[int, str] = field(default_factory=dict)
+
+
+# Of Qwen3 and SmolLM2 (here with StarCoder's vocabulary), in the order of the fields: arch, layers, embedding, heads,
+# KV heads, head size, feed-forward, vocabulary, context, …
+SHAPES = {
+    "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+    "qwen3-8b": Shape("qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
+    "135m": Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, 1e-5, "starcoder", 0),
+}
+
+
+def matrices(shape: Shape) -> Iterator[tuple[str, int, int]]:
+    """Yield name, rows and columns of every matrix; columns are what the layer's input has."""
+    n_embd, n_q, n_kv = shape.n_embd, shape.n_head * shape.head_size, shape.n_head_kv * shape.head_size
+    yield "token_embd", shape.n_vocab, n_embd
+    for i in range(shape.n_layer):
+        yield f"blk.{i}.attn_q", n_q, n_embd
+        yield f"blk.{i}.attn_k", n_kv, n_embd
+        yield f"blk.{i}.attn_v", n_kv, n_embd
+        yield f"blk.{i}.attn_output", n_embd, n_q
+        yield f"blk.{i}.ffn_gate", shape.n_ff, n_embd
+        yield f"blk.{i}.ffn_up", shape.n_ff, n_embd
+        yield f"blk.{i}.ffn_down", n_embd, shape.n_ff
+
+
+def constants(shape: Shape) -> Iterator[tuple[str, FloatArray]]:
+    """Yield full name and values of every tensor that is not drawn; all are F32.
+
+    The output's norm makes up for the small embeddings in the logits.
+    """
+    yield "output_norm.weight", _full(shape.n_embd, value=LOGIT_STD / (EMBEDDING_STD * shape.n_embd**0.5))
+    for i in range(shape.n_layer):
+        yield f"blk.{i}.attn_norm.weight", _full(shape.n_embd)
+        yield f"blk.{i}.ffn_norm.weight", _full(shape.n_embd)
+        if shape.arch == "qwen3":
+            yield f"blk.{i}.attn_q_norm.weight", _full(shape.head_size, value=SHARPNESS)
+            yield f"blk.{i}.attn_k_norm.weight", _full(shape.head_size, value=SHARPNESS)
+
+
+def _full(*size: int, value: float = 1.0) -> FloatArray:
+    return np.full(size, value, dtype=np.float32)
+
+
+def model_metadata(shape: Shape) -> dict[str, Any]:
+    """The file's keys that tell llama.cpp the shape."""
+    keys: dict[str, Any] = {
+        "context_length": shape.n_ctx_train,
+        "embedding_length": shape.n_embd,
+        "block_count": shape.n_layer,
+        "feed_forward_length": shape.n_ff,
+        "attention.head_count": shape.n_head,
+        "attention.head_count_kv": shape.n_head_kv,
+        "attention.key_length": shape.head_size,
+        "attention.value_length": shape.head_size,
+        "attention.layer_norm_rms_epsilon": shape.rms_epsilon,
+        "rope.dimension_count": shape.head_size,
+        "rope.freq_base": shape.rope_base,
+        "vocab_size": shape.n_vocab,
+    }
+    return {f"{shape.arch}.{key}": value for key, value in keys.items()}
 
 
 def _f32(rng: np.random.Generator, shape: tuple[int, int], std: FloatArray) -> NDArray[Any]:
@@ -144,7 +241,7 @@ def write_header(writer: GGUFWriter, shape: Shape, number_format: NumberFormat, 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.models.make_random", description="Write a random model.")
+    parser = argparse.ArgumentParser(prog="python -m bench.random_model", description="Write a random model.")
     parser.add_argument("path", type=Path, metavar="OUT.gguf")
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b", help="default: %(default)s")
     parser.add_argument("--type", choices=FORMATS, default="q4_0", help="of all matrices; default: %(default)s")
