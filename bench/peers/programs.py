@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+TRIES = 3
 
 
 class NotAvailableError(Exception):
@@ -52,5 +53,9 @@ def ask(*command: str) -> str:
 def run_llama_tool(name: str, *arguments: object) -> list[dict[str, Any]]:
     """Run one of llama.cpp's own benchmarks, and read the JSON lines that it writes."""
     program = find_program(name.upper().replace("-", "_"), ROOT / "build" / "tools" / "bin" / name)
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=600)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    # They write in a thread, whose last lines are lost now and then when the process ends on a busy machine.
+    for _ in range(TRIES):
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=600)
+        if found := [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]:
+            return found
+    raise RuntimeError(f"{name} wrote no JSON in {TRIES} runs")
