@@ -38,7 +38,7 @@ PROMPT, ANSWER = 64, 1500
 DECODE_SECONDS = 3.0
 LONG_PROMPT = 512
 LEAVE_AFTER = 0.7  # seconds, in the middle of the long prompt
-# None outlives the benchmark, whatever ends it.
+# Each ends with its parent, however that ends.
 NEVER_REST = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 
@@ -55,7 +55,7 @@ class Contender:
 
 
 def contenders(cores: int) -> list[Contender]:
-    """Ours, ours with each number of threads worth a look, and llama-server's own choice."""
+    """Ours, ours with some fixed numbers of threads, and llama-server's own choice."""
     fixed = sorted({1, max(1, cores // 2), cores})
     return [
         Contender("defaults", "pyllmcancel", 0),

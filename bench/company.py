@@ -22,7 +22,7 @@ CELLS = ("f16", "q8_0", "f32")
 
 
 def prompts(seed: int) -> Iterator[str]:
-    """Beginnings of functions of the standard library, of some lines each, for ever."""
+    """Beginnings of functions of the standard library, of some lines each, without end."""
     chance = random.Random(seed)
     files = sorted(Path(ast.__file__).parent.glob("*.py"))
     while True:

@@ -1,4 +1,4 @@
-"""Measure cancels on a GPU, or on whatever device llama.cpp finds: ``python -m bench.gpu --model M --out DIR``.
+"""Measure cancels on a GPU, or another device that llama.cpp finds: ``python -m bench.gpu --model M --out DIR``.
 
 ``cuts`` asks the core alone: what cuts cost, and how long a prompt goes on after its cancel. ``servers`` starts
 pyllmcancel and llama-server in turn: from a client's close to the idle server, the next request's first token, and

@@ -1,1 +1,1 @@
-"""What one client's input does to the others: delays beside bodies and connections that are made to hurt."""
+"""Delays of other clients beside one client's hostile bodies and connections."""

@@ -1,4 +1,4 @@
-"""Delays of health, a short completion, a cancel and SIGTERM, alone and beside inputs that are made to hurt.
+"""Delays of health, a short completion, a cancel and SIGTERM, alone and beside hostile input.
 
     python -m bench.hostile [--seconds 3] [--files 256] [--only TEXT] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""Requests that are made to hurt, as they go over the wire."""
+"""Hostile requests, as they go over the wire."""
 
 from __future__ import annotations
 

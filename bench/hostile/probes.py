@@ -21,7 +21,7 @@ class Visitor:
         return self._timed(lambda: self._call("GET", "/health"))
 
     def completion(self) -> float:
-        """Eight tokens after a prompt that nobody has sent before."""
+        """Eight tokens after a prompt that is new to the server."""
         body = {"prompt": f"def f{time.monotonic_ns()}(): ", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
         return self._timed(lambda: self._call("POST", "/v1/completions", body))
 

@@ -1,5 +1,5 @@
 // The benchmarks' view of the core: what pyllmcancel._native does through Cython, done through pybind11, and the
-// measurements that must not pass through Python at all. Whatever computes releases the GIL.
+// measurements that must not pass through Python at all. All that computes releases the GIL.
 
 #include "abort_gate.hpp"
 #include "clock.hpp"
@@ -36,7 +36,7 @@ std::shared_ptr<Model> load_model(const std::string & path) {
     return Model::load(path, params, {});
 }
 
-// Nanoseconds that one question of ggml costs while nobody is cancelled, with so many sequences in the step.
+// Nanoseconds that one question of ggml costs while no request is cancelled, with so many sequences in the step.
 double poll_ns(int32_t n_members, int32_t n_polls) {
     const std::deque<CancelFlag> flags(static_cast<std::size_t>(n_members));
     std::vector<AbortGate::Member> members;

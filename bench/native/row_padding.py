@@ -1,4 +1,4 @@
-"""A decode step by its number of sequences, with and without rows that are computed for nobody."""
+"""A decode step by its number of sequences, with and without padding rows."""
 
 from __future__ import annotations
 

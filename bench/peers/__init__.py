@@ -95,7 +95,7 @@ def pyllmcancel(settings: Settings) -> list[str]:
 def another_build(checkout: Path) -> Peer:
     """Another checkout of this project, with its own `.venv`: for a comparison before and after a change."""
     checkout = checkout.resolve()
-    # Whatever else is on the path, it is this checkout's code, or what its environment has installed.
+    # Neither this process's path nor its environment decides which code runs.
     sources = checkout if (checkout / "pyllmcancel" / "_native.abi3.so").exists() else ""
     python = ["env", f"PYTHONPATH={sources}", str(checkout / ".venv" / "bin" / "python")]
     return replace(

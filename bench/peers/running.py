@@ -104,7 +104,7 @@ def running(
     log: Path | None = None,
     listener: Callable[[str, float], object] | None = None,
 ) -> Iterator[RunningPeer]:
-    """Start a server and wait until it is ready; stop it at the end, the hard way if it does not obey."""
+    """Start a server and wait until it is ready; end it with SIGTERM, or with SIGKILL if that takes too long."""
     process = subprocess.Popen(peer.command(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     found = RunningPeer(peer, settings, process, TimedLog(process.stdout, log, listener))

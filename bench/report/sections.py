@@ -199,9 +199,9 @@ SECTIONS = (
     ),
     Section(
         "A load of which a part hangs up",
-        "Eight clients, prompts of 100 tokens, answers of 40; those who leave do so 1 s after their request was sent. "
-        "Goodput is the tokens of complete answers over the whole time. The CPU time for those who have left is that "
-        "of the server's process from a hang-up until it rests, with one client, of whom every other request is cut.",
+        "Eight clients, prompts of 100 tokens, answers of 40; a client that hangs up does so 1 s after "
+        "its request was sent. Goodput is the tokens of complete answers over the whole time. The CPU time after "
+        "leaving is that of the server's process from a hang-up until it rests, with one client, every other request of which is cut.",
         (
             *(
                 Row(f"{n} %: goodput, tokens/s", at(f"goodput-{n}", "tokens_per_second"), rate, "more")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 # The engine's own lines; the server's access log has another name.
-STORY = re.compile(
+ENGINE_LINE = re.compile(
     r"pyllmcancel\.engine: request (?P<id>\S+) (?P<verb>added|superseded|cancelled|finished|failed)"
     r"(?: \((?P<reason>\w+)\))?(?: in (?P<phase>\w+))?"
 )
@@ -48,14 +48,14 @@ class ServerLog:
         self._waiters: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
 
     def take(self, text: str, at: float) -> None:
-        story = STORY.search(text)
-        if story is None:
+        found = ENGINE_LINE.search(text)
+        if found is None:
             self.others.append(text)
             return
         load = LOAD.search(text)
         counts = (int(load[1]), int(load[2])) if load is not None else None
-        self.by_request[story["id"]].append(LogLine(at, text, story["verb"], story["reason"], story["phase"], counts))
-        for waiter in self._waiters.pop(story["id"], ()):
+        self.by_request[found["id"]].append(LogLine(at, text, found["verb"], found["reason"], found["phase"], counts))
+        for waiter in self._waiters.pop(found["id"], ()):
             if not waiter.done():
                 waiter.set_result(None)
 

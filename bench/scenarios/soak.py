@@ -1,4 +1,4 @@
-"""The storm for as long as one likes, with a curve of the server's memory."""
+"""The storm for --seconds, with a curve of the server's memory."""
 
 from __future__ import annotations
 

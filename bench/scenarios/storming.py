@@ -1,8 +1,8 @@
-"""Twenty thousand requests from 64 clients, half of whom leave in every way, on every endpoint: nobody else notices.
+"""Twenty thousand requests from 64 clients, half of them cut, in every way and on every endpoint.
 
 Three servers are stormed: divided cells, unified cells, embeddings. On each, every question is first answered alone,
-then in company in which everybody stays, then in the storm. Who stays gets the same answer each time. The second part
-tells what company does from what a cancel does.
+then in company without cancels, then in the storm. A request that is not cut gets the same answer each time. The second
+part tells the effect of company from that of a cancel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.scenarios.storm.storm import CLIENTS, SETTINGS, WORKERS, Setting, Sto
 from bench.scenarios.storm.verdict import judge, judge_metrics, shown, tabulate
 
 RUNS = 20_000
-CALM = 0.05  # of a server's requests: those among which everybody stays
+CALM = 0.05  # of a server's requests: those without a cancel beside them
 WARM_UP = 0.5  # of the others: until every table is full, every cell was touched, and threads have their arenas
 ALLOWED_MIB = 32.0  # what idle prefixes may take
 
@@ -45,7 +45,7 @@ async def storm(
     clients: int = CLIENTS,
     allowed_mib: float | None = ALLOWED_MIB,
 ) -> None:
-    """Storm one server with `n_requests`, those among which everybody stays not counted."""
+    """Storm one server with `n_requests`, those of the calm part not counted."""
     name = setting.name
     async with bench.server(*setting.options) as server:
         storm = Storm(server, setting, bench.seed)

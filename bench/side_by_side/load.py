@@ -28,7 +28,7 @@ LEAVE_AFTER = 1.0
 async def measure(
     subject: Subject, *, clients: int, requests: int, prompt: int = PROMPT, answer: int = ANSWER, percent: float = 0.0
 ) -> Figures:
-    """Tokens a second, first tokens and gaps of clients in a closed loop, of whom a part may hang up."""
+    """Tokens a second, first tokens and gaps of clients in a closed loop; a part may hang up."""
     plan, texts = await planned(subject, max(clients, subject.times(requests)), percent, prompt, answer)
     exchanges: list[Exchange] = []
 
@@ -48,7 +48,7 @@ async def measure(
 async def measure_waste(subject: Subject) -> Figures:
     """CPU time used after each hang-up until the server rests, over all that it used.
 
-    One client, so that whatever is computed after a hang-up is computed for nobody: this needs no word of the server's.
+    One client, so that all that is computed after a hang-up is wasted: the server's own account is not needed.
     """
     plan, texts = await planned(subject, subject.times(10, 4), 50, 200, ANSWER)
     await subject.settle()

@@ -86,7 +86,7 @@ class Connection:
         return not self.at_eof and not self._reader.at_eof() and not self._writer.is_closing()
 
     def abort(self) -> None:
-        """Close at once, whatever is under way: the server gets a FIN before this returns. Idempotent."""
+        """Close at once, in any state: the server gets a FIN before this returns. Idempotent."""
         # asyncio closes a socket when its loop comes to that: milliseconds later, on cores that a server keeps busy.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

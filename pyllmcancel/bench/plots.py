@@ -1,6 +1,6 @@
 """Plots, with matplotlib: the distribution of cancel latencies, and goodput.
 
-The functions take plain numbers, named by whatever is compared (servers, percentages), so that a report over several
+The functions take plain numbers, named by what is compared (servers, percentages), so that a report over several
 servers draws with the same ones.
 """
 

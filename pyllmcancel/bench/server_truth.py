@@ -25,7 +25,7 @@ def cpu_seconds(pid: int) -> float:
     """CPU time of a process so far: of all its threads, those that have ended and those that run this moment.
 
     Linux's CPU clock of another process, exact to the nanosecond and read in half a microsecond. The files under /proc
-    are no match for it: ``schedstat`` forgets threads that have ended, ``stat`` counts in hundredths of a second.
+    are less exact: ``schedstat`` forgets threads that have ended, ``stat`` counts in hundredths of a second.
 
     Raises
     ------

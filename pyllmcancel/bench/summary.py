@@ -1,4 +1,4 @@
-"""What a run comes to: counts, distributions, goodput, and what the server computed for nobody."""
+"""Figures of a run: counts, distributions, goodput, and the CPU time spent after hang-ups."""
 
 from __future__ import annotations
 

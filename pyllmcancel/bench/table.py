@@ -1,4 +1,4 @@
-"""What a bench found, as a table for people."""
+"""The figures as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ COMMON: tuple[Shown, ...] = (
 OF_A_MIX: tuple[Shown, ...] = (
     ("goodput, tokens/s", "goodput_tokens_per_s", number),
     ("CPU, s per 1000 good tokens", "server.cpu_s_per_1000_good_tokens", number),
-    ("CPU while nobody waited", "server.idle_cpu_share", percent),
+    ("CPU while no client waited", "server.idle_cpu_share", percent),
 )

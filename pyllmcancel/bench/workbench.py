@@ -147,7 +147,7 @@ async def open_workbench(target: Target, *, pid: int | None = None, **more: Any)
         before = cpu_seconds(pid) if pid is not None else 0.0
         prompts = await Prompts.learn(client)
         if pid is not None and cpu_seconds(pid) <= before:
-            # A launcher's, say; its figures would be zeros that look like a triumph.
+            # A launcher's, say; its figures would all be zero.
             raise ProcessLookupError(f"process {pid} used no CPU time while the server answered: it is another one")
         yield Workbench(client, prompts, pid=pid, **more)
     finally:

@@ -50,7 +50,7 @@ def test_a_summary_is_read_from_the_files_of_a_run(tmp_path: Path) -> None:
     assert found["ttft_p50_ms"] is None
 
 
-def test_a_run_in_which_nobody_was_answered_has_rows_only(tmp_path: Path) -> None:
+def test_a_run_without_answers_has_rows_only(tmp_path: Path) -> None:
     (tmp_path / "profile_export.jsonl").write_text(json.dumps(CUT) + "\n")
     found = summarise(tmp_path)
     assert (found["requests"], found["cancelled"], found["tokens_per_second"]) == (1, 1, None)

@@ -81,7 +81,8 @@ async def test_the_timer_does_not_start_before_the_whole_body_is_with_the_socket
 ) -> None:
     call = make_client().start(ask(prompt="x" * 16_000_000, cut_after=0.0))
     peer = await server.peer()
-    # Nobody reads: what the socket takes is less than the body. Had the timer started, a delay of zero would be over.
+    # The server does not read, and the socket takes less than the body. Had the timer started, a delay of zero would
+    # be over.
     for _ in range(50):
         await asyncio.sleep(0)
     assert not call.is_over

@@ -38,7 +38,7 @@ def test_a_distribution_leaves_out_what_did_not_happen() -> None:
     assert found == {"n": 2, "mean": 2.0, "p50": 2.0, "p90": 2.8, "p99": 2.98, "min": 1.0, "max": 3.0}
 
 
-def test_nobody_waits_in_the_gaps_between_overlapping_spans() -> None:
+def test_no_client_waits_in_the_gaps_between_overlapping_spans() -> None:
     assert unwanted([(2.0, 4.0), (1.0, 3.0), (5.0, 6.0)], 0.0, 8.0) == [(0.0, 1.0), (4.0, 5.0), (6.0, 8.0)]
     assert unwanted([(0.0, 9.0)], 1.0, 8.0) == []
     assert unwanted([], 1.0, 2.0) == [(1.0, 2.0)]

@@ -1,4 +1,4 @@
-"""Which requests are made and which are cut: the same for the same seed, whatever else changes."""
+"""Which requests are made and which are cut: by the seed alone."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_each_request_is_chosen_by_itself_so_the_share_is_only_near_the_percenta
     assert len(ten_of_fifty) > 1
 
 
-def test_whoever_is_chosen_at_a_low_percentage_is_chosen_at_a_higher_one() -> None:
+def test_a_request_chosen_at_a_low_percentage_is_chosen_at_a_higher_one() -> None:
     ten, thirty, all_of_them = (chosen(make_plan(replace(OPTIONS, percent=p))) for p in (10.0, 30.0, 100.0))
     assert ten < thirty < all_of_them
     assert len(all_of_them) == OPTIONS.requests
 
 
-def test_nobody_is_chosen_at_zero_percent_nor_in_warm_up() -> None:
+def test_no_request_is_chosen_at_zero_percent_nor_in_warm_up() -> None:
     assert not chosen(make_plan(replace(OPTIONS, percent=0.0)))
     warmup = make_warmup(replace(OPTIONS, percent=100.0, warmup=20))
     assert len(warmup) == 20

@@ -99,7 +99,7 @@ async def test_arrivals_do_not_wait_for_answers() -> None:
     server = ScriptedOpenAI()
     plan = PlanOptions(requests=6, prompt=Length(10), rate=1000.0)
     async with bench_of(server) as bench:
-        server.together = 6  # nobody is answered before all have asked
+        server.together = 6  # none is answered before all have asked
         run = await mix.run(bench, mix.MixOptions(plan=plan, supersede_keys=2))
     assert [entry.outcome for entry in run.exchanges] == [Outcome.OK] * 6
     assert len({entry.ask.supersede for entry in run.exchanges}) == 2

@@ -68,7 +68,7 @@ def test_a_table_has_a_column_for_each_peer_and_the_ratio() -> None:
     ]
 
 
-def test_a_table_has_no_column_for_a_peer_of_whom_nothing_is_known() -> None:
+def test_a_table_has_no_column_for_a_peer_without_figures() -> None:
     found = results(
         part("stop-then-next", "pyllmcancel", {"stop_to_first_token": [0.5]}),
         part("stop-then-next", "llama-server", {"not_measured": "no such thing"}),

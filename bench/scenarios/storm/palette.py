@@ -17,7 +17,7 @@ N_PROMPTS = 6
 ANSWER = 12  # tokens of an answer that is waited for
 LONG_ANSWER = 1500  # of one that its client does not wait for, after a short prompt
 LONG_PROMPTS_ANSWER = 200  # after a long one
-MANY = 40  # texts of a request for vectors that nobody waits for
+MANY = 40  # texts of a request for vectors that is to be cut
 SOURCE = "\n".join(inspect.getsource(module) for module in (textwrap, heapq, bisect, json.decoder))
 GREEDY: Body = {"temperature": 0.0, "ignore_eos": True}
 SCHEMA = {
@@ -80,7 +80,7 @@ TELLING = Kind(
     "n_predict",
     stream=True,
 )
-# These end by themselves, so nobody leaves them late.
+# These end by themselves, so they are not cut late.
 CONSTRAINED: tuple[Kind, ...] = (
     Kind(
         "chat, JSON schema",

@@ -1,4 +1,4 @@
-"""Sixty-four clients of one server, who leave, cancel and supersede in every way, beside those who stay."""
+"""Sixty-four clients of one server: hang-ups, cancels and superseding, beside requests that are not cut."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Storm:
         return time.monotonic() - began
 
     async def calm(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:
-        """Everybody stays: whether company alone changes a text."""
+        """No cancels: whether company alone changes a text."""
         return await self._wave(n_requests, clients, {"stays": 1})
 
     async def rage(self, n_requests: int, clients: int = CLIENTS) -> list[Visit]:

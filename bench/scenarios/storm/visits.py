@@ -27,7 +27,7 @@ class Client:
         """Visit in the way of this name; superseding takes two requests."""
         return WAYS[way](self)
 
-    # -- those who stay -----------------------------------------------------------------------------------------------
+    # -- not cut ------------------------------------------------------------------------------------------------------
 
     def stays(self, *, slow: bool = False) -> list[Visit]:
         kind, prompt = self._chance.choice(self._stage.palette.kinds), self._chance.choice(self._stage.palette.prompts)
@@ -58,13 +58,13 @@ class Client:
             if "retry-after" not in reply.headers:
                 visit.fault("refused without a Retry-After")
         elif not reply.complete:
-            visit.fault(f"nobody cancelled it, and it is not whole: {told(reply)}")
+            visit.fault(f"it was not cancelled, and its answer is not complete: {told(reply)}")
         elif not (answer := Answer.of(reply)).same(known := self._stage.known[question]):
             visit.fault(f"{answer} instead of {known}")
         if reply.ends > 1:
             visit.fault(f"{reply.ends} ends")
 
-    # -- those who leave ----------------------------------------------------------------------------------------------
+    # -- the client hangs up ------------------------------------------------------------------------------------------
 
     def unsent(self) -> list[Visit]:
         """Leave before the body, or even the head, is sent."""
@@ -106,7 +106,7 @@ class Client:
             self._judge_left(visit, wire.read(), question)
         return [visit]
 
-    # -- those who are cancelled --------------------------------------------------------------------------------------
+    # -- cancelled by the server --------------------------------------------------------------------------------------
 
     def by_id(self) -> list[Visit]:
         visit, data, question = self._endless("by id", expected=("explicit",))
@@ -195,7 +195,7 @@ class Client:
         return [visit]
 
     def _judge_left(self, visit: Visit, reply: Reply, question: Question | None) -> None:
-        """Of whoever has left nothing looks complete."""
+        """After a hang-up the answer must not look complete."""
         if reply.status == 429:
             visit.refused, visit.expected = True, (None,)
             return
@@ -297,6 +297,6 @@ SHARES: dict[str, int] = {
     "superseded": 5,
     "deadline": 4,
 }
-# For those who are told how far their request is.
+# These need to see how far their request is.
 TOLD = ("in_the_prompt", "in_the_answer")
 WAYS: dict[str, Callable[[Client], list[Visit]]] = {name: getattr(Client, name) for name in SHARES}

@@ -55,7 +55,7 @@ class Reply:
         return self.status == 200 and self.framed and self.error is None and self.ends > 0
 
     def texts(self) -> tuple[str, ...]:
-        """The text of each choice, whatever the dialect."""
+        """The text of each choice, in either dialect."""
         found: defaultdict[int, str] = defaultdict(str)
         for payload in self.payloads:
             for choice in payload.get("choices", ()):

@@ -1,4 +1,4 @@
-"""Somebody types, and every key is a new completion: how long until the last one's first token?"""
+"""A completion at every key typed: the time to the last one's first token."""
 
 from __future__ import annotations
 
