@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.network import Network, NamespacesMissingError, inside
+from tests.support.network import NamespacesMissingError, Network, inside
 
 
 @pytest.fixture(scope="session")

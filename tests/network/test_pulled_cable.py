@@ -63,8 +63,13 @@ def ending_after_pull(network: Network, request: Request) -> tuple[Ending, float
     network.pull()
     pulled_at = time.monotonic()
     ending = request.ended.result(TEST_LIMIT)
+    return ending, noticed_at(request) - pulled_at
+
+
+def noticed_at(request: Request) -> float:
+    """When it was cancelled; monotonic seconds."""
     assert request.cancellation.requested_at is not None
-    return ending, request.cancellation.requested_at - pulled_at
+    return request.cancellation.requested_at
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -82,3 +87,51 @@ def test_it_is_noticed_in_time(network: Network, phase: Phase, *, stream: bool) 
             ending, seconds = ending_after_pull(network, mine)
             assert (ending.cancel_reason, ending.phase) == (CancelReason.DISCONNECT, PHASES[phase])
             assert seconds < IN_TIME
+
+
+def held_stream(world: World, client: RawClient) -> Request:
+    """A stream that waits for its first step, and would go on for long."""
+    mine = found(world, client.post(prompt="hello", stream=True, max_tokens=900, ignore_eos=True))
+    world.gate.wait_held()
+    return mine
+
+
+def test_tokens_that_nobody_acknowledges_do_not_put_it_off(network: Network) -> None:
+    world = World(client_timeout=CLIENT_TIMEOUT)
+    world.hold()
+    with serving(world, SERVER) as port, connected(network, port) as client:
+        mine = held_stream(world, client)
+        network.pull()
+        pulled_at = time.monotonic()
+        for _ in range(3):
+            world.gate.wait_held()
+            world.gate.let_through()
+        ending = mine.ended.result(TEST_LIMIT)
+        assert (ending.cancel_reason, ending.phase) == (CancelReason.DISCONNECT, RequestStatus.DECODE)
+        assert noticed_at(mine) - pulled_at < IN_TIME
+
+
+def test_a_ping_just_before_its_time_does_not_put_it_off(network: Network) -> None:
+    """The kernel would begin to count anew when that is sent a second time."""
+    silence = 4.0
+    world = World(client_timeout=silence, sse_ping_interval=silence - 0.5)
+    world.hold()
+    with serving(world, SERVER) as port, connected(network, port) as client:
+        mine = held_stream(world, client)
+        ending, seconds = ending_after_pull(network, mine)
+        assert ending.cancel_reason is CancelReason.DISCONNECT
+        assert seconds < silence + 3.0
+
+
+def test_a_client_that_is_back_in_time_keeps_its_request_and_may_then_be_idle(network: Network) -> None:
+    world = World(client_timeout=4.0)
+    world.hold()
+    with serving(world, SERVER) as port, connected(network, port) as client:
+        mine = held_stream(world, client)
+        network.pull()
+        until(lambda: mine.summary().seconds, lambda age: age > 1.0)
+        network.plug_in()
+        until(lambda: mine.summary().seconds, lambda age: age > 7.0)
+        world.gate.open()
+        assert b"[DONE]" in client.answer().read()
+        assert mine.ended.result(TEST_LIMIT).cancel_reason is None

@@ -144,6 +144,14 @@ def between_steps(driver: Driver, n: int) -> Case:
     return Case(tracked.request, tracked, stop.go_on)
 
 
+def paused(driver: Driver, n: int) -> Case:
+    """Its reader leaves too much unread; the step that is held is the neighbour's."""
+    tracked = decoding(driver, n)
+    driver.stop_reading(tracked)
+    driver.step_until(lambda: tracked.request.paused)
+    return Case(tracked.request, tracked, driver.gate.let_through)
+
+
 def finishing(driver: Driver, n: int) -> Tracked:
     tracked = target(driver, SHORT, n=n, max_tokens=3)
 
@@ -201,6 +209,7 @@ IN_A_SLOT: tuple[Phase, ...] = (
     early_in_decode,
     late_in_decode,
     between_steps,
+    paused,
     in_the_step_that_finishes,
     after_the_last_token,
     while_told_of_the_end,

@@ -37,6 +37,13 @@ def disconnect(driver: Driver, case: Case) -> Iterator[None]:
 
 
 @contextmanager
+def stalled(driver: Driver, case: Case) -> Iterator[None]:
+    """The reader takes nothing."""
+    driver.engine.cancel(case.request, CancelReason.STALLED)
+    yield
+
+
+@contextmanager
 def superseded(driver: Driver, case: Case) -> Iterator[None]:
     """A newer request of the key arrives."""
     newer = driver.submit("a newer prompt", supersede=case.request.supersede, settle=False)
@@ -108,6 +115,7 @@ Source = Callable[[Driver, Case], AbstractContextManager[None]]
 
 REASONS: dict[Source, CancelReason] = {
     disconnect: CancelReason.DISCONNECT,
+    stalled: CancelReason.STALLED,
     superseded: CancelReason.SUPERSEDED,
     explicit: CancelReason.EXPLICIT,
     explicit_from_another_thread: CancelReason.EXPLICIT,

@@ -29,7 +29,7 @@ BEGINNINGS = ("x", "a common beginning, ", "a common beginning, and then somethi
 FAILURES = (StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE)
 FAULTS = (LogitFault.NOT_FINITE, LogitFault.ALL_EQUAL, LogitFault.GRAMMAR, *FAILURES)
 Family = tuple[str | None, str | None]
-READER_REASONS = (CancelReason.DISCONNECT, CancelReason.EXPLICIT, CancelReason.DEADLINE)
+READER_REASONS = (CancelReason.DISCONNECT, CancelReason.STALLED, CancelReason.EXPLICIT, CancelReason.DEADLINE)
 
 
 pytestmark = pytest.mark.timeout(3600)  # for the thorough profile
@@ -124,6 +124,14 @@ class EngineSchedule(RuleBasedStateMachine):
         assert {request for request in before if request.cancellation.requested} == cancelled | set(reached)
         if hold:
             self.held |= {(owner, member) for member in members}
+
+    @rule(number=st.integers(0, 5))
+    def stop_reading(self, number: int) -> None:
+        self.driver.stop_reading(self.pick(number))
+
+    @rule(number=st.integers(0, 5))
+    def read_on(self, number: int) -> None:
+        self.driver.read_on(self.pick(number))
 
     @rule(count=st.integers(1, 4))
     def step(self, count: int) -> None:

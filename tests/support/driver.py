@@ -50,19 +50,22 @@ class LeavingClient:
 
 
 class RecordingSink(ThreadSink):
-    """Keeps every event; `on_event` runs in the engine thread, which waits for it."""
+    """Keeps every event; `on_event` runs in the engine thread, which waits for it. It is `full` when a test says so."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.full = False
         self.record: list[Event] = []
         self._ended = threading.Event()
         self.on_event: Callable[[Event], None] = lambda _: None
+        self.on_ended: Callable[[], None] = lambda: None
 
     def put(self, event: Event) -> None:
         self.record.append(event)
         super().put(event)
         if isinstance(event, Ending):
             self._ended.set()
+            self.on_ended()
         self.on_event(event)
 
     def ending(self) -> Ending:
@@ -70,6 +73,11 @@ class RecordingSink(ThreadSink):
         assert self._ended.wait(TEST_LIMIT), "no ending"
         (ending,) = self.endings
         return ending
+
+    @property
+    def ended(self) -> bool:
+        """Whether the ending has come."""
+        return self._ended.is_set()
 
     @property
     def endings(self) -> list[Ending]:
@@ -181,6 +189,22 @@ class Driver:
         self.dead = False  # the test has killed the engine
         self.tracked: list[Tracked] = []
         self._live: list[Tracked] = []
+        # Whether the engine thread sleeps, and may: everything that is left is paused, or waits for what is.
+        self.asleep = self._may_sleep = False
+        self._watch_sleep()
+
+    def _watch_sleep(self) -> None:
+        """Learn that the engine thread goes to sleep, in the moment in which the registry's lock lets it."""
+        changed = self.engine.registry._changed
+        wait_for = changed.wait_for
+
+        def waiting(predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+            if timeout is None and not predicate():
+                self.asleep = True
+                self.gate.wake()
+            return wait_for(predicate, timeout)
+
+        changed.wait_for = waiting
 
     def submit(self, prompt: str | Sequence[int] = "a prompt", *, settle: bool = True, **options: Any) -> Tracked:
         """Submit greedily; returns when the engine has gone as far as it can."""
@@ -189,6 +213,7 @@ class Driver:
         keep_stream = options.pop("stream", False)
         params = generation_params(**{"temperature": 0.0, "max_tokens": 4} | options)
         client, sink = LeavingClient(), RecordingSink()
+        sink.on_ended = self.gate.wake
         request = self.engine.submit([list(tokens)], params, sink, client=client, **origin)
         expected = self.model.greedy(tokens, request.choices[0].max_tokens)
         tracked = Tracked(request, client, sink, None, list(tokens), expected)
@@ -206,14 +231,20 @@ class Driver:
         self.gate.wake()
 
     def settle(self) -> None:
-        """Wait until a step waits at the gate, or every request has ended."""
+        """Wait until a step waits at the gate, every reader has its ending, or the engine sleeps beside paused ones."""
+        self._may_sleep = any(tracked.sink.full or tracked.request.paused for tracked in self._live)
+        if self._may_sleep:
+            registry = self.engine.registry
+            with registry._lock:  # whatever it does not know yet, it looks at before it sleeps again
+                self.asleep = False
+                registry._tell()
         with self.gate.changed:
             if not self.gate.changed.wait_for(self._quiet, TEST_LIMIT):
                 raise TimeoutError("the engine neither computes nor is done")
 
     def _quiet(self) -> bool:
-        self._live = [tracked for tracked in self._live if tracked.n_steps_at_end is None]
-        return self.gate.held() is not None or not self._live
+        self._live = [one for one in self._live if one.n_steps_at_end is None or not one.sink.ended]
+        return self.gate.held() is not None or not self._live or (self._may_sleep and self.asleep)
 
     def step(self, count: int = 1) -> None:
         """Let the held step finish, and the engine go on to the next."""
@@ -228,8 +259,22 @@ class Driver:
             self.step()
         raise AssertionError("1,000 steps did not lead there")
 
+    def stop_reading(self, tracked: Tracked) -> None:
+        """Leave too much unread: the request pauses after the step that is held."""
+        tracked.sink.full = True
+        self.settle()
+
+    def read_on(self, tracked: Tracked) -> None:
+        tracked.sink.full = False
+        self.engine.registry.wake()
+        self.settle()
+
     def run_to_the_end(self) -> None:
+        """Let all steps through, and everything be read."""
         self.gate.open()
+        for tracked in self.tracked:
+            tracked.sink.full = False
+        self.engine.registry.wake()
         self.settle()
         self.gate.hold()
 

@@ -20,6 +20,19 @@ def check_invariants(driver: Driver) -> None:
     check_sessions(driver)
     check_owners(driver)
     check_slots_and_cells(driver)
+    check_paused(driver)
+
+
+def check_paused(driver: Driver) -> None:
+    """A paused request has no slot. No other one is stuck but in the queue, by an owner's limit."""
+    for request in driver.engine.registry.requests():
+        if request.paused:
+            assert all(choice.seq is None for choice in request.choices)
+        elif driver.gate.held() is None:
+            most = driver.config.max_running
+            assert request.status is RequestStatus.WAITING, f"{request.id} is neither computed nor paused"
+            assert most is not None, f"{request.id} waits for nothing"
+            assert driver.engine.counts(request.owner).running == most
 
 
 def check_one_ending(tracked: Tracked) -> None:
