@@ -78,14 +78,12 @@ AbortGate::Ticket AbortGate::arm(StepCost cost, std::vector<Member> members, boo
         n_tokens_ += member.n_tokens;
     }
     part_nodes_ = nodes_of_part();
-    fired_ = false;
     spared_ = false;
-    armed_ = true;
     return Ticket(*this);
 }
 
 void AbortGate::disarm() noexcept {
-    armed_ = false;
+    fired_ = false;
     members_.clear();
     trap_flag_.reset();
 }
@@ -115,7 +113,7 @@ bool AbortGate::decide() noexcept {
     if (n_cancelled == 0) {
         return false;
     }
-    // Before any step has run to its end nobody knows how long one is: then only an unanimous abort is safe.
+    // How long a step is is known after the first one has run to its end: until then only a unanimous abort is safe.
     const bool may_weigh = !only_unanimous_ && nodes_expected_ > 0;
     const double done = may_weigh ? static_cast<double>(n_computed_) / nodes_expected_ : 1.0;
     const bool abort =
@@ -132,9 +130,6 @@ bool AbortGate::poll(void * self) noexcept {
     if (gate.n_asked_ == 0) {
         ++gate.n_computed_;
     }
-    if (!gate.armed_) {
-        return false;
-    }
     gate.spring_trap();
     gate.check();
     return gate.fired_;
@@ -142,9 +137,6 @@ bool AbortGate::poll(void * self) noexcept {
 
 bool AbortGate::eval(ggml_tensor * node, bool ask, void * self) {
     auto & gate = *static_cast<AbortGate *>(self);
-    if (!gate.armed_) {
-        return !ask;
-    }
     if (ask) {
         // Nothing of the next part has been launched yet.
         if (gate.n_asked_ == gate.n_computed_) {

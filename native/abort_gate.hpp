@@ -99,7 +99,6 @@ class AbortGate {
     std::vector<Member> members_;
     StepCost cost_;
     double cut_seconds_ = 0.0;
-    bool armed_ = false;
     bool only_unanimous_ = false;
     bool fired_ = false;
     bool spared_ = false;

@@ -20,7 +20,6 @@ llama_context_params native_params(const CommonParams & params) {
     native.n_seq_max = params.n_seq_max;
     native.n_threads = params.n_threads;
     native.n_threads_batch = params.n_threads_batch;
-    native.offload_kqv = params.offload_kqv;
     native.type_k = static_cast<ggml_type>(params.type_k);
     native.type_v = static_cast<ggml_type>(params.type_v);
     native.flash_attn_type = static_cast<llama_flash_attn_type>(params.flash_attention);

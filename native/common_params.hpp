@@ -14,7 +14,6 @@ struct CommonParams {
     int32_t n_threads = 1;
     int32_t n_threads_batch = 1;
     bool adapt_threads = false; // those are the most: fewer in steps beside other busy programs (thread_policy.hpp)
-    bool offload_kqv = true;
     int32_t flash_attention = -1; // llama.cpp's: -1 automatic, 0 off, 1 on
     int32_t type_k = 1;           // ggml_type of the cells' keys; 1 is F16
     int32_t type_v = 1;           // and of their values

@@ -48,11 +48,10 @@ ComputeThreads::ComputeThreads(int32_t most, bool adapts) : most_(most), all_(ma
 }
 
 bool ComputeThreads::adapt() {
-    if (!policy_ || !policy_->is_due(now_us())) {
-        return false;
+    if (policy_ && policy_->is_due(now_us())) {
+        take_reading();
     }
-    take_reading();
-    if (policy_->n_threads() == n_threads()) {
+    if (!policy_ || policy_->n_threads() == n_threads()) {
         return false;
     }
     ggml_threadpool_pause(pool()); // of the former pool

@@ -16,7 +16,7 @@ namespace pyllmcancel {
 // many as there are cores for them, as ThreadPolicy says.
 //
 // All are started at once: ggml ends the process over a thread that cannot be started. There are several pools because the
-// threads of a pool that a step does not use spin all the same, and slow down those that it uses.
+// threads of a pool that a step does not use spin all the same, and slow down the threads that it uses.
 class ComputeThreads {
   public:
     // Throws ContextError.

@@ -40,11 +40,11 @@ llama_context_params with_outputs(llama_context_params native, const ContextPara
 }
 
 // What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
-Sampled sample(Sampler & sampler, const float * logits, const CancelFlag & flag) {
+Sampled sample(Sampler & sampler, const float * logits) {
     try {
         const AssertionsThrow guard; // as far as it is the sampler's own
         calls::before_sampling();
-        return sampler.sample(logits, flag);
+        return sampler.sample(logits);
     } catch (const std::exception &) {
         Sampled failed;
         failed.fault = LogitFault::grammar;
@@ -229,7 +229,7 @@ StepRow Context::commit(const StepItem & item, int32_t first_row) {
     sequence.logits = llama_get_logits_ith(runner_.context(), first_row + item.n_tokens - 1);
     row.sampled = true;
     if (!sequence.flag->raised()) {
-        row.next = sample(*sequence.sampler, sequence.logits, *sequence.flag);
+        row.next = sample(*sequence.sampler, sequence.logits);
     }
     if (row.next.token >= 0) {
         sequence.tokens.push_back(row.next.token);

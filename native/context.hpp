@@ -130,15 +130,14 @@ class Context {
     // Whether layers may be computed by something else than the CPU.
     static bool can_offload() noexcept { return llama_supports_gpu_offload(); }
 
-    // Cells that `seqs` hold together, and all sequences; those that several hold count once.
+    // Cells that `seqs` hold together, and all sequences; cells that several hold count once.
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const { return sequences_.n_cells_of(seqs); }
     int32_t n_cells_used() const { return sequences_.n_cells_used(); }
 
-    // Of all copies of states, and time spent on making them so far.
+    // Of all copies of states.
     uint64_t checkpoint_bytes() const noexcept { return sequences_.checkpoint_bytes(); }
-    int64_t checkpoint_us() const noexcept { return sequences_.checkpoint_us(); }
 
-    // Tokens computed so far for nobody, because others are done sooner with them.
+    // Padding tokens computed so far.
     int64_t n_padding() const noexcept { return n_padding_; }
 
     MemoryKind memory_kind() const noexcept { return sequences_.memory_kind(); }

@@ -69,6 +69,5 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         int32_t n_cells_of(const vector[int32_t] & seqs) except +translate_exception
         int32_t n_cells_used()
         uint64_t checkpoint_bytes()
-        int64_t checkpoint_us()
         int64_t n_padding()
         MemoryKind memory_kind()

@@ -60,12 +60,12 @@ cdef class Context:
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
     def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
-                  n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True, cbool offload_kqv=True,
+                  n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True,
                   int flash_attention=-1, int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4,
                   checkpoint_bytes=1 << 30, row_padding=None, cut_seconds=None, cbool abortable=True,
                   cbool trust_any_memory=False):
         cdef ContextParams params
-        set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads, offload_kqv,
+        set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads,
                    flash_attention, type_k, type_v, cut_seconds, abortable)
         params.kv_unified = kv_unified
         params.n_described_max = _MOST_DESCRIBED
@@ -108,10 +108,6 @@ cdef class Context:
     def n_padding(self):
         return self.c_obj.get().n_padding()
 
-    @property
-    def checkpoint_us(self):
-        return self.c_obj.get().checkpoint_us()
-
     def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
              int32_t n_described=0):
         cdef vector[llama_token] c_tokens = tokens
@@ -151,7 +147,7 @@ cdef class Context:
 
     def common_with(self, prefixes, tokens):
         cdef vector[llama_token] c_tokens = tokens
-        return [as_made(prefix).common_prefix(c_tokens) for prefix in prefixes]
+        return [(<SwappedPrefix?> prefix).c_obj.get().common_prefix(c_tokens) for prefix in prefixes]
 
     def swap_bytes(self, int32_t seq):
         return self.c_obj.get().swap_bytes(seq)
@@ -167,9 +163,8 @@ cdef class Context:
 
     def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
         cdef cbool swapped
-        cdef const CppSwappedPrefix * made = as_made(prefix)
         with nogil:
-            swapped = self.c_obj.get().swap_in(seq, made[0])
+            swapped = self.c_obj.get().swap_in(seq, prefix.c_obj.get()[0])
         return swapped
 
     def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):

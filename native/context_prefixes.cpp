@@ -63,7 +63,7 @@ bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
     }
     ContextSequence & sequence = sequences_.idle(seq);
     sequences_.clear(seq);
-    sequence.tokens = prefix.tokens(); // while a lack of memory harms nobody
+    sequence.tokens = prefix.tokens(); // before the cells: this may fail for want of memory
     if (!prefix.restore(runner_.context(), seq)) {
         sequence.tokens.clear();
         return false;

@@ -41,9 +41,6 @@ std::vector<double> GgufKeys::reals(int64_t id) const {
     if (type == GGUF_TYPE_FLOAT32) {
         return {static_cast<double>(gguf_get_val_f32(file_, id))};
     }
-    if (type == GGUF_TYPE_FLOAT64) {
-        return {gguf_get_val_f64(file_, id)};
-    }
     if (type != GGUF_TYPE_ARRAY || gguf_get_arr_type(file_, id) != GGUF_TYPE_FLOAT32) {
         return {};
     }

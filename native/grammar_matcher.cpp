@@ -8,6 +8,10 @@
 namespace pyllmcancel {
 namespace {
 
+constexpr std::size_t TIDY_ABOVE = 1024; // nodes and edges
+// What is kept, what is added before it is tidied, and a node for each unit of fuel.
+static_assert(2 * GrammarMatcher::MOST_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MOST_NODES);
+
 // Adds a byte to a character; false for what is not UTF-8.
 bool take_byte(llama_partial_utf8 & partial, unsigned char byte) {
     if (partial.n_remain > 0) {
@@ -77,7 +81,7 @@ void GrammarMatcher::accept(llama_token token) {
     }
     front_ = std::move(next);
     possible_.fill(-1);
-    if (stack_.size() > 2 * n_kept_ + 1024) {
+    if (stack_.size() > 2 * n_kept_ + TIDY_ABOVE) {
         stack_.tidy(front_);
         n_kept_ = stack_.size();
     }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cancel_flag.hpp"
 #include "grammar.hpp"
 #include "grammar_fuel.hpp"
 #include "grammar_stack.hpp"
@@ -24,8 +23,8 @@ class GrammarMatcher {
 
     std::shared_ptr<const Grammar> grammar() const noexcept { return grammar_; }
 
-    // At the start of each sampling: fills the fuel. What follows throws GrammarInterrupted when `flag` is raised.
-    void begin(const CancelFlag * flag) noexcept { fuel_.fill(flag); }
+    // At the start of each sampling: fills the fuel.
+    void begin() noexcept { fuel_.fill(); }
 
     // Whether the answer may be over.
     bool may_end() const noexcept { return front_.ends && partial_.n_remain == 0; }
@@ -33,7 +32,7 @@ class GrammarMatcher {
     // Whether a token might be allowed, by its first character: one or two milliseconds for a whole vocabulary.
     bool may_begin(llama_token token);
 
-    // Whether a token that does not end the answer may come next. Throws GrammarTooComplex, GrammarInterrupted.
+    // Whether a token that does not end the answer may come next. Throws GrammarTooComplex.
     bool allows(llama_token token);
 
     // Goes on with a token that is allowed. Throws as allows(); the matcher must not be used any further then.

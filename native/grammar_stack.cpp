@@ -106,9 +106,6 @@ void GrammarStack::call(uint32_t rule, Place back) {
 uint32_t GrammarStack::callee(uint32_t rule) {
     auto & [born, node] = callees_[rule];
     if (born != now_) {
-        if (nodes_.size() >= MOST_NODES) {
-            throw GrammarTooComplex();
-        }
         born = now_;
         node = static_cast<uint32_t>(nodes_.size());
         nodes_.push_back({now_, NONE, false});

@@ -21,7 +21,7 @@ namespace pyllmcancel {
 class GrammarStack {
   public:
     static constexpr std::size_t MOST_PLACES = 1U << 14U; // for one character
-    static constexpr std::size_t MOST_NODES = 1U << 22U;  // ever: what a key has room for
+    static constexpr std::size_t MOST_NODES = 1U << 22U;  // what a key has room for; fuel allows fewer
 
     // A position in the grammar, in a certain call.
     struct Place {

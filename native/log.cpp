@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 namespace pyllmcancel {
 namespace {
@@ -41,17 +42,11 @@ void clear_log_errors() { errors.clear(); }
 
 std::string log_errors() {
     std::string joined;
-    std::size_t begin = 0;
-    while (begin < errors.size()) {
-        std::size_t end = errors.find('\n', begin);
-        if (end == std::string::npos) {
-            end = errors.size();
-        }
-        const std::string line = errors.substr(begin, end - begin);
+    std::istringstream lines(errors);
+    for (std::string line; std::getline(lines, line);) {
         if (line.find_first_not_of(" \t") != std::string::npos) {
             joined += (joined.empty() ? "" : "; ") + line;
         }
-        begin = end + 1;
     }
     return joined;
 }

@@ -95,7 +95,7 @@ cdef class Model:
         self.can_divide_cells = self.c_obj.get().can_divide_cells()
 
     def __dealloc__(self):
-        # Unmapping gigabytes takes a while; nobody else need wait for it.
+        # Unmapping gigabytes takes a while, and other threads need the GIL.
         with nogil:
             self.c_obj.reset()
 

@@ -86,9 +86,9 @@ void Sampler::fill_all(const Logits & logits) {
     }
 }
 
-// The likeliest tokens that the grammar allows, and those that have a bias. Searched from the likeliest on: asking the
+// The likeliest tokens that the grammar allows, and all allowed tokens that have a bias. Searched from the likeliest on: asking the
 // grammar is slow. When its fuel is spent, what was found by then is enough.
-void Sampler::fill_allowed(const Logits & logits, const CancelFlag & flag) {
+void Sampler::fill_allowed(const Logits & logits) {
     std::set<llama_token> found;
     try {
         add_allowed(logits, found);
@@ -97,7 +97,7 @@ void Sampler::fill_allowed(const Logits & logits, const CancelFlag & flag) {
             throw;
         }
     }
-    grammar_->begin(&flag);
+    grammar_->begin();
     fill_with(logits, {found.begin(), found.end()});
 }
 
@@ -143,7 +143,7 @@ llama_token Sampler::run_chain(Sampled & sampled) {
     return sampled.token;
 }
 
-llama_token Sampler::choose(const Logits & logits, Sampled & sampled, const CancelFlag & flag) {
+llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
     if (chain_.is_plain_greedy() && !grammar_ && mask_.empty() && !params_.logprobs_after_sampling) {
         return logits.argmax();
     }
@@ -151,7 +151,7 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled, const Canc
     llama_token token = run_chain(sampled);
     if (grammar_ && (token < 0 || !grammar_allows(token))) {
         // Only now: mostly it allows what was chosen without it.
-        fill_allowed(logits, flag);
+        fill_allowed(logits);
         token = run_chain(sampled);
         // llama.cpp's sampler "infill" may choose an end token that was no candidate.
         token = token >= 0 && grammar_allows(token) ? token : -1;
@@ -201,7 +201,7 @@ void Sampler::report_after_sampling(Sampled & sampled, const llama_token_data_ar
     sampled.top.resize(std::min(sampled.top.size(), static_cast<std::size_t>(params_.n_logprobs)));
 }
 
-Sampled Sampler::sample(const float * row, const CancelFlag & flag) {
+Sampled Sampler::sample(const float * row) {
     const Logits logits(row, n_vocab_);
     Sampled sampled;
     sampled.fault = logits.fault();
@@ -209,12 +209,10 @@ Sampled Sampler::sample(const float * row, const CancelFlag & flag) {
         return sampled;
     }
     if (grammar_) {
-        grammar_->begin(&flag);
+        grammar_->begin();
     }
     try {
-        sampled.token = choose(logits, sampled, flag);
-    } catch (const GrammarInterrupted &) {
-        return {};
+        sampled.token = choose(logits, sampled);
     } catch (const GrammarTooComplex &) {
         sampled = {};
         sampled.fault = LogitFault::too_complex;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cancel_flag.hpp"
 #include "grammar_matcher.hpp"
 #include "logits.hpp"
 #include "model.hpp"
@@ -36,9 +35,8 @@ class Sampler {
     // Allow, in the next choice only, the tokens whose bits are set, lowest bit first; empty allows all.
     void restrict_to(std::vector<uint32_t> mask) { mask_ = std::move(mask); }
 
-    // Chooses the next token from one row of logits, length n_vocab; none, without a fault, if the flag is raised
-    // meanwhile.
-    Sampled sample(const float * row, const CancelFlag & flag);
+    // Chooses the next token from one row of logits, length n_vocab.
+    Sampled sample(const float * row);
 
     // The logprob of `token`, which came next, in the model's own distribution.
     Sampled describe(const float * row, llama_token token) const;
@@ -47,12 +45,12 @@ class Sampler {
     void fill(const Logits & logits);
     void fill_all(const Logits & logits);
     void fill_with(const Logits & logits, const std::vector<llama_token> & tokens);
-    void fill_allowed(const Logits & logits, const CancelFlag & flag);
+    void fill_allowed(const Logits & logits);
     void add_allowed(const Logits & logits, std::set<llama_token> & found);
     bool allowed(llama_token token) const;
     bool grammar_allows(llama_token token);
     llama_token run_chain(Sampled & sampled);
-    llama_token choose(const Logits & logits, Sampled & sampled, const CancelFlag & flag);
+    llama_token choose(const Logits & logits, Sampled & sampled);
     void report(Sampled & sampled, const Logits & logits) const;
     void report_after_sampling(Sampled & sampled, const llama_token_data_array & left) const;
 

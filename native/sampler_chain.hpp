@@ -88,7 +88,7 @@ class SamplerChain {
     int32_t n_candidates_ = 0;
     std::vector<llama_logit_bias> biases_;
     std::unique_ptr<llama_sampler, Free> chain_;
-    std::vector<llama_sampler *> history_samplers_; // owned by chain_: those that look at past tokens
+    std::vector<llama_sampler *> history_samplers_; // owned by chain_; they look at past tokens
 };
 
 } // namespace pyllmcancel

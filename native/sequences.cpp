@@ -2,7 +2,6 @@
 
 #include "context.hpp"
 #include "llama_calls.hpp"
-#include "steady_clock.hpp"
 #include "swapped_prefix.hpp"
 
 #include <algorithm>
@@ -77,7 +76,6 @@ void Sequences::save_checkpoints(const std::vector<StepItem> & items) {
 }
 
 void Sequences::save_checkpoint(int32_t seq) {
-    const int64_t begin = now_us();
     ContextSequence & sequence = at(seq);
     std::vector<CheckpointOwner> others;
     for (ContextSequence & other : *this) {
@@ -88,7 +86,6 @@ void Sequences::save_checkpoint(int32_t seq) {
     const std::size_t size = Checkpoints::size_of(context_, seq);
     const std::size_t room = make_room(size, params_.checkpoint_bytes, others);
     sequence.checkpoints.save(context_, seq, sequence.n_committed, params_.n_checkpoints, room);
-    checkpoint_us_ += now_us() - begin;
 }
 
 uint64_t Sequences::checkpoint_bytes() const noexcept {

@@ -60,9 +60,8 @@ class Sequences : public SequenceTable<ContextSequence> {
     // Before a chunk of a prompt: what an abort, or a later change of the prompt, can go back to.
     void save_checkpoints(const std::vector<StepItem> & items);
     uint64_t checkpoint_bytes() const noexcept;
-    int64_t checkpoint_us() const noexcept { return checkpoint_us_; }
 
-    // Cells that `seqs` hold together, and all sequences; those that several hold count once.
+    // Cells that `seqs` hold together, and all sequences; cells that several hold count once.
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const;
     int32_t n_cells_used() const { return shared_cells_.count(lengths()); }
 
@@ -78,7 +77,6 @@ class Sequences : public SequenceTable<ContextSequence> {
     MemoryKind kind_;
     int32_t n_swa_; // tokens that a sliding window spans; 0 is none
     SharedCells shared_cells_;
-    int64_t checkpoint_us_ = 0;
 };
 
 } // namespace pyllmcancel

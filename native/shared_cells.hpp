@@ -20,7 +20,7 @@ class SharedCells {
     // `seq` holds no more than its first `n_cells` cells now: what it computes after them is its own.
     void truncate(int32_t seq, int32_t n_cells);
 
-    // Cells that `seqs` hold together, `lengths[seq]` each; those that several hold count once.
+    // Cells that `seqs` hold together, `lengths[seq]` each; cells that several hold count once.
     int32_t count(const std::vector<int32_t> & seqs, const std::vector<int32_t> & lengths) const;
 
     // Cells that all sequences hold together.

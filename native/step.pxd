@@ -36,7 +36,6 @@ cdef extern from "common_params.hpp" namespace "pyllmcancel" nogil:
         int32_t n_threads
         int32_t n_threads_batch
         cbool adapt_threads
-        cbool offload_kqv
         int32_t flash_attention
         int32_t type_k
         int32_t type_v

@@ -31,7 +31,7 @@ cdef int natural(str name, object number) except -1:
 
 cdef void set_common(
     CommonParams & params, object n_ctx, object n_seq_max, object n_batch, object n_threads, object n_threads_batch,
-    cbool adapt_threads, cbool offload_kqv, int flash_attention, int type_k, int type_v, object cut_seconds,
+    cbool adapt_threads, int flash_attention, int type_k, int type_v, object cut_seconds,
     cbool abortable
 ) except *:
     params.n_ctx = natural("n_ctx", n_ctx)
@@ -40,7 +40,6 @@ cdef void set_common(
     params.n_threads = natural("n_threads", n_threads)
     params.n_threads_batch = natural("n_threads_batch", n_threads if n_threads_batch is None else n_threads_batch)
     params.adapt_threads = adapt_threads
-    params.offload_kqv = offload_kqv
     params.flash_attention = flash_attention
     params.type_k = type_k
     params.type_v = type_v

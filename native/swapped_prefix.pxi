@@ -3,15 +3,6 @@ from libcpp.memory cimport shared_ptr
 
 from swapped_prefix cimport CppSwappedPrefix
 
-from pyllmcancel import errors
-
-
-cdef const CppSwappedPrefix * as_made(SwappedPrefix prefix) except NULL:
-    # __new__ gets past __init__.
-    if prefix is None or not prefix.c_obj:
-        raise errors.UsageError("a SwappedPrefix is made by Context.copy_out or Context.ghost")
-    return prefix.c_obj.get()
-
 
 cdef class SwappedPrefix:
     """Cells of an idle prefix, in plain memory."""
@@ -26,7 +17,7 @@ cdef class SwappedPrefix:
 
     @property
     def tokens(self):
-        return as_made(self).tokens()
+        return self.c_obj.get().tokens()
 
     def __dealloc__(self):
         # Giving back a hundred MiB takes a while.

@@ -20,7 +20,7 @@ class ThreadPolicy {
 
     int32_t n_threads() const noexcept { return n_threads_; }
 
-    // Whether a reading at `at` is worth making; the kernel counts idle time too coarsely for shorter intervals.
+    // Whether a reading is due at `at`; the kernel counts idle time too coarsely for shorter intervals.
     bool is_due(int64_t at) const noexcept;
 
     // No step follows for now.

@@ -37,9 +37,6 @@ inline void raise_python(PyObject * error_class, const std::exception & error) {
 // Nothing else makes Python exceptions of C++ ones.
 inline void translate_exception() {
     const PythonErrors & python = python_errors();
-    if (PyErr_Occurred()) {
-        return; // raised by Python code that C++ had called (the progress callback)
-    }
     try {
         throw;
     } catch (const ModelLoadError & error) {
@@ -56,8 +53,6 @@ inline void translate_exception() {
         raise_python(PyExc_MemoryError, error);
     } catch (const std::exception & error) {
         raise_python(PyExc_RuntimeError, error);
-    } catch (...) {
-        PyErr_SetString(PyExc_RuntimeError, "unknown C++ exception");
     }
 }
 

@@ -224,7 +224,6 @@ class Context:
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool = True,
-        offload_kqv: bool = True,
         flash_attention: int = -1,
         type_k: int = 1,
         type_v: int = 1,
@@ -270,10 +269,6 @@ class Context:
 
         `row_padding` turns them on or off; None does so where ggml has repacked the model's weights for such kernels.
         """
-
-    @property
-    def checkpoint_us(self) -> int:
-        """Microseconds spent on making checkpoints so far."""
 
     @property
     def memory_kind(self) -> MemoryKind: ...
@@ -401,7 +396,6 @@ class Embedder:
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
         pooling: Pooling | None = None,
-        offload_kqv: bool = True,
         flash_attention: int = -1,
         type_k: int = 1,
         type_v: int = 1,

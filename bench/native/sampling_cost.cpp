@@ -47,11 +47,10 @@ std::vector<int64_t> sampler_times(const std::shared_ptr<pyllmcancel::Model> & m
                                    int32_t count) {
     check_size(*model, logits);
     pyllmcancel::Sampler sampler(model, params);
-    const pyllmcancel::CancelFlag flag;
     std::vector<int64_t> times;
     for (int32_t i = 0; i < count; ++i) {
         const int64_t begin = now_ns();
-        const pyllmcancel::Sampled sampled = sampler.sample(logits.data(), flag);
+        const pyllmcancel::Sampled sampled = sampler.sample(logits.data());
         times.push_back(now_ns() - begin);
         if (sampled.token < 0) {
             throw std::runtime_error("the sampler refused these logits");

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyllmcancel._native import Embedder, Model
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pooling import Pooling
@@ -151,3 +152,10 @@ def test_a_storm_of_cancels_leaves_nothing_and_harms_nobody(embedder_files: dict
             np.testing.assert_allclose([found[n] for n in range(40)], expected, atol=2e-3)
         assert engine.registry.wait_until_empty(TEST_LIMIT)
         assert engine.occupancy() == Occupancy()
+
+
+def test_a_texts_length_tells_nothing_of_a_word_piece_vocabulary(embedder_files: dict[str, Path]) -> None:
+    model = Model.load(embedder_files["encoder"])
+    assert model.longest_piece() == 0
+    embedder = Embedder(model, n_ctx=64, n_seq_max=1, n_batch=64, n_threads=2)
+    assert embedder.n_threads == 2

@@ -110,6 +110,31 @@ def test_dropped_cells_take_their_checkpoints_along(model: Model) -> None:
     assert dropped.common_prefixes(PROMPT) == [0, 0]
 
 
+def test_the_idle_sequence_with_most_checkpoints_gives_way_first(model: Model) -> None:
+    one = context(model, n_checkpoints=1)
+    start(one, PROMPT)
+    prefill(one, 64)
+    full = Context(
+        model,
+        n_ctx=1024,
+        n_seq_max=4,
+        n_batch=128,
+        n_threads=N_THREADS,
+        checkpoint_interval=CHUNK,
+        checkpoint_bytes=4 * one.checkpoint_bytes,
+    )
+    few, many = PROMPT[:64], PROMPT[:160][::-1]
+    for seq, prompt in ((0, few), (1, many)):
+        start(full, prompt, seq)
+        prefill(full, len(prompt), seq)
+        full.close(seq, keep=True)
+    assert full.checkpoint_bytes == 4 * one.checkpoint_bytes
+    before = full.common_prefixes([*few, 1])[0], full.common_prefixes([*few[:40], 1, 1])[0]
+    start(full, PROMPT[::2], seq=2)
+    prefill(full, 64, seq=2)
+    assert (full.common_prefixes([*few, 1])[0], full.common_prefixes([*few[:40], 1, 1])[0]) == before
+
+
 def test_an_attention_memory_needs_none(model_files: dict[str, Path]) -> None:
     attention = context(Model.load(model_files["attention"]))
     abort_after(attention, 160)

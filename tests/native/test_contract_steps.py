@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 
 import numpy as np
 import pytest
 
+from pyllmcancel import _native
 from pyllmcancel.errors import ContextError, UsageError
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
@@ -104,6 +106,9 @@ def test_logits_are_a_read_only_row_of_the_last_step(world: World) -> None:
     assert logits.shape == (world.model.n_vocab,)
     assert logits.dtype == np.float32
     assert not logits.flags.writeable
+    if world.native is _native:
+        with pytest.raises(TypeError, match="read-write"):
+            io.BytesIO(bytes(4)).readinto(logits.base.obj)
     assert context.logits(1) is None
     context.step([(1, 30)])
     assert context.logits(0) is None

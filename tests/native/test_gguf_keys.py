@@ -100,6 +100,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "epsilon NaN": (real(EPSILON, math.nan), rf"{EPSILON} is not a number"),
     "epsilon -1": (real(EPSILON, -1.0), rf"{EPSILON} is -1"),
     "epsilon infinite": (real(EPSILON, math.inf), rf"{EPSILON} is inf"),
+    "one of several scales NaN": (
+        lambda base: base.with_key("llama.scales", Value(Type.ARRAY, [1.0, math.nan], Type.FLOAT32)),
+        r"llama\.scales is not a number",
+    ),
     "a rotation NaN": (real("llama.rope.freq_base", math.nan), r"llama\.rope\.freq_base is not a number"),
     "an unknown scaling": (text("llama.rope.scaling.type", b"magic"), r"llama\.rope\.scaling\.type is none of"),
     "a scaling that is not UTF-8": (text("llama.rope.scaling.type", NO_TEXT), r"llama\.rope\.scaling\.type is none of"),
@@ -162,5 +166,5 @@ def test_a_key_that_cannot_be_right_is_refused_by_its_name(name: str, outcomes: 
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_what_harms_nobody_is_loaded(name: str, outcomes: dict[str, tuple[str, str]]) -> None:
+def test_a_harmless_key_is_loaded(name: str, outcomes: dict[str, tuple[str, str]]) -> None:
     assert tuple(outcomes[name]) == ("loaded", "loaded")

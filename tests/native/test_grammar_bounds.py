@@ -46,6 +46,7 @@ REFUSED = {
     "root ::= " + " | ".join(f'"{n}"' for n in range(20_000)): "begin",
     "root ::= a\na ::= b\nb ::= a": "nothing",
     'x ::= "a"': "root",
+    'root ::= "' + "a" * 2_000 + '"{1900}': "elements",
 }
 
 
@@ -81,6 +82,21 @@ def test_an_ambiguous_grammar_ends_its_request_and_no_other(world: World, gramma
         got.append(neighbour.token)
     assert row.fault is LogitFault.TOO_COMPLEX
     assert got == world.alone(PROMPT, len(got))
+
+
+def test_what_is_kept_of_a_long_answer_is_bounded(world: World) -> None:
+    """A hundred rules call themselves for every character, and each call must be returned from."""
+    rules = [f'r{n} ::= [a-z ] root "!"' for n in range(100)]
+    grammar = "\n".join(["root ::= " + " | ".join(f"r{n}" for n in range(100)), *rules])
+    context = world.context(n_ctx=2_000)
+    world.open(context, 0, PROMPT, grammar=grammar)
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    found = 0
+    while row.fault is LogitFault.NONE and found < 1_500:
+        (row,) = ok(context.step([(0, 1)]))
+        found += 1
+    assert row.fault is LogitFault.TOO_COMPLEX
+    assert found > 100
 
 
 @pytest.mark.parametrize(("grammar", "language"), LANGUAGES.items(), ids=LANGUAGES.values())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel._native import Context, Model
+from pyllmcancel._native import Context, Model, SwappedPrefix
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
@@ -20,6 +20,7 @@ from pyllmcancel.observer import NullObserver
 from tests.support import broken_models
 from tests.support.http_asgi import LIMIT
 from tests.support.threads import N_THREADS
+from tests.support.tiny_models import write_tiny_llama
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "not a GGUF": (broken_models.write_not_gguf, "magic"),
@@ -108,6 +109,24 @@ def test_what_a_model_says_of_itself(model_files: dict[str, Path]) -> None:
     assert set(model.special_tokens) >= {"bos", "eos", "eot", "fim_pre", "fim_suf", "fim_mid"}
     assert model.size == 4 * model.n_params
     assert not model.adds_bos
+
+
+@pytest.mark.parametrize("made_elsewhere", [Model, SwappedPrefix])
+def test_what_a_factory_makes_cannot_be_made_otherwise(made_elsewhere: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="is made by"):
+        made_elsewhere()
+
+
+def test_long_texts_of_a_model_are_whole(tmp_path: Path) -> None:
+    long = "long " * 100
+    model = Model.load(write_tiny_llama(tmp_path / "model.gguf", chat_template=long))
+    assert model.metadata["tokenizer.chat_template"] == long
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_model_that_is_locked_into_memory_loads(model_files: dict[str, Path], mmap: bool) -> None:
+    model = Model.load(model_files["attention"], mlock=True, mmap=mmap)
+    assert model.tokenize("hello")
 
 
 def test_a_sliding_window_is_known(model_files: dict[str, Path]) -> None:

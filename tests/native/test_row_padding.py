@@ -1,4 +1,4 @@
-"""Rows that are computed for nobody: nobody can tell, and nothing of them stays."""
+"""Padding rows: the other rows get the same tokens with them, and nothing of them stays."""
 
 from __future__ import annotations
 
@@ -140,7 +140,15 @@ def test_a_full_context_is_not_padded(world: World) -> None:
     assert (context.n_padding, context.n_committed(0)) == (0, 256)
 
 
-def test_a_long_history_is_not_looked_at_for_nobody(world: World) -> None:
+def test_parts_of_several_prompts_are_not_padded_in_divided_cells(world: World) -> None:
+    context = world.context(row_padding=True, kv_unified=False, n_ctx=1024)
+    for seq in (0, 1):
+        world.open(context, seq, PROMPTS[seq])
+    ok(context.step([(0, 4), (1, 3)]))
+    assert context.n_padding == 0
+
+
+def test_a_token_after_a_long_history_is_not_computed_as_padding(world: World) -> None:
     context = world.context(row_padding=True, n_ctx=1024)
     world.open(context, 0, [n % 250 for n in range(700)])
     for _ in range(5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,14 @@ from pyllmcancel import _native
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
-from tests.support.tiny_models import TinyShape, attention_metadata, llama_weights, write_model
+from tests.support.tiny_models import (
+    TinyShape,
+    attention_metadata,
+    llama_weights,
+    load_vocabulary,
+    write_model,
+    write_tiny_llama,
+)
 
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 
@@ -31,6 +39,7 @@ HOSTILE = [
     'root ::= "a"{3001}',
     "root ::= " + "(" * 20_000,
     "#" * 300_000,
+    'root ::= "a"{3',
 ]
 
 
@@ -141,6 +150,41 @@ def test_an_end_that_a_sampler_makes_up_is_taken_unless_a_grammar_does_not_allow
     else:
         assert row.fault is LogitFault.NONE
         assert world.model.is_eog(row.token)
+
+
+def test_an_end_that_a_sampler_makes_up_is_no_token_where_a_mask_bars_it(world: World) -> None:
+    context = world.context()
+    flat = {"samplers": ("temperature", "infill"), "temperature": 100.0, "seed": 3}
+    sampler = world.sampler(**flat)
+    n_vocab = world.model.n_vocab
+    bits = np.array([not world.model.is_eog(token) for token in range(n_vocab)] + [False] * (-n_vocab % 32))
+    sampler.restrict(np.packbits(bits, bitorder="little").view(np.uint32))
+    context.open(0, PROMPT, sampler, _native.CancelFlag())
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)
+
+
+def test_logits_that_mean_nothing_describe_no_prompt(tmp_path: Path) -> None:
+    world = world_with_output(tmp_path / "faulty.gguf", float("nan"))
+    context = world.context(n_ctx=64)
+    world.open(context, 0, PROMPT, n_logprobs=1, n_described=len(PROMPT))
+    (row,) = ok(context.step([(0, 4)]))
+    assert (row.token, row.fault) == (-1, LogitFault.NOT_FINITE)
+
+
+def test_a_vocabulary_of_any_size_is_sampled_alike(tmp_path: Path) -> None:
+    """Rows are read in blocks of 64 logits, and what is left is a shorter block."""
+    vocabulary = load_vocabulary()
+    tokens = [f"one-of-the-words-that-are-longer-than-most-{n}" for n in range(37)]
+    longer = replace(vocabulary, tokens=(*tokens, *vocabulary.tokens))
+    assert len(longer.tokens) % 64
+    path = write_tiny_llama(tmp_path / "odd.gguf", vocabulary=longer)
+    world = World(_native, "attention", path, _native.Model.load(path))
+    # A penalty as good as none: llama.cpp's samplers then see every token.
+    assert world.alone(PROMPT, 24) == world.alone(PROMPT, 24, frequency_penalty=1e-20)
+    assert world.model.piece(36).decode() == tokens[36]
+    last = world.model.n_vocab - 1
+    assert world.alone(PROMPT, 1, logit_bias=((last, 100.0),)) == [last]
 
 
 # More tokens than a block of the row has, so that the short way differs from the long one.

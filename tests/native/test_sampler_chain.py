@@ -73,6 +73,8 @@ def test_dry_keeps_a_sequence_from_going_on_as_it_did(world: World) -> None:
 
     assert answer() == 40
     assert answer(dry_multiplier=100.0, dry_sequence_breakers=()) != 40
+    breaker = world.model.piece(30).decode()
+    assert answer(dry_multiplier=100.0, dry_sequence_breakers=(breaker,)) == 40
 
 
 def test_samplers_that_are_not_named_do_not_apply(world: World) -> None:

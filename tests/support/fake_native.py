@@ -60,7 +60,7 @@ class SwappedPrefix:
 class Context:
     """As the real one, but its steps go through a gate. It makes no checkpoints: an abort costs the whole state."""
 
-    checkpoint_bytes = checkpoint_us = 0
+    checkpoint_bytes = 0
 
     def __init__(
         self,
@@ -73,7 +73,6 @@ class Context:
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool = True,
-        offload_kqv: bool = True,
         flash_attention: int = -1,
         type_k: int = 1,
         type_v: int = 1,
