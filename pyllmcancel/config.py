@@ -71,11 +71,10 @@ class EngineConfig:
         keep what `cache_ram` can).
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
-        none, None: no limit. llama.cpp walks over all cells in every attention, so that idle ones slow down whoever
-        runs. Of divided cells only what is in the place of others is swapped out. Copies are made beforehand while
-        nobody computes; else where copying takes less time than computing again, as often as that is asked for, and
-        what is not worth that is forgotten. More than 128 MiB is not swapped out, unless nobody else is there to wait
-        for it; nor is anything of recurrent, hybrid and sliding-window models, or without flash attention.
+        none, None: no limit. llama.cpp's attention walks over all cells in use, so that idle ones slow down every step.
+        With divided cells a prefix is swapped out when its slot is taken. Copies are made ahead while nothing runs. A
+        prefix of more than 128 MiB is not swapped out while other requests would wait for it; prefixes of recurrent,
+        hybrid and sliding-window models, and those computed without flash attention, never are.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled

@@ -146,21 +146,22 @@ class Generation:
             for choice in request.choices:
                 choice.resumes = True
 
-    def can_admit(self, request: Request) -> bool:
-        return self.scheduler.has_room_for(request.choices[0])
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        return self.scheduler.choose(heads)
 
     def admit(self, request: Request) -> list[Update]:
         self.scheduler.add(request)
-        return self._open_pending()
+        # The leader that was chosen, and no other: another owner's request may be next.
+        return self._started(self.scheduler.admit(most=1))
 
     def release(self, request: Request, *, keep: bool) -> None:
         for choice in request.choices:
             self.scheduler.release(choice, keep=keep)
 
-    def _open_pending(self) -> list[Update]:
-        """Give slots to pending choices: of new requests, siblings of leaders, preempted ones."""
+    def _started(self, choices: Iterable[Choice]) -> list[Update]:
+        """Note that choices have got their slots: of new requests, siblings of leaders, preempted ones."""
         updates: list[Update] = []
-        for choice in self.scheduler.admit():
+        for choice in choices:
             request = choice.request
             choice.slot = choice.seq
             if choice.admitted_at is None:
@@ -175,7 +176,7 @@ class Generation:
 
     def plan(self) -> tuple[list[StepItem], list[Update]]:
         """What the scheduler plans, with each constraint's allowed tokens set; requests whose constraint fails end."""
-        updates = self._open_pending()
+        updates = self._started(self.scheduler.admit())
         items = self.scheduler.plan()
         for item in items:
             choice = self.scheduler.choice(item.seq) if self.scheduler.holds(item.seq) else None

@@ -137,8 +137,8 @@ class EngineLoop:
                 self._report(self._workload.admit(request))
 
     def _choose(self, heads: Sequence[Request]) -> Request | None:
-        head = heads[0]
-        return head if head.cancellation.requested or self._workload.can_admit(head) else None
+        cancelled = next((request for request in heads if request.cancellation.requested), None)
+        return self._workload.choose(heads) if cancelled is None else cancelled
 
     def _end_cancelled(self) -> None:
         for request in self._cancelled():

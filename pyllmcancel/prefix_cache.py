@@ -8,6 +8,9 @@ every step. A prefix that stays idle for some steps is swapped out. Divided cell
 but it occupies a slot; it is swapped out when a new choice takes that slot. While nothing runs, prefixes are copied
 ahead and stay in their cells, so that neither a new request nor one that continues the prefix waits for a copy.
 
+A prefix is reused by its owner's choices only, running, idle or swapped out: else the number of cached tokens, and the
+time to the first one, would tell what other owners have asked.
+
 Used by the engine thread only.
 """
 
@@ -18,6 +21,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyllmcancel.request import NO_OWNER
 from pyllmcancel.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
 
 if TYPE_CHECKING:
@@ -68,6 +72,8 @@ class PrefixCache:
         # Idle since `maintain_idle` last looked. It looks at each once: where the limit in bytes is smaller than
         # all of them, it would otherwise copy for ever.
         self._fresh = set(self._idle)
+        # Of each sequence: whose tokens it holds, or held last.
+        self._owners = [NO_OWNER] * context.n_seq_max
 
     def __len__(self) -> int:
         """Number of idle sequences."""
@@ -83,22 +89,26 @@ class PrefixCache:
     def swapped_bytes(self) -> int:
         return self._swap.n_bytes
 
-    def find(self, tokens: Sequence[int], running: Collection[int]) -> PrefixMatch:
-        """The best match for a prompt; there must be an idle sequence."""
+    def find(self, tokens: Sequence[int], running: Collection[int], owner: str = NO_OWNER) -> PrefixMatch:
+        """The best match for a prompt of `owner`; there must be an idle sequence."""
         target = self._free_target(running)
-        found, n_tokens = self._find_in_cells(tokens, running, target)
+        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, owner), running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
-        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx))
+        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), owner)
         return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
 
-    def _find_in_cells(self, tokens: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
-        """The best match in cells, and how many tokens it gives.
+    def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
+        """For every sequence: how many leading `tokens` its cells could give to a choice of `owner`."""
+        lengths = self._context.common_prefixes(tokens)
+        return [length if other == owner else 0 for length, other in zip(lengths, self._owners, strict=True)]
+
+    def _find_in_cells(self, lengths: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
+        """The best match in cells, by what each sequence could give, and how many tokens it gives.
 
         The longest prefix wins. It is shared into `target`, rather than continued where it lies, if it belongs to a
         running sequence, if continuing it would discard more than it reuses, or if its sequence would compute alone.
         """
-        lengths = self._context.common_prefixes(tokens)
         usable = {seq: self._usable(seq, lengths[seq]) for seq in reversed(self._idle)}
         best_idle = max(usable, key=usable.__getitem__)
         n_tokens = usable[best_idle]
@@ -137,18 +147,22 @@ class PrefixCache:
             and self._swap.can_copy(target, alone=False)
         )
 
-    def take(self, found: PrefixMatch, running: Collection[int]) -> None:
-        """Prepare `found.seq` for a choice: it is no longer idle, and holds the prefix that was found.
+    def take(self, found: PrefixMatch, running: Collection[int], owner: str = NO_OWNER) -> None:
+        """Prepare `found.seq` for a choice of `owner`: it is no longer idle, and holds the prefix that was found.
 
         What it held before is swapped out. If nothing is `running` its size does not matter: no other request waits.
         """
         del self._idle[found.seq]
         self._fresh.discard(found.seq)
         if not found.keeps_own:
-            self._swap.swap_out(found.seq, alone=not running)
+            self._swap.swap_out(found.seq, self._owners[found.seq], alone=not running)
+            if self._owners[found.seq] != owner:
+                # Opening the sequence would reuse the beginning that the prompt has in common with what is left there.
+                self._context.drop_cells(found.seq)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all that the copy has. A conversation is to have one copy, not one of each turn.
-            self._swap.discard_copy(self._context.tokens(found.seq))
+            self._swap.discard_copy(self._context.tokens(found.seq), owner)
+        self._owners[found.seq] = owner
         if found.source is not None:
             self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES)
         elif found.swapped is not None:
@@ -168,7 +182,7 @@ class PrefixCache:
         n_evicted = bisect_left(range(len(held)), n_cells, key=lambda count: self._n_freed(held[:count]))
         evicted = held[:n_evicted]
         for seq in evicted:
-            if seq != evicted[-1] or not self._swap.swap_out(seq):
+            if seq != evicted[-1] or not self._swap.swap_out(seq, self._owners[seq]):
                 self._context.drop_cells(seq)
 
     def _n_freed(self, seqs: Collection[int]) -> int:
@@ -188,7 +202,7 @@ class PrefixCache:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER_STEPS)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq)):
+        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq, self._owners[seq])):
             self._idle[seq] = self._step  # looked at again later
 
     def maintain_idle(self) -> bool:
@@ -199,12 +213,13 @@ class PrefixCache:
         if not self._swap.limit:
             return False
         if not self._context.kv_unified:
-            return self._swap.copy_ahead(self._free_target(()))
+            seq = self._free_target(())
+            return self._swap.copy_ahead(seq, self._owners[seq])
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
-            tokens = self._context.tokens(seq)
+            tokens, owner = self._context.tokens(seq), self._owners[seq]
             # The choices of one request share its prompt, of which one copy is enough.
-            if 2 * self._swap.n_copied(tokens) < len(tokens) and self._swap.copy_ahead(seq):
+            if 2 * self._swap.n_copied(tokens, owner) < len(tokens) and self._swap.copy_ahead(seq, owner):
                 return True
         return False
 
@@ -216,7 +231,7 @@ class PrefixCache:
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
         """Whether a running sequence begins with most of its tokens: they may share those cells."""
-        lengths = self._context.common_prefixes([*self._context.tokens(seq), 0])
+        lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._owners[seq])
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _free_target(self, running: Collection[int]) -> int:

@@ -94,8 +94,12 @@ class Workload(Protocol):
     def heed_readers(self, requests: Iterable[Request]) -> None:
         """Have running requests pause whose sinks are full, and go on when they are not."""
 
-    def can_admit(self, request: Request) -> bool:
-        """Whether the oldest waiting request can start now."""
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        """Which of these waiting requests, the next one of each owner, starts now; None if none can.
+
+        Called with the registry's lock held: it must be quick. `admit` follows for the one that is returned, unless
+        that one is cancelled in between.
+        """
 
     def admit(self, request: Request) -> list[Update]:
         """Take over a request that has left the queue."""

@@ -6,6 +6,7 @@ Texts of an aborted step that are still wanted stay open, and are in the next st
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,7 +56,7 @@ class Embedding:
         self.scheduler = TextScheduler(embedder, config.max_step_seconds)
         self._embedder = embedder
         self._native = native
-        self._n_admitted = 0  # requests that hold one of `parallel` places
+        self._n_admitted = Counter[str]()  # by owner: requests that hold one of `parallel` places
 
     @classmethod
     def on(cls, model: Model, pooling: Pooling, config: EngineConfig, native: Any) -> Self:
@@ -136,18 +137,21 @@ class Embedding:
     def heed_readers(self, _requests: Iterable[Request]) -> None:
         """Pause none: an answer has no more events than its request has texts."""
 
-    def can_admit(self, _request: Request) -> bool:
-        return self._n_admitted < self.config.parallel
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        """The next request of the owner that has the fewest admitted; one of an owner that has none needs no place."""
+        request = min(heads, key=lambda request: self._n_admitted[request.owner])
+        has_place = self._n_admitted.total() < self.config.parallel or not self._n_admitted[request.owner]
+        return request if has_place else None
 
     def admit(self, request: Request) -> list[Update]:
         request.admitted_at = time.monotonic()
         request.status = RequestStatus.PREFILL
-        self._n_admitted += 1
+        self._n_admitted[request.owner] += 1
         self.scheduler.add(cast("EmbeddingRequest", request))
         return []
 
     def release(self, request: Request, *, keep: bool = False) -> None:
-        self._n_admitted -= 1
+        self._n_admitted[request.owner] -= 1
         self.scheduler.remove(cast("EmbeddingRequest", request))
 
     # -- steps --------------------------------------------------------------------------------------------------------

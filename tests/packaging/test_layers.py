@@ -23,7 +23,7 @@ LAYERS = {
     "engine": "pyllmcancel engine loading",
     "loop": "loop engine_thread",
     "workloads": "workload generation choices embeddings.workload",
-    "policy": "scheduler prefix_cache swap_space swap_store step_cost embeddings.scheduler",
+    "policy": "scheduler step_planner fair_share prefix_cache swap_space swap_store step_cost embeddings.scheduler",
     "tables and streams": "registry waiting_queue supersede_keys families holds token_stream endings watcher observer",
     "requests": "request embeddings.request",
     "text": "chat_template bounded_template infill detokenizer constraints helper helper_process",

@@ -2,71 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from pyllmcancel.config import EngineConfig
-from pyllmcancel.request import Choice
-from pyllmcancel.scheduler import HEADROOM, Scheduler
-from pyllmcancel.step import StepItem
-from tests.support.bare import bare_request
-from tests.support.fake_native import Context, Model
+from pyllmcancel.scheduler import HEADROOM
+from tests.support.scheduling import Bench
 
 PROMPT = list(range(100, 150))
-
-
-class Bench:
-    """A scheduler on a fake context, and steps that are computed when the test says so."""
-
-    def __init__(
-        self,
-        *,
-        kind: str = "attention",
-        parallel: int = 2,
-        n_ctx: int = 512,
-        n_batch: int = 16,
-        gpu: bool = False,
-        itl_target: float = 1e9,
-        kv_unified: bool = True,
-    ) -> None:
-        n_seq_max = parallel + 2 if kv_unified else parallel
-        n_cells = n_ctx if kv_unified else n_ctx * n_seq_max
-        sizes = {"n_ctx": n_cells, "n_seq_max": n_seq_max, "n_batch": n_batch, "n_threads": 1}
-        self.context = Context(Model(kind), **sizes, kv_unified=kv_unified)
-        self.config = EngineConfig(
-            parallel=parallel, itl_target=itl_target, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0
-        )
-        self.scheduler = Scheduler(self.context, self.config)
-
-    def add(self, prompt: list[int], name: str = "r", **options: Any) -> Choice:
-        request = bare_request(name, prompt=prompt, **options)
-        self.scheduler.add(request)
-        self.scheduler.admit()
-        return request.choices[0]
-
-    def step(self) -> list[StepItem]:
-        """Plan, compute, and take the tokens as the engine does; every step takes a millisecond."""
-        items = self.plan_and_compute()
-        self.scheduler.cost.observe(sum(item.n_tokens for item in items), 0.001)
-        return items
-
-    def plan_and_compute(self) -> list[StepItem]:
-        items = self.scheduler.plan()
-        result = self.context.step(items)
-        for row in result.rows:
-            choice = self.scheduler.choice(row.seq)
-            choice.n_committed += row.n_tokens
-            if row.token >= 0:
-                choice.generated.append(row.token)
-                if choice.leads and len(choice.generated) == 1:
-                    self.scheduler.prompt_computed(choice)
-        return items
-
-
-def prompt_of(n_tokens: int) -> Choice:
-    """A choice that no scheduler knows."""
-    return bare_request(prompt=[9] * n_tokens).choices[0]
 
 
 def test_choices_are_admitted_in_the_order_of_arrival_into_free_slots() -> None:
@@ -83,18 +24,18 @@ def test_nobody_overtakes_a_prompt_that_does_not_fit_yet() -> None:
     large, small = bench.add(PROMPT, "large"), bench.add([1], "small")
     assert large.seq is None
     assert small.seq is None
-    assert not bench.scheduler.has_room_for(prompt_of(1))
+    assert not bench.has_room_for(1)
 
 
 def test_a_newcomer_leaves_headroom_for_those_who_run() -> None:
     bench = Bench(n_ctx=100)
     bench.add(PROMPT)
-    assert bench.scheduler.has_room_for(prompt_of(100 - len(PROMPT) - HEADROOM - 1))
-    assert not bench.scheduler.has_room_for(prompt_of(100 - len(PROMPT) - HEADROOM))
+    assert bench.has_room_for(100 - len(PROMPT) - HEADROOM - 1)
+    assert not bench.has_room_for(100 - len(PROMPT) - HEADROOM)
 
 
 def test_whoever_is_alone_always_fits() -> None:
-    assert Bench(n_ctx=100).scheduler.has_room_for(prompt_of(99))
+    assert Bench(n_ctx=100).has_room_for(99)
 
 
 def test_a_prompt_is_computed_in_chunks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
+from pyllmcancel.request import NO_OWNER
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.swap_space import MIN_SHARED_TOKENS
 from pyllmcancel.swap_store import MAX_PREFIXES, SwapStore
@@ -128,9 +129,9 @@ def test_only_so_many_swapped_prefixes_are_remembered() -> None:
     context = context_with()
     store = SwapStore(context, 1 << 30)
     for n in range(MAX_PREFIXES + 3):
-        store.add(SwappedPrefix([n, *LONG]))
-    assert store.find([2, *LONG, 1], 512) == (None, 0)
-    assert store.find([3, *LONG, 1], 512)[1] == 61
+        store.add(SwappedPrefix([n, *LONG]), NO_OWNER)
+    assert store.find([2, *LONG, 1], 512, NO_OWNER) == (None, 0)
+    assert store.find([3, *LONG, 1], 512, NO_OWNER)[1] == 61
     assert store.n_bytes == MAX_PREFIXES * 61 * BYTES_PER_CELL
 
 
@@ -170,11 +171,11 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
 def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
     store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
     for first in (1, 2):
-        store.add(SwappedPrefix([first, *LONG]))
-    assert store.touch([1, *LONG[:40]])
-    assert not store.touch([3, *LONG[:40]])
-    store.add(SwappedPrefix([3, *LONG]))
-    assert [store.find([first, *LONG, 0], 512)[1] for first in (1, 2, 3)] == [61, 0, 61]
+        store.add(SwappedPrefix([first, *LONG]), NO_OWNER)
+    assert store.touch([1, *LONG[:40]], NO_OWNER)
+    assert not store.touch([3, *LONG[:40]], NO_OWNER)
+    store.add(SwappedPrefix([3, *LONG]), NO_OWNER)
+    assert [store.find([first, *LONG, 0], 512, NO_OWNER)[1] for first in (1, 2, 3)] == [61, 0, 61]
 
 
 def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:

@@ -55,8 +55,8 @@ class Recorder:
     def heed_readers(self, _requests: Iterable[Request]) -> None:
         self.calls.append("heed readers")
 
-    def can_admit(self, _request: Request) -> bool:
-        return True
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        return heads[0]
 
     def admit(self, request: Request) -> list[Update]:
         self.calls.append(f"admit {request.id}")
