@@ -1,12 +1,13 @@
 """Which texts go into the next step of an embedder. Used by the engine thread only.
 
-Requests take turns, text by text, so one with a thousand texts does not keep one with a single text waiting. A step is
-as large as is efficient, and no larger than it may last; a text that must be seen whole goes alone if it is larger.
+Owners take turns, and the requests of an owner take its turns, text by text: a request of a thousand texts does not
+hold up one of a single text. A step is as large as is efficient, and no larger than it may last; a text that must be
+seen whole goes alone if it is larger.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -34,9 +35,12 @@ class TextScheduler:
         self._free = list(range(embedder.n_seq_max))
         # By seq_id, in the order in which they were begun: what the next step goes on with.
         self._open: dict[int, Text] = {}
-        # Requests with texts that are not begun; the next to have its turn first.
+        # Requests with texts that are not begun, least recently served first.
         self._turns: deque[EmbeddingRequest] = deque()
-        # Texts of a failed step, each to be computed alone until it has shown whether it is the one at fault.
+        # By owner: when it began its last text, counted in texts.
+        self._last_turns: dict[str, int] = {}
+        self._n_turns = 0
+        # Texts of a failed step, each to be computed alone until it is known which one makes steps fail.
         self._suspects: deque[int] = deque()
         self.cost = StepCostModel()
         self.n_preempted = 0
@@ -67,7 +71,7 @@ class TextScheduler:
         self._free.append(seq)
 
     def resync(self, items: list[StepItem]) -> None:
-        """After a step that did not count: take over what the embedder says is still true."""
+        """After a step that did not count: take over what the embedder has committed."""
         for item in items:
             self._open[item.seq].n_committed = self._embedder.n_committed(item.seq)
 
@@ -96,13 +100,26 @@ class TextScheduler:
         n_batch = self._embedder.n_batch
         budget = chunk_size(self.cost, n_decodes=0, n_batch=n_batch, itl_target=0.0, max_step=self._max_step)
         if self._embedder.splits:
-            # A long text leaves the others half of each step, and takes what they leave of it.
+            # Long texts leave half of each step to new ones, and take the rest.
             newcomers = self._begin(budget // 2 if self._open else budget)
             begun = {item.seq for item in newcomers}
             rest = [text for seq, text in self._open.items() if seq not in begun]
-            return newcomers + self._items(rest, budget - n_tokens(newcomers))
+            return newcomers + self._shared_items(rest, budget - n_tokens(newcomers))
         items = self._items(self._open.values(), budget)
         return items + self._begin(budget - n_tokens(items), alone=not items)
+
+    def _shared_items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
+        """Parts of open texts, at most `budget` tokens: as many of each owner, unless an owner has fewer."""
+        by_owner = defaultdict[str, list["Text"]](list)
+        for text in texts:
+            by_owner[text.request.owner].append(text)
+        smallest_first = sorted(by_owner.values(), key=lambda own: sum(text.n_pending for text in own))
+        items: list[StepItem] = []
+        for place, own in enumerate(smallest_first):
+            own_items = self._items(own, -(-budget // (len(smallest_first) - place)))
+            items += own_items
+            budget -= n_tokens(own_items)
+        return items
 
     def _items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
         """Parts of open texts, at most `budget` tokens; but the first is taken whole where texts cannot be split."""
@@ -130,16 +147,23 @@ class TextScheduler:
             self._turns.remove(request)
             if request.not_begun:
                 self._turns.append(request)
+            self._n_turns += 1
+            self._last_turns[request.owner] = self._n_turns
         return items
 
     def _entitled(self) -> Iterable[EmbeddingRequest]:
         """Whose turn it is, again and again. A request in the middle of a long text begins no other."""
         while True:
             busy = {id(text.request) for text in self._open.values() if text.n_committed}
-            request = next((request for request in self._turns if id(request) not in busy), None)
+            waiting = (request for request in self._turns if id(request) not in busy)
+            request = min(waiting, key=self._precedence, default=None)
             if request is None:
                 return
             yield request
+
+    def _precedence(self, request: EmbeddingRequest) -> tuple[int, int]:
+        """Sort key: the owner whose last turn is longest ago, of an owner the highest priority."""
+        return self._last_turns.get(request.owner, 0), -request.priority
 
     def _part(self, text: Text, budget: int, *, alone: bool) -> int:
         """How many tokens of `text` fit; with `alone` a text that cannot be split always does."""

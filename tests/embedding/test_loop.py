@@ -137,6 +137,63 @@ def test_requests_take_turns_so_that_many_texts_do_not_keep_one_waiting(rig: Rig
     rig.check_complete(first, *many)
 
 
+def test_owners_take_turns_however_many_requests_each_has(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(parallel=3)
+    rig.submit(text(1, 32), owner="many")
+    rig.held()
+    for first in (10, 20, 30):
+        rig.submit(*(text(first + n, 10) for n in range(9)), owner="many")
+    rig.step()
+    assert rig.held() == [(10, 10), (20, 10), (30, 10)]
+    rig.submit(*(text(100 + n, 10) for n in range(4)), owner="other")
+    rig.step()
+    assert rig.held() == [(100, 10), (11, 10), (101, 10)], "it needs none of the three places"
+    rig.step()
+    assert rig.held() == [(21, 10), (102, 10), (31, 10)]
+    rig.finish()
+
+
+def test_an_owner_that_has_fewer_requests_admitted_is_next(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(parallel=2)
+    rig.submit(*(text(10 + n, 30) for n in range(9)), owner="many")
+    rig.held()
+    rig.submit(text(20, 30), owner="many")
+    rig.submit(text(1, 30), text(2, 30), owner="other")
+    third = rig.submit(text(3, 30), owner="other")
+    rig.step()
+    assert rig.held() == [(1, 30)]
+    assert third.status is RequestStatus.WAITING
+    rig.step()
+    assert rig.held() == [(11, 30)]
+    rig.finish()
+
+
+def test_a_higher_priority_goes_first_in_its_owners_turn(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(parallel=3)
+    rig.submit(*(text(10 + n, 30) for n in range(3)))
+    rig.held()
+    rig.submit(*(text(20 + n, 30) for n in range(2)), priority=1)
+    for first in (20, 21, 11):
+        rig.step()
+        assert rig.held() == [(first, 30)]
+    rig.finish()
+
+
+@pytest.mark.parametrize("kind", ["attention", "recurrent"])
+def test_owners_have_equal_shares_of_a_step_for_their_long_texts(make_rig: Callable[..., Rig], kind: str) -> None:
+    rig = make_rig(kind=kind, pooling=Pooling.LAST, parallel=4, n_ctx=1024)
+    rig.submit(text(9, 32))
+    rig.held()
+    for first in (1, 2, 3):
+        rig.submit(text(first, 120), owner="many")
+    rig.submit(text(100, 120), owner="other")
+    rig.step()
+    while len(rig.held()) < 4 or any(n_tokens == 16 for first, n_tokens in rig.held() if first < 100):
+        rig.step()
+    assert sorted(rig.held()) == [(1, 6), (2, 5), (3, 5), (100, 16)]
+    rig.finish()
+
+
 def test_a_text_that_does_not_fit_is_first_in_the_next_step(rig: Rig) -> None:
     rig.submit(text(1, 20), text(2, 20), text(3, 5))
     assert rig.held() == [(1, 20)]
