@@ -34,7 +34,7 @@ def occupied(server: ServerProcess) -> Callable[[], AbstractContextManager[None]
     @contextmanager
     def occupy() -> Iterator[None]:
         with RawClient(server.port) as occupant:
-            request_id = occupant.post(stream=True)
+            request_id = occupant.post()  # whole: a stream that is not read would be paused
             server.wait_for(request_id, completion_tokens=lambda n: n > 0)
             yield
             assert server.request(request_id)["status"] == "running", "another client's leaving ended it"

@@ -1,9 +1,10 @@
-"""nginx and HAProxy, run by hand on a loopback port with the recipes of ``deploy/``."""
+"""nginx, HAProxy and LiteLLM, run by hand on a loopback port with the recipes of ``deploy/``."""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -49,7 +50,9 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
         self._log = folder / "log"
         command = self.command(upstream, folder, settings or {})
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(command, stderr=log, stdout=log)
+            self._process = subprocess.Popen(
+                command, stderr=log, stdout=log, cwd=folder, env=self.environment(upstream)
+            )
         try:
             until(self._is_listening, bool)
         except BaseException:
@@ -68,6 +71,10 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
     @abstractmethod
     def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
         """Write the configuration into `folder`; how to run the proxy with it, in the foreground."""
+
+    def environment(self, upstream: int) -> dict[str, str]:
+        """Of the proxy's process."""
+        return dict(os.environ)
 
     def _is_listening(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
@@ -108,6 +115,45 @@ class HAProxy(Proxy):
         whole = replaced(whole, "server one 127.0.0.1:8000", f"server one 127.0.0.1:{upstream}")
         (folder / "haproxy.cfg").write_text(whole)
         return [str(self.path()), "-db", "-f", str(folder / "haproxy.cfg")]
+
+
+class LiteLLM(Proxy):
+    """The program is not looked for in PATH alone: its packages want an environment of their own.
+
+    `upstream` is where its model is; `direct` is where its callback finds the server, by default the same.
+    """
+
+    program = "litellm"
+    key = f"sk-{secrets.token_hex(16)}"
+
+    def __init__(
+        self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None, *, direct: int | None = None
+    ) -> None:
+        self._direct = direct or upstream
+        super().__init__(upstream, folder, settings)
+
+    @classmethod
+    def path(cls) -> str | None:
+        return os.environ.get("PYLLMCANCEL_LITELLM") or super().path()
+
+    def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
+        recipe = (DEPLOY / "litellm.yaml").read_text()
+        recipe = changed(recipe, "  {}: {}", settings, after="general_settings:")
+        # Its callback goes to the server itself, whatever lies between.
+        recipe = replaced(recipe, "os.environ/PYLLMCANCEL_API_BASE", f"http://127.0.0.1:{upstream}/v1")
+        (folder / "litellm.yaml").write_text(recipe)
+        shutil.copy(DEPLOY / "litellm_cancel.py", folder)
+        place = ("--host", "127.0.0.1", "--port", str(self.port))
+        return [str(self.path()), "--config", str(folder / "litellm.yaml"), *place, "--telemetry", "False"]
+
+    def environment(self, upstream: int) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return own | {
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_MASTER_KEY": self.key,
+            "PYLLMCANCEL_API_BASE": f"http://127.0.0.1:{self._direct}/v1",
+            "PYLLMCANCEL_API_KEY": "none",
+        }
 
 
 def changed(text: str, line: str, settings: dict[str, str | None], *, after: str) -> str:
