@@ -19,7 +19,7 @@ def default_threads() -> int:
 
 
 def core_quota(groups: Path = Path("/sys/fs/cgroup")) -> float:
-    """Cores' worth of time that the control group leaves its processes; infinite where it sets no limit.
+    """CPU time per second, in cores, that the control group allows its processes; infinite where it sets no limit.
 
     In a container `groups` shows the container's own group as its root.
     """
@@ -56,7 +56,7 @@ class EngineConfig:
     kv_unified
         Any sequence may use any cell, so that one request can have the whole context. Off: each of `parallel` sequences
         has its part, rounded up to 256. Then a CPU, whose attention walks over the cells of all, generates faster for
-        several, and the order of a sequence's cells, on which its last bits depend, is nobody else's. Attention models
+        several, and the order of a sequence's cells, on which its last bits depend, is its own. Attention models
         only, the others stay unified. On the command line it is off where ``--parallel`` is given.
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
@@ -74,7 +74,7 @@ class EngineConfig:
         none, None: no limit. llama.cpp's attention walks over all cells in use, so that idle ones slow down every step.
         With divided cells a prefix is swapped out when its slot is taken. Copies are made ahead while nothing runs. A
         prefix of more than 128 MiB is not swapped out while other requests would wait for it; prefixes of recurrent,
-        hybrid and sliding-window models, and those computed without flash attention, never are.
+        hybrid and sliding-window models, and prefixes computed without flash attention, never are.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
         Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
         every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
@@ -102,11 +102,11 @@ class EngineConfig:
     lora
         LoRA adapters to apply, each a GGUF file and its scale.
     itl_target
-        Longest time, in seconds, that a prompt may put between two tokens of those who decode: its chunk's step and
+        Longest time, in seconds, that a prompt may put between two tokens of decoding requests: its chunk's step and
         theirs. Chunks of less than 16 tokens, and of less than half the speed of large ones, are not made for it, and
         those of 16 to 63 are made 64.
     max_step_seconds
-        Longest prefill step when nobody else decodes: it bounds how long a newcomer waits for the next step.
+        Longest prefill step when no other request decodes: it bounds how long a newcomer waits for the next step.
     """
 
     model: Path | None = None

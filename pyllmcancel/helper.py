@@ -28,7 +28,7 @@ WALL_SECONDS = 10.0  # of one call, however busy the machine is
 START_SECONDS = 30.0
 MEMORY_MIB = 512  # more than it has when it begins
 MAX_ANSWER = 64 << 20  # bytes
-LOOK_EVERY = 0.05  # seconds between two looks at whether anybody waits
+LOOK_EVERY = 0.05  # seconds between two looks at whether the caller still waits
 HEAD = 8  # bytes that tell a message's length
 
 
@@ -45,7 +45,7 @@ class HelperLost(HelperEnded):
 
 
 class HelperClosed(HelperError):  # noqa: N818
-    """Nobody is to use it any more."""
+    """It was closed."""
 
     def __init__(self) -> None:
         super().__init__("the server is shutting down")

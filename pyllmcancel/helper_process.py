@@ -68,7 +68,7 @@ class Functions:
 
 def main() -> None:
     cpu_seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
-    # Whoever ends the server ends it: it goes when there is nobody to read from.
+    # It ends with the server, whose end of the socket is closed then, not by a SIGTERM to the process group.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)

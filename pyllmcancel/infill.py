@@ -21,7 +21,7 @@ from pyllmcancel.pausing import Pause, no_pause
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
 
-# Nobody tells the names of the project and of the file that is edited; the format needs some.
+# Requests do not name the project and the edited file; the format needs names.
 PROJECT_NAME = "project"
 EDITED_FILE = "file"
 # Most tokens around the gap, however large the context: more of them seldom help, and each must be computed.

@@ -83,7 +83,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def check_names(artefact: Path, names: set[str], wants: Sequence[str], refuses: Sequence[str] = ()) -> None:
-    """Compare the names in an archive with those that must and must not be there."""
+    """Compare the names in an archive with the lists of required and forbidden names."""
     missing = [name for name in wants if name not in names]
     unwanted = sorted(name for name in names if name.startswith(tuple(refuses))) if refuses else []
     if missing or unwanted:

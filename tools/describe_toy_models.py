@@ -31,8 +31,8 @@ from pyllmcancel.errors import ContextError
 from pyllmcancel.sampling import SamplingParams
 from tests.support.toy_models import DESCRIPTIONS, Description, write_described
 
-# All kinds of memory, and one diffusion model, which is refused. Not those whose states make a sweep slow: of mamba and
-# jamba, tests have smaller ones.
+# All kinds of memory, and one diffusion model, which is refused. Without mamba and jamba, whose
+# states make a sweep slow: tests have smaller ones of these.
 CHOSEN = (
     *("llama-dense", "gpt2-dense", "qwen3-dense", "phi3-dense", "deepseek2-moe", "qwen3moe-moe"),
     *("gemma2-dense", "gemma3-dense", "gpt-oss-moe", "mamba2-dense"),

@@ -1,7 +1,7 @@
 """Compiling in bounded time and memory: tried in another process first, unless it is sure to cost little.
 
-llguidance has limits for most of what a schema can ask, but nobody can end a call into it, and some never return:
-`{"multipleOf": 123456789}`. What has compiled over there compiles here in the same time.
+llguidance has limits for most of what a schema can ask, but a call into it cannot be interrupted, and some never
+return: `{"multipleOf": 123456789}`. What has compiled over there compiles here in the same time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Constraints by JSON schema or grammar: llguidance decides, here is what makes it fit a model and a request.
 
 A model's vocabulary is read once, when the first constraint asks for it: that takes a second for 150,000 tokens. A
-grammar is compiled once for a request, and each of its choices goes on from a copy. Both belong into a thread that
-nobody waits for but their request; what happens for every token, a mask and a state, takes tens of microseconds.
+grammar is compiled once for a request, and each of its choices goes on from a copy. Both belong into a thread for which
+only their request waits; what happens for every token, a mask and a state, takes tens of microseconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Vocabulary:
     tokens
         The bytes of every token.
     special_token_ids
-        Control tokens, and those that end an answer: no text spells them.
+        Control tokens, and tokens that end an answer: no text spells them.
     """
 
     bos_token_id = None

@@ -3,7 +3,7 @@
     python tools/make_toy_models.py build/toys
     python -m tests.architectures build/toys --jobs 2 --results build/sweep.jsonl --report docs/abort-sweep.md
 
-With ``--results`` a sweep that was broken off goes on where it was. Exits with 1 if a protected sweep finds anybody
+With ``--results`` a sweep that was broken off goes on where it was. Exits with 1 if a protected sweep finds a neighbour
 disturbed, or if a model ended its process.
 """
 

@@ -1,4 +1,4 @@
-"""Cancel at every point at which a cancel can arrive, and see whether anybody but the victim notices.
+"""Cancel at every point at which a cancel can arrive, and see whether only the victim notices.
 
 Three sequences: a *neighbour* that decodes, a *bystander* whose finished prefix lies idle in the cache, a *victim* that
 is cancelled at one graph node of one step. Afterwards the neighbour's next logits, those of a request that goes on from
@@ -58,9 +58,9 @@ class Report:
     """What became of one model.
 
     `window` is the length of its sliding attention window, 0 for none; `experts` says whether it is a mixture of them.
-    `points` counts cancels, `aborted` those that stopped a step in the middle, `exact` those after which all three were
-    bit-equal. `wrong` are those after which one was not, or, if llama.cpp computes this model differently in other
-    company even when nothing is cancelled (not `batch_invariant`), was off by more than the tolerance.
+    `points` counts cancels, `aborted` the ones that stopped a step in the middle, `exact` the ones after which all
+    three were bit-equal. `wrong` are the ones after which one was not, or, if llama.cpp computes this model differently
+    in other company even when nothing is cancelled (not `batch_invariant`), was off by more than the tolerance.
     """
 
     model: str
@@ -184,7 +184,7 @@ class Stage:
         return ("prefill", "decode", "decode alone") if self._alone else ("prefill", "decode")
 
     def play(self, phase: Phase, *, cancel_at: int) -> Played:
-        """Set up, cancel the victim at the given node (0: never) of a step, let everybody go on."""
+        """Set up, cancel the victim at the given node (0: never) of a step, let all go on."""
         flag = self._set_up(2 * self._chunk if phase == "prefill" else len(self._prompts[VICTIM]))
         # Its prompt, in decode also the one token that it has: a request that begins like that and goes on otherwise.
         continued = [*self._context.tokens(VICTIM), 5, 6]
@@ -194,9 +194,9 @@ class Stage:
             self._context.raise_at(cancel_at, flag)
         result = self._context.step(items, **ALWAYS_ABORT)
         n_kept = self._context.common_prefixes(continued)[VICTIM]
-        return Played(self._everybody_goes_on(continued), result.status, result.polls, continued, n_kept)
+        return Played(self._all_go_on(continued), result.status, result.polls, continued, n_kept)
 
-    def _everybody_goes_on(self, continued: list[int]) -> Party:
+    def _all_go_on(self, continued: list[int]) -> Party:
         self._context.close(VICTIM, keep=True)
         # The neighbour's token of the disturbed step, again if need be, and one more that looks back at it.
         self._compute(NEIGHBOUR, len(self._prompts[NEIGHBOUR]) + 2)
@@ -212,7 +212,7 @@ class Stage:
         """
         self._set_up(min(n_kept, len(self._prompts[VICTIM])))
         self._compute(VICTIM, n_kept)
-        return self._everybody_goes_on(continued).victim
+        return self._all_go_on(continued).victim
 
 
 def sweep(path: Path, *, protected: bool = True, stride: int = 1, chunk: int = CHUNK) -> Report:

@@ -49,7 +49,7 @@ def report_of(toy: Callable[[str], Path]) -> ReportOf:
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_a_cancel_at_any_node_disturbs_nobody(report_of: ReportOf, name: str) -> None:
+def test_a_cancel_at_any_node_disturbs_no_neighbour(report_of: ReportOf, name: str) -> None:
     report = report_of(name)
     assert report.findings == []
     assert report.points > 50
@@ -57,7 +57,7 @@ def test_a_cancel_at_any_node_disturbs_nobody(report_of: ReportOf, name: str) ->
 
 @pytest.mark.parametrize("name", SWEPT)
 def test_the_sweep_stops_steps_in_the_middle(report_of: ReportOf, name: str) -> None:
-    """Every time where an abort harms nobody; otherwise when nobody else is in the step."""
+    """Every time where an abort is harmless to the neighbours; otherwise when the victim is alone in the step."""
     report = report_of(name)
     if report.memory_kind == "attention":
         assert report.aborted == report.points

@@ -132,7 +132,7 @@ def test_a_cancel_in_a_list_of_five_hundred_ends_it_early_and_the_neighbour_gets
         assert all(entry[0] == neighbour.id for record in after for entry in record.sequences)
 
 
-def test_a_storm_of_cancels_leaves_nothing_and_harms_nobody(embedder_files: dict[str, Path]) -> None:
+def test_a_storm_of_cancels_leaves_nothing_behind_and_harms_no_other_request(embedder_files: dict[str, Path]) -> None:
     """Sixteen threads: half of the requests are cancelled, whenever that may be; the others are complete."""
     with load(embedder_files["encoder"], parallel=4) as engine:
         expected = engine.embed(TEXTS)

@@ -1,7 +1,7 @@
 """Break each key of small models in each way, one at a time, and see that no file ends the process.
 
 ``python -m tests.fuzz.gguf_keys`` writes some 60,000 files, each used in a child of its own (`gguf_use`), and prints
-those that ended it, or raised what the loader should have said itself.
+the ones that ended it, or raised what the loader should have said itself.
 """
 
 from __future__ import annotations

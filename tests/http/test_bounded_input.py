@@ -1,4 +1,4 @@
-"""Schemas and templates that would never end: seen and cancelled like any request, and nobody else waits for them."""
+"""Schemas and templates that would never end: listed and cancelled like any request, and no other waits for them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_schema_that_cannot_be_compiled_is_a_400_that_says_which(fields:
         assert (exchange.status, exchange.json()["error"]["param"]) == (400, param)
 
 
-async def test_a_request_whose_schema_compiles_is_seen_and_nobody_waits_for_it() -> None:
+async def test_a_request_whose_schema_compiles_is_seen_and_no_other_waits_for_it() -> None:
     async with open_world() as world:
         hostile, _ = await prepares(world)
         seen = await world.request("hostile")

@@ -84,7 +84,7 @@ async def test_in_the_queue_it_is_dropped_without_a_launch_and_the_neighbour_goe
         await world.added("mine")
         exchange.leave()
         await exchange.end()
-        # The neighbour's step is held all the while: nobody waited for it.
+        # The neighbour's step is held all the while: the cancel did not wait for it.
         await assert_cancelled(world, "waiting")
         await world.step(4)
         await neighbour.end()

@@ -1,4 +1,4 @@
-"""A server whose engine dies ends, with a status that a supervisor understands, after everybody got an answer."""
+"""A server whose engine dies ends, with a status that a supervisor understands, after every client got an answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def serving(model: Path, tmp_path: Path, program: str, *options: str) -> ServerP
     return ServerProcess(*cells, *options, program=DIES + program, environment=environment)
 
 
-def test_everybody_gets_an_answer_and_the_process_ends_with_1(long_model: Path, tmp_path: Path) -> None:
+def test_every_client_gets_an_answer_and_the_process_ends_with_1(long_model: Path, tmp_path: Path) -> None:
     with serving(long_model, tmp_path, SERVES, "--drain", "60") as process:
         server = process.started()
         with RawClient(server.port) as a, RawClient(server.port) as b, RawClient(server.port) as c:
@@ -65,7 +65,7 @@ def test_everybody_gets_an_answer_and_the_process_ends_with_1(long_model: Path, 
             assert server.log.count(f"request {request_id} failed in ") == 1
         assert "the engine thread died" in server.log
         with socket.create_server(("127.0.0.1", server.port)):
-            pass  # nobody has the port any more
+            pass  # the port is free
 
 
 def test_a_process_that_cannot_end_as_it_should_ends_all_the_same(long_model: Path, tmp_path: Path) -> None:

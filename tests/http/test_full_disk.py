@@ -1,4 +1,4 @@
-"""Logs that cannot be written, to a full disk or a closed pipe, cost nobody an answer."""
+"""Logs that cannot be written, to a full disk or a closed pipe, cost no client its answer."""
 
 from __future__ import annotations
 

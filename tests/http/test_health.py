@@ -112,7 +112,7 @@ async def test_503_stalled_when_a_step_takes_too_long(monkeypatch: pytest.Monkey
         assert (await world.get("/health")).status == 200
 
 
-async def test_503_failed_when_the_engine_died_and_nobody_hangs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_503_failed_when_the_engine_died_and_no_client_hangs(caplog: pytest.LogCaptureFixture) -> None:
     def defect(tokens: Sequence[int]) -> None:
         if bytes(tokens) == b"poison":
             raise ZeroDivisionError

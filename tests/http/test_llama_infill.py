@@ -16,7 +16,7 @@ GAP = {"input_prefix": "def f():\n", "input_suffix": "\nf()\n"}
 TIMINGS = [
     f"timings/{part}_{what}" for part in ("prompt", "predicted") for what in ("n", "ms", "per_token_ms", "per_second")
 ]
-# What llama.vim sends while somebody types, and between, to have the snippets in the cache.
+# What llama.vim sends while its user types, and between, to have the snippets in the cache.
 VIM = GAP | {
     "id_slot": 0,
     "input_extra": [{"text": "x = 1\n", "time": [1, 2], "filename": "a.py"}],

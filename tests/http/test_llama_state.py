@@ -121,10 +121,10 @@ async def test_a_busy_slot_tells_of_its_request_while_a_step_runs() -> None:
         (following,) = busy["next_token"]
         assert (following["n_decoded"], following["n_remain"], following["has_next_token"]) == (3, 5, True)
         assert busy["params"]["n_predict"] == 8
-        assert "hello" not in str(busy), "what somebody asks is nobody else's"
+        assert "hello" not in str(busy), "prompts are not shown"
 
 
-async def test_whoever_needs_a_slot_can_ask_for_one() -> None:
+async def test_a_client_can_ask_whether_a_slot_is_free() -> None:
     async with open_world(parallel=1) as world:
         assert (await world.get("/slots?fail_on_no_slot=1")).status == 200
         await world.running_stream("mine")

@@ -190,7 +190,7 @@ async def test_of_sixteen_clients_half_of_which_leave_the_others_get_what_they_g
 
 
 @pytest.mark.anyio
-async def test_a_seed_gives_the_same_text_whoever_shares_the_batch(exact_server: ServerProcess) -> None:
+async def test_a_seed_gives_the_same_text_in_any_batch(exact_server: ServerProcess) -> None:
     async def ask(seed: int) -> str:
         answer = await client.completions.create(model="any", prompt="hello", max_tokens=30, temperature=1, seed=seed)
         return answer.choices[0].text

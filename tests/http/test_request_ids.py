@@ -1,4 +1,4 @@
-"""Every response names its request, every error in its body too, whoever chose the id."""
+"""Every response names its request, every error in its body too, for ids of clients and of the server."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ signals = pytest.mark.parametrize("number", STATUS, ids=lambda number: number.na
 
 
 def session_of(pid: int) -> list[int]:
-    """Processes of the session that `pid` leads or led, the dead ones that nobody has waited for excepted."""
+    """Processes of the session that `pid` leads or led, zombies excepted."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -140,7 +140,7 @@ def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
 
 
 def idle(_server: ServerProcess, _stack: ExitStack) -> None:
-    """Nobody wants anything."""
+    """No requests at all."""
 
 
 def prefill(server: ServerProcess, stack: ExitStack) -> None:

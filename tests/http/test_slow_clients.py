@@ -1,4 +1,4 @@
-"""Clients that bring half a request, or none, and come in numbers: nobody else notices, and neither does the log."""
+"""Clients that bring half a request, or none, and come in numbers: no other client and no log line shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.fixture(scope="module")
 def impatient(long_model: Path) -> Iterator[ServerProcess]:
-    """A server that waits for nobody."""
+    """A server with short time limits for heads and bodies."""
     options = ("--header-timeout", "0.2", "--body-timeout", "0.2", "--keep-alive", "0.2", "--ctx-size", "4096")
     with ServerProcess("--model", str(long_model), *options) as process:
         yield process.started()
@@ -90,7 +90,7 @@ def crowded(long_model: Path) -> Iterator[ServerProcess]:
         yield process.started()
 
 
-def test_of_too_many_connections_the_one_goes_that_brings_least_and_everybody_is_served(crowded: ServerProcess) -> None:
+def test_of_too_many_connections_the_one_that_brings_least_is_closed_and_all_are_served(crowded: ServerProcess) -> None:
     with ExitStack() as stack:
         slow = [stack.enter_context(RawClient(crowded.port)) for _ in range(20)]
         for client in slow:
@@ -120,7 +120,7 @@ def test_whose_answer_is_under_way_keeps_the_place(crowded: ServerProcess) -> No
         until(served, lambda status: status == 200)
 
 
-def test_with_few_descriptors_a_crowd_keeps_nobody_out(long_model: Path) -> None:
+def test_with_few_descriptors_a_crowd_does_not_keep_a_request_out(long_model: Path) -> None:
     with (
         ServerProcess("--model", str(long_model), "--ctx-size", "4096", files=128) as server,
         ExitStack() as stack,

@@ -181,7 +181,7 @@ def test_a_full_collection_while_serving_does_not_walk_over_what_was_imported(lo
     command = [sys.executable, "-P", "-c", WHILE_SERVING, str(long_model)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     n_frozen, n_collected, n_frozen_afterwards = map(int, done.stdout.split())
-    assert n_frozen > 5 * n_collected, "it would hold the GIL for so long that nobody could be cancelled"
+    assert n_frozen > 5 * n_collected, "it would hold the GIL for so long that nothing could be cancelled"
     assert n_frozen_afterwards == 0, "the model is not freed at the exit"
 
 

@@ -23,7 +23,7 @@ CLIENTS = 16
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_whoever_stays_gets_the_right_answer_and_every_request_ends_once(setting: Setting, tmp_path: Path) -> None:
+def test_clients_that_stay_get_the_right_answer_and_every_request_ends_once(setting: Setting, tmp_path: Path) -> None:
     packaged = packaged_model_path()
     model = write_exact_copy(packaged, tmp_path / "exact.gguf") if setting.exact else packaged
     report, bench = Report("storm"), Bench(model=model, threads=1)

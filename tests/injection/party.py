@@ -110,7 +110,7 @@ class Party:
         return failed
 
     def check_as_before(self) -> None:
-        """The next request gets what it would have got, and no slot and no cell of anybody's is left behind."""
+        """The next request gets what it would have got, and no slot and no cell is left in use."""
         assert self.engine.failure is None
         assert self.ask() == self.alone
         counts = self.engine.counts()

@@ -17,7 +17,7 @@ BAD_ALLOC = 1000  # native/faults.cpp: throw std::bad_alloc
 MOST_CALLS = 400
 
 # llama_decode: -1 an invalid batch, -2 no memory, -3 a failed computation, and what it may say one day; 2 an abort that
-# nobody asked for; 1 no room. Whether anything was computed first does not matter, but to the last, which promises not.
+# was not asked for; 1 no room. Whether anything was computed first matters to the last only.
 CODES = [(code, after) for code in (-1, -2, -3, -99, 2) for after in (False, True)] + [(1, False)]
 KINDS = ("attention", "divided", "sliding-window", "recurrent", "hybrid")
 
@@ -65,7 +65,7 @@ def test_while_every_step_fails_every_request_ends_with_an_error(party: Party, c
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("call", HARMLESS)
-def test_a_copy_or_a_rollback_that_cannot_be_had_costs_nobody_the_answer(party: Party, call: str) -> None:
+def test_a_copy_or_a_rollback_that_fails_costs_no_answer(party: Party, call: str) -> None:
     walk(party, call, most_failed=0)
 
 

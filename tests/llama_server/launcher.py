@@ -1,6 +1,6 @@
 """Stands where llama.cpp's tests expect ``llama-server``: takes its options, and has a ``pyllmcancel serve`` made.
 
-Options that both know are passed on. Those that ask for a download get a stand-in (`models`), by the environment
+Options that both know are passed on. Options that ask for a download get a stand-in (`models`), by the environment
 variable ``STAND_INS``, a JSON object of files by repository. What is left belongs to features that there are not here.
 
 It imports nothing that takes time: `zygote` has done that.

@@ -22,7 +22,7 @@ MAX_OPTIONS = 65_536  # bytes
 
 def serve(path: Path) -> None:
     """Fork until this process is killed."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()

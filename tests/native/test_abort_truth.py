@@ -113,7 +113,7 @@ def test_a_survivor_of_an_aborted_batch_gets_the_logits_it_gets_alone(slow_world
 
 
 @pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
-def test_recurrent_memory_is_aborted_only_if_everybody_in_the_step_is_cancelled(make_world: object, kind: str) -> None:
+def test_recurrent_memory_is_aborted_only_if_all_of_the_step_are_cancelled(make_world: object, kind: str) -> None:
     world = make_world(f"real {kind}")
     context = world.context(n_batch=512)
     world.open(context, 1, OTHER)

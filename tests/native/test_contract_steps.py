@@ -153,7 +153,7 @@ def test_a_result_outlives_its_context(world: World) -> None:
     assert pickle.loads(pickle.dumps(row.top_logprobs)).tolist() == before
 
 
-def test_whoever_shares_a_batch_gets_what_it_gets_alone(world: World) -> None:
+def test_a_shared_batch_gives_each_sequence_what_it_gets_alone(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT)
     world.open(context, 1, OTHER)

@@ -1,4 +1,4 @@
-"""Grammars that have exponentially many readings: the request that has one is bounded, and nobody else notices."""
+"""Grammars that have exponentially many readings: the request that has one is bounded, and others go on as before."""
 
 from __future__ import annotations
 

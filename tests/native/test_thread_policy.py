@@ -24,7 +24,7 @@ class Cores:
         self.policy.take(0, 0, 0)
 
     def pass_time(self, *, room: float, passed: int = WINDOW, n_crowded_out: int = 0) -> int:
-        """Let time pass in which `room` of the cores was this process's, or nobody's; the next step's threads."""
+        """Let time pass in which `room` of the cores was this process's, or idle; the next step's threads."""
         own = min(room, self.policy.n_threads)
         self.at += passed
         self.own += round(own * passed)

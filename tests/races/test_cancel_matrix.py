@@ -16,7 +16,7 @@ from tests.races import phases, sources
 from tests.support.driver import MEMORIES, Driver, complete
 from tests.support.invariants import check_invariants
 
-# Nobody holds a stream before submit has returned one.
+# There is no stream before submit has returned one.
 CELLS = [
     pytest.param(source, phase, id=f"{source.__name__}-{phase.__name__}")
     for phase in (*phases.IN_THE_QUEUE, *phases.IN_A_SLOT)

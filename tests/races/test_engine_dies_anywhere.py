@@ -1,4 +1,4 @@
-"""The engine thread runs out of memory in any call that it makes, its last ones included: everybody gets one ending."""
+"""The engine thread runs out of memory in any call that it makes, the last ones too: every request has one ending."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 class Fault:
     """Lets one call of a function of ours, in the thread that arms it, find no memory.
 
-    That is the `number`-th one of those that count: of the calls from one place in the code, the first two.
+    That is the `number`-th one of the calls that count: of the calls from one place in the code, the first two.
     """
 
     def __init__(self, number: int) -> None:
@@ -66,22 +66,22 @@ def armed(function: Callable[..., None], fault: Fault) -> Callable[..., None]:
 
 def crowd(driver: Driver) -> list[Tracked]:
     """Requests that run, wait, are superseded, cancelled while they wait and while they run, and finish."""
-    everybody = [
+    requests = [
         driver.submit("several choices", n=2, max_tokens=3, settle=False),
         driver.submit("a prompt of more than one step", supersede="s", settle=False),
         driver.submit("supersedes it", supersede="s", max_tokens=2, settle=False),
         driver.submit("is cancelled", settle=False),
         driver.submit("waits", max_tokens=1, settle=False),
     ]
-    driver.engine.cancel(everybody[3].request)
-    return everybody
+    driver.engine.cancel(requests[3].request)
+    return requests
 
 
-def assert_all_ended(driver: Driver, everybody: list[Tracked], fault: Fault) -> None:
-    for tracked in everybody:
-        assert tracked.request.ended.result(TEST_LIMIT) is not None, f"nobody ended it: {fault.where}"
+def assert_all_ended(driver: Driver, requests: list[Tracked], fault: Fault) -> None:
+    for tracked in requests:
+        assert tracked.request.ended.result(TEST_LIMIT) is not None, f"it has no ending: {fault.where}"
     driver.engine.close()
-    for tracked in everybody:
+    for tracked in requests:
         told = [tracked.sink.events.get_nowait() for _ in range(tracked.sink.events.qsize())]
         assert told[-1] is tracked.ending, f"it was not told, or told more: {fault.where}"
         assert [event for event in told if isinstance(event, Ending)] == [tracked.ending], fault.where
@@ -93,11 +93,11 @@ def live_through(fault: Fault, on_step_done: Callable[[object], None] = lambda _
     driver.watcher.on_step_done = on_step_done
     try:
         try:
-            everybody = crowd(driver)
+            requests = crowd(driver)
         except EngineDiedError:
-            everybody = driver.tracked  # it did not live to see the others
+            requests = driver.tracked  # it did not live to see the others
         driver.gate.open()
-        assert_all_ended(driver, everybody, fault)
+        assert_all_ended(driver, requests, fault)
         if driver.engine.failure is not None:
             with pytest.raises(EngineDiedError):
                 driver.submit("too late")
@@ -105,7 +105,7 @@ def live_through(fault: Fault, on_step_done: Callable[[object], None] = lambda _
         driver.close()
 
 
-def test_an_engine_that_dies_in_any_call_ends_everybody_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_dies_in_any_call_ends_every_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run, number, fault = EngineLoop.run, 0, None
     while fault is None or fault.where is not None:
         number += 1
@@ -115,7 +115,7 @@ def test_an_engine_that_dies_in_any_call_ends_everybody_once(monkeypatch: pytest
     assert number > 100, "there was a call that found memory, and it lived on"
 
 
-def test_an_engine_that_fails_in_its_last_calls_too_ends_everybody_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_fails_in_its_last_calls_too_ends_every_request_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def die(_: object) -> None:
         raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""Cells running out, on the compiled engine: whoever gives way goes on later with the same output, and nobody fails."""
+"""Cells running out, on the compiled engine: preempted requests go on later with the same output, and none fails."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def alone(crowd: Callable[..., Crowd], kind: str, prompts: list[list[int]], max_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_gives_way_goes_on_with_the_same_output(crowd: Callable[..., Crowd], kind: str) -> None:
+def test_a_preempted_request_goes_on_with_the_same_output(crowd: Callable[..., Crowd], kind: str) -> None:
     prompts = [PROMPT[start : start + 40] for start in range(4)]
     crowded = crowd(kind)
     requests = [crowded.submit(prompt, 100) for prompt in prompts]
@@ -112,7 +112,9 @@ def test_choices_of_one_prompt_give_way_and_go_on_too(crowd: Callable[..., Crowd
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_neighbour_is_not_touched_when_whoever_gave_way_is_cancelled(crowd: Callable[..., Crowd], kind: str) -> None:
+def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
+    crowd: Callable[..., Crowd], kind: str
+) -> None:
     crowded = crowd(kind, parallel=2)
     stays, gives_way = crowded.submit(PROMPT[:60], 150), crowded.submit(PROMPT[60:120], 150)
 

@@ -251,7 +251,7 @@ class StormClient:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_nobody_else(
+def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_request(
     make_real: Callable[..., Real], kind: str
 ) -> None:
     real = make_real(kind, max_queue=1000)

@@ -56,4 +56,4 @@ class Cells:
         assert len(free) == len(set(free)) == self.n_cells - self._n_lost - len(taken)
         assert taken.isdisjoint(free)
         for first, cells in zip(self._first, held, strict=True):
-            assert all(first <= cell < first + self.n_ctx for cell in cells), "somebody else's part"
+            assert all(first <= cell < first + self.n_ctx for cell in cells), "another sequence's part"

@@ -29,7 +29,7 @@ TOP = np.dtype([("token", "<i4"), ("logprob", "<f4")])
 
 
 class CancelFlag:
-    """As the real one; besides, it tells who watches it, and whoever waits for it."""
+    """As the real one; besides, it tells its watchers, and the threads that wait for it."""
 
     def __init__(self) -> None:
         self._raised = threading.Event()

@@ -36,7 +36,7 @@ class ScriptedOpenAI:
     held_below
         Nor do prompts of fewer words that come in a session.
     together
-        Nobody is answered before so many have asked.
+        No answer begins before so many requests have come.
     """
 
     def __init__(self, counts: str = "tokenize") -> None:

@@ -121,7 +121,7 @@ class StepGate:
             return self._current
 
     def wake(self) -> None:
-        """Something that somebody waits for may have happened."""
+        """Have waiting threads look at their conditions again."""
         with self.changed:
             self.changed.notify_all()
 

@@ -53,7 +53,7 @@ def never(_n_tokens: int, n_surviving: int, _done: float) -> bool:
 
 
 def seconds_until_served(step: list[Member], cost: Cost, policy: Policy) -> float:
-    """Until everybody who still wants the step's result has it; aborted, it is computed again for who is left."""
+    """Seconds until all survivors have the step's result; after an abort their part is computed again."""
     now = 0.0
     while wanted := [member for member in step if member.cancelled_at > now]:
         n_tokens = sum(member.n_tokens for member in wanted)
@@ -105,7 +105,7 @@ def test_of_finishing_and_redoing_it_takes_the_cheaper(
 
 
 @given(st.integers(1, 512), st.floats(0.0, 1.0), costs)
-def test_a_step_that_nobody_wants_is_always_aborted(n_tokens: int, done: float, cost: Cost) -> None:
+def test_a_step_without_survivors_is_always_aborted(n_tokens: int, done: float, cost: Cost) -> None:
     assert policy_of(cost)(n_tokens, 0, done)
 
 

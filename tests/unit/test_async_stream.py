@@ -92,7 +92,7 @@ def test_a_failed_request_raises_in_its_async_reader(driver: Driver) -> None:
     asyncio.run(main())
 
 
-def test_whoever_waits_for_the_end_and_is_cancelled_cannot_cancel_the_end(driver: Driver) -> None:
+def test_a_cancelled_waiter_for_the_end_cannot_cancel_the_end(driver: Driver) -> None:
     async def main() -> Request:
         stream = agenerate(driver)
         waiting = asyncio.ensure_future(asyncio.wrap_future(stream.request.ended))

@@ -1,4 +1,4 @@
-"""Schemas that take more time or memory than anybody has, or make no sense: an error that says which field, and why."""
+"""Schemas that exceed the limits of time or memory, or make no sense: an error that says which field, and why."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_error_blames_the_schema_that_is_bad(guidance: BoundedGuidance) -> N
     assert caught.value.param == "bad"
 
 
-def test_whoever_gives_up_ends_the_attempt(guidance: BoundedGuidance) -> None:
+def test_a_caller_that_gives_up_ends_the_attempt(guidance: BoundedGuidance) -> None:
     class GivenUp(Exception):  # noqa: N818
         pass
 

@@ -48,7 +48,7 @@ def test_a_request_cannot_end_twice() -> None:
         cancellation.seal()
 
 
-def test_whoever_sees_the_flag_finds_a_reason() -> None:
+def test_a_thread_that_sees_the_flag_finds_a_reason() -> None:
     flag = CancelFlag()
     cancellation = Cancellation(flag)
     seen: list[CancelReason | None] = []

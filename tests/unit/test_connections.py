@@ -40,7 +40,7 @@ def test_one_that_has_its_request_stays_and_waits_anew_after_its_answer() -> Non
     assert (first.is_open, third.is_open) == (True, False), "it began to wait later"
 
 
-def test_a_newcomer_is_refused_when_nobody_waits() -> None:
+def test_a_newcomer_is_refused_when_no_connection_is_idle() -> None:
     connections = Connections(1, 1)
     first = Client("a")
     assert connections.admit(first)
@@ -88,7 +88,7 @@ def test_a_flood_is_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> No
     assert len(caplog.records) == 1
 
 
-def test_whoever_comes_when_all_is_closing_is_refused() -> None:
+def test_a_connection_is_refused_when_all_are_closing() -> None:
     connections = Connections(2, 2)
     connections.close()
     assert not connections.admit(Client("a"))

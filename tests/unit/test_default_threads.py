@@ -1,4 +1,4 @@
-"""How many compute threads there are when nobody says a number."""
+"""How many compute threads there are when no number is configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine thread that dies ends every request, says what it died of, and leaves nobody waiting."""
+"""An engine thread that dies ends every request, says what it died of, and leaves no reader waiting."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def kill(driver: Driver) -> None:
 
 def test_who_runs_and_who_waits_gets_an_ending_that_says_why(make_driver: MakeDriver) -> None:
     driver = make_driver(parallel=2)
-    everybody = [driver.submit(f"request {number}", stream=True) for number in range(4)]
+    requests = [driver.submit(f"request {number}", stream=True) for number in range(4)]
     kill(driver)
-    for tracked in everybody:
+    for tracked in requests:
         assert tracked.ending.finish_reason is FinishReason.ERROR
         assert len(tracked.sink.endings) == 1
         assert tracked.stream is not None

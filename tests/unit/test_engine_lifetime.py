@@ -1,4 +1,4 @@
-"""Engines that nobody closes, and engines in forked children."""
+"""Engines that are not closed, and engines in forked children."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def an_engine(observer: EngineMetrics | None = None) -> tuple[Engine, fake_nativ
 
 
 def assert_dropping_ends_it(engines: list[Engine]) -> None:
-    """The engine in `engines`, to which nobody else refers."""
+    """The engine in `engines`, to which there is no other reference."""
     gone = weakref.ref(engines[0])
     threads, stopped = (engines[0]._thread, engines[0]._watcher._thread), engines[0].stopped
     with pytest.warns(ResourceWarning, match="never closed"):
@@ -71,7 +71,7 @@ def test_requests_of_an_engine_that_is_dropped_end_as_cancelled() -> None:
     assert context.open_seqs == []
 
 
-def test_whoever_reads_a_stream_has_the_engine_too() -> None:
+def test_a_stream_keeps_its_engine_alive() -> None:
     engine, _ = an_engine()
     stream = engine.generate("a prompt", temperature=0.0, max_tokens=3)
     dropped = weakref.ref(engine)

@@ -1,4 +1,4 @@
-"""Every input of the fuzzers' corpus, those that once broke something included, through its target."""
+"""Every input of the fuzzers' corpus, the ones that once broke something included, through its target."""
 
 from __future__ import annotations
 

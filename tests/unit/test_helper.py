@@ -69,7 +69,7 @@ def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None
     assert helper.pid == before
 
 
-def test_a_process_that_somebody_ended_is_replaced(helper: Helper) -> None:
+def test_a_process_that_was_killed_is_replaced(helper: Helper) -> None:
     helper.open()
     assert helper.pid is not None
     os.kill(helper.pid, signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_a_process_that_somebody_ended_is_replaced(helper: Helper) -> None:
     assert helper.call("render", ["x"], {}) == "x"
 
 
-def test_a_call_whose_process_somebody_ends_is_made_again(helper: Helper) -> None:
+def test_a_call_whose_process_is_killed_is_made_again(helper: Helper) -> None:
     killed: list[int] = []
 
     def kill_once() -> None:

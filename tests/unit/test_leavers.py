@@ -33,7 +33,7 @@ def leave_when_planned(driver: Driver, tracked: Tracked) -> None:
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 3])
-def test_whoever_leaves_during_a_step_is_in_none_that_begins_later(driver: Driver, n_steps: int) -> None:
+def test_a_client_that_leaves_during_a_step_is_in_no_later_step(driver: Driver, n_steps: int) -> None:
     stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
     driver.step(1 + n_steps)
     assert driver.holds(leaves)
@@ -46,7 +46,7 @@ def test_whoever_leaves_during_a_step_is_in_none_that_begins_later(driver: Drive
     assert stays.sink.tokens() == stays.expected
 
 
-def test_whoever_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -> None:
+def test_a_client_that_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -> None:
     stays, leaves = (driver.submit(prompt, max_tokens=6) for prompt in ("stays", "leaves"))
     driver.step()
     leave_when_planned(driver, leaves)
@@ -57,7 +57,7 @@ def test_whoever_leaves_between_two_steps_is_not_in_the_second(driver: Driver) -
     assert stays.sink.tokens() == stays.expected
 
 
-def test_a_step_that_was_planned_and_did_not_come_is_nobodys_turn(make_driver: Callable[..., Driver]) -> None:
+def test_a_step_that_was_planned_and_not_computed_takes_no_turn(make_driver: Callable[..., Driver]) -> None:
     """Prompts and decodes take turns: it is the decodes' turn still."""
     driver = make_driver(memory_kind="recurrent", parallel=3)
     stays, leaves = (driver.submit(prompt, max_tokens=30) for prompt in ("stays", "leaves"))
@@ -84,7 +84,7 @@ def test_when_the_only_one_leaves_no_step_follows(driver: Driver) -> None:
     assert leaves.n_steps_at_end == 3
 
 
-def test_whoever_has_left_the_queue_is_never_admitted(driver: Driver) -> None:
+def test_a_client_that_has_left_the_queue_is_never_admitted(driver: Driver) -> None:
     blockers = [driver.submit("blocker", max_tokens=1) for _ in range(2)]
     waits, follows = driver.submit("waits"), driver.submit("follows")
     waits.client.left = True

@@ -46,7 +46,7 @@ def test_it_begins_at_once_tells_its_progress_and_brings_the_engine(engine: Engi
     assert engine.registry.closed
 
 
-def test_an_error_is_kept_for_whoever_waits() -> None:
+def test_an_error_is_kept_until_it_is_asked_for() -> None:
     held, error = HeldLoad(), ModelLoadError("broken")
     held.bring(error)
     with closing(begin(held)) as loading:

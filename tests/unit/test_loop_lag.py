@@ -45,7 +45,7 @@ def test_an_engines_turn_is_clocked_between_two_steps_of_one_request() -> None:
     metrics = EngineMetrics()
     metrics.step_done(step(1, 0.0, "a"), 0)
     metrics.step_done(step(2, 1.5, "a", "b"), 0)
-    metrics.step_done(step(3, 9.0, "c"), 0)  # nobody was in both: there may have been nothing to do
+    metrics.step_done(step(3, 9.0, "c"), 0)  # no request was in both: there may have been nothing to do
     text = metrics.exposition().decode()
     assert "pyllmcancel_engine_turn_seconds_count 1.0" in text
     assert "pyllmcancel_engine_turn_seconds_sum 0.5" in text

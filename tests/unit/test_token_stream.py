@@ -69,7 +69,7 @@ def test_the_events_of_a_step_wake_each_loop_once() -> None:
     assert all(sink.next_is_delta() for sink in sinks)
 
 
-def test_nothing_to_tell_wakes_nobody() -> None:
+def test_no_events_wake_no_loop() -> None:
     loop, outbox = CountingLoop(), Outbox()
     outbox.add(LoopSink(loop), delta("x"))
     outbox.flush()
@@ -195,7 +195,7 @@ def test_leaving_the_with_block_after_the_end_cancels_nothing(driver: Driver) ->
 
 
 class InterruptedQueue:
-    """Ctrl-C comes while somebody waits for an event."""
+    """Ctrl-C comes while a reader waits for an event."""
 
     def __init__(self, ctrl_c: Callable[[], None]) -> None:
         self.get = ctrl_c

@@ -95,9 +95,9 @@ def test_a_dropped_request_is_cancelled_as_disconnected(watcher: Watcher, cancel
 
 
 def test_a_look_cancels_those_whose_client_has_left_and_no_others(watcher: Watcher, cancelled: Cancelled) -> None:
-    left, there, nobodys = bare_request("left"), bare_request("there"), bare_request("nobody's")
+    left, there, without_client = bare_request("left"), bare_request("there"), bare_request("without client")
     left.client, there.client = LeavingClient(left=True), LeavingClient()
-    watcher.look((nobodys, there, left))
+    watcher.look((without_client, there, left))
     assert cancelled.next() == ("left", CancelReason.DISCONNECT)
     assert cancelled.empty()
 

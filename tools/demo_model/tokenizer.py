@@ -30,7 +30,7 @@ class Special(StrEnum):
         return list(Special).index(self)
 
 
-# Always supplied by whoever writes the prompt: a model that learnt to predict them would write them into its answers.
+# Part of prompts only: a model that learnt to predict them would write them into its answers.
 NEVER_PREDICTED = (Special.TURN_START, Special.FIM_PREFIX, Special.FIM_SUFFIX, Special.FIM_MIDDLE)
 
 
