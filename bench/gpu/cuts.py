@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import statistics
 import threading
@@ -22,6 +23,7 @@ NO_CALLBACK = math.inf
 NO_CUTS = 1e9
 CUTS = (2, 4, 8, 16)
 DECODED = 64
+N_THREADS = min(4, len(os.sched_getaffinity(0)))  # more than cores would spin against each other
 GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -35,7 +37,8 @@ class Prompt:
         self.seconds_per_token = 1.0  # what the gate is told a token costs
         self._model = model
         n_ctx = n_tokens + DECODED + 256
-        self.context = Context(model, n_ctx=n_ctx, n_seq_max=1, n_batch=chunk, n_threads=4, cut_seconds=cut_seconds)
+        sizes = {"n_ctx": n_ctx, "n_seq_max": 1, "n_batch": chunk, "n_threads": N_THREADS}
+        self.context = Context(model, **sizes, cut_seconds=cut_seconds)
 
     def open(self, *, reuse: bool) -> CancelFlag:
         flag = CancelFlag()

@@ -77,9 +77,14 @@ class Asker:
         self.client = Client(Target(url=server.url, keep_alive=False))
         self.chance = random.Random(seed)
         self._numbers = itertools.count()
+        self._n_vocab = 0
+
+    async def learn_vocabulary(self) -> None:
+        meta = (await self.client.fetch_json("GET", "/v1/models"))["data"][0]["meta"]
+        self._n_vocab = min(meta["n_vocab"], 50_000)
 
     def start(self, n_prompt: int, max_tokens: int) -> Call:
-        prompt = [self.chance.randrange(100, 50_000) for _ in range(n_prompt)]
+        prompt = [self.chance.randrange(100, self._n_vocab) for _ in range(n_prompt)]
         return self.client.start(Ask(prompt=prompt, max_tokens=max_tokens, request_id=f"gpu-{next(self._numbers)}"))
 
     async def first_token(self, n_prompt: int, max_tokens: int = 1) -> float:
@@ -111,6 +116,7 @@ async def cancels(asker: Asker, name: str, options: Namespace) -> list[Row]:
     the close has its first token.
     """
     rows = []
+    await asker.learn_vocabulary()
     for n_prompt in options.prompts:
         await asker.first_token(n_prompt)
         seconds = await asker.first_token(n_prompt)
@@ -139,6 +145,7 @@ def spread(name: str, seconds: list[float]) -> Row:
 async def throughput(asker: Asker, counts: Sequence[int]) -> list[tuple[int, float]]:
     """Tokens a second of so many clients, each of which asks again when it is answered."""
     rates = []
+    await asker.learn_vocabulary()
     await asker.first_token(SHORT_PROMPT, ANSWER)
     for clients in counts:
         n_requests = clients * (4 if clients < 32 else 2)

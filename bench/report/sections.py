@@ -201,7 +201,8 @@ SECTIONS = (
         "A load of which a part hangs up",
         "Eight clients, prompts of 100 tokens, answers of 40; a client that hangs up does so 1 s after "
         "its request was sent. Goodput is the tokens of complete answers over the whole time. The CPU time after "
-        "leaving is that of the server's process from a hang-up until it rests, with one client, every other request of which is cut.",
+        "leaving is that of the server's process from a hang-up until it rests, with one client and every other "
+        "request cut.",
         (
             *(
                 Row(f"{n} %: goodput, tokens/s", at(f"goodput-{n}", "tokens_per_second"), rate, "more")
