@@ -145,8 +145,8 @@ class EngineLoop:
             self._end(request, FinishReason.CANCELLED)
 
     def _cancelled(self) -> list[Request]:
-        """Running requests that are not wanted any more."""
-        self._watcher.look(self._running)
+        """Running requests that are not wanted any more; clients of paused ones, for which no step begins, may wait."""
+        self._watcher.look([request for request in self._running if not request.paused])
         return [request for request in self._running if request.cancellation.requested]
 
     def _end(

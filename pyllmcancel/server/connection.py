@@ -37,7 +37,7 @@ class Connection:
         self._cancel: Cancel | None = None  # of the request that is being answered
         # All that the kernel does not take counts as waiting for the client, and blocks the next `send`.
         transport.set_write_buffer_limits(high=1)
-        self.watch = ClientWatch(transport, limits, self._client_is_gone, asyncio.get_running_loop())
+        self.watch = ClientWatch(transport, limits, self.give_up, asyncio.get_running_loop())
         self._descriptor: int = transport.get_extra_info("socket").fileno()
         self._has_hung_up: Callable[[int], bool] = compiled_module().has_hung_up
 
@@ -59,7 +59,8 @@ class Connection:
             if self._cancel is cancel:  # else the connection's next request has begun
                 self._cancel = None
 
-    def _client_is_gone(self, reason: CancelReason) -> None:
+    def give_up(self, reason: CancelReason) -> None:
+        """Its client has vanished (DISCONNECT), or does not read (STALLED): cancel the request, and close."""
         why = "has vanished" if reason is CancelReason.DISCONNECT else "does not read"
         logger.info("the client of %s %s: its connection is closed", self._transport.get_extra_info("peername"), why)
         if self._cancel is not None:

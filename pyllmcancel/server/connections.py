@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from typing import Protocol
 
+from pyllmcancel.server.limits import MOST_BLOCKED
+
 logger = logging.getLogger("pyllmcancel.server")
 
 TOLD_EVERY_SECONDS = 10.0
@@ -21,6 +23,9 @@ class Client(Protocol):
     def give_way(self) -> None:
         """Close at once."""
 
+    def has_stalled(self) -> None:
+        """Cancel its request as stalled, and close at once."""
+
 
 class Connections:
     """All connections of a server. Touched by the event loop only.
@@ -32,14 +37,18 @@ class Connections:
     ----------
     most, most_per_address
         At most so many, and so many of one address.
+    most_blocked
+        At most so many of one address whose clients take nothing of what waits for them: each keeps a paused request.
     """
 
-    def __init__(self, most: int, most_per_address: int) -> None:
+    def __init__(self, most: int, most_per_address: int, most_blocked: int = MOST_BLOCKED) -> None:
         self._most = most
         self._most_per_address = most_per_address
+        self._most_blocked = most_blocked
         self._open: set[Client] = set()
         self._of_address: Counter[str] = Counter()
         self._waiting: dict[Client, None] = {}  # in the order in which they began to
+        self._blocked: dict[Client, None] = {}  # likewise
         self._closed = False
         self._n_closed = 0
         self._told_at = float("-inf")
@@ -78,10 +87,25 @@ class Connections:
         """It has a whole request, to which the answer is not complete."""
         self._waiting.pop(client, None)
 
+    def blocks(self, client: Client) -> None:
+        """From now on bytes wait for its client. Of too many of one address the first one has stalled."""
+        if client not in self._open:
+            return
+        self._blocked[client] = None
+        neighbours = [one for one in self._blocked if one.address == client.address]
+        if len(neighbours) > self._most_blocked:
+            del self._blocked[neighbours[0]]
+            neighbours[0].has_stalled()
+
+    def flows(self, client: Client) -> None:
+        """Its client has taken everything."""
+        self._blocked.pop(client, None)
+
     def gone(self, client: Client) -> None:
         """It is closed, or about to be. Idempotent."""
         if client not in self._open:
             return
+        self._blocked.pop(client, None)
         self._open.discard(client)
         self._waiting.pop(client, None)
         self._of_address[client.address] -= 1

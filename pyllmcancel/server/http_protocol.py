@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.connection import CONNECTION, Connection
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import LINGER_SECONDS
@@ -83,11 +84,13 @@ class WatchfulProtocol(H11Protocol):
         super().pause_writing()
         if self._connection is not None:
             self._connection.watch.bytes_wait()
+            self._others.blocks(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._connection is not None:
             self._connection.watch.none_wait()
+            self._others.flows(self)
 
     def data_received(self, data: bytes) -> None:
         began = time.perf_counter()
@@ -161,6 +164,11 @@ class WatchfulProtocol(H11Protocol):
         if self._stage is not Stage.NEXT:
             self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
         self.transport.abort()
+
+    def has_stalled(self) -> None:
+        """Cancel as stalled, and close at once: too many clients do not read, this one for longest."""
+        assert self._connection is not None
+        self._connection.give_up(CancelReason.STALLED)
 
     def _start_timer(self, seconds: float, act: Any) -> None:
         self._stop_timer()

@@ -53,6 +53,8 @@ MOST_CONNECTIONS = 4_096
 UNSENT_BYTES = 1 << 14
 # Deltas of a stream that wait for its client: at the first number its generation pauses, at the second it goes on.
 MOST_UNREAD, FEW_UNREAD = 256, 64
+# Connections of one address for whose clients bytes wait; of more the longest blocked is cancelled as stalled.
+MOST_BLOCKED = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.http_process import LIMIT, ServerProcess, until
+from tests.support.http_process import LIMIT, ServerProcess, fresh_id, post_bytes, until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
 
@@ -29,8 +30,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def client(certificate: tuple[Path, Path], long_model: Path) -> Iterator[httpx.Client]:
     key, cert = certificate
-    options = ("--model", str(long_model), "--ssl-key-file", str(key), "--ssl-cert-file", str(cert))
-    with ServerProcess(*options) as server:
+    options = ("--ssl-key-file", str(key), "--ssl-cert-file", str(cert), "--reader-stall", "1")
+    with ServerProcess("--model", str(long_model), *options) as server:
         port = server.wait_for_log(r"running on https://127\.0\.0\.1:(\d+)")[1]
         context = ssl.create_default_context(cafile=str(cert))
         with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=LIMIT) as client:
@@ -51,3 +52,20 @@ def test_a_client_that_leaves_is_noticed(client: httpx.Client) -> None:
         lambda: client.get("/v1/requests/mine").json(), lambda seen: seen["status"] not in ("running", "cancelling")
     )
     assert (seen["status"], seen["cancel_reason"]) == ("cancelled", "disconnect")
+
+
+def test_a_client_that_does_not_read_is_noticed(client: httpx.Client) -> None:
+    request_id = fresh_id()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((client.base_url.host, client.base_url.port), timeout=LIMIT) as plain,
+        context.wrap_socket(plain) as encrypted,
+    ):
+        encrypted.sendall(post_bytes(request_id, stream=True, max_tokens=30_000, ignore_eos=True))
+        assert encrypted.recv(1)
+        seen = until(
+            lambda: client.get(f"/v1/requests/{request_id}").json(), lambda seen: seen["status"] == "cancelled"
+        )
+    assert seen["cancel_reason"] == "stalled"
+    assert seen["completion_tokens"] < 10_000

@@ -16,6 +16,9 @@ class Client:
     def give_way(self) -> None:
         self.is_open = False
 
+    def has_stalled(self) -> None:
+        self.is_open = False
+
 
 def test_the_one_that_has_waited_longest_makes_room() -> None:
     connections = Connections(2, 2)
@@ -93,3 +96,28 @@ def test_a_connection_is_refused_when_all_are_closing() -> None:
     connections.close()
     assert not connections.admit(Client("a"))
     assert len(connections) == 0
+
+
+def test_of_too_many_whose_clients_do_not_read_the_longest_at_it_has_stalled() -> None:
+    connections = Connections(10, 10, most_blocked=2)
+    first, second, third, elsewhere = (*(Client(name) for name in "abc"), Client("x", "there"))
+    for client in (elsewhere, first, second, third):
+        connections.admit(client)
+        connections.blocks(client)
+    assert [client.is_open for client in (elsewhere, first, second, third)] == [True, False, True, True]
+
+
+def test_one_that_reads_on_begins_anew_when_it_stops_again() -> None:
+    connections = Connections(10, 10, most_blocked=2)
+    first, second, third = (Client(name) for name in "abc")
+    for client in (first, second, third):
+        connections.admit(client)
+    connections.blocks(first)
+    connections.blocks(second)
+    connections.flows(first)
+    connections.blocks(first)
+    connections.blocks(third)
+    assert [client.is_open for client in (first, second, third)] == [True, False, True]
+    connections.gone(third)
+    connections.blocks(third)
+    assert first.is_open, "what is gone blocks nothing"
