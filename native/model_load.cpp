@@ -52,23 +52,15 @@ llama_load_mode load_mode(const ModelParams & params) {
 }
 
 // llama.cpp ends the process over a text that is to begin or to end with a token that the vocabulary lacks.
-void check_vocabulary(const llama_vocab * vocab, bool required) {
-    const bool can_read = llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE;
-    if (llama_vocab_n_tokens(vocab) <= 0 || (required && !can_read)) {
-        throw ModelLoadError("this model has no vocabulary, so it can neither read text nor write it");
+void check_vocabulary(const llama_vocab * vocab) {
+    if (llama_vocab_n_tokens(vocab) <= 0) {
+        throw ModelLoadError("this model has no vocabulary, not even its size");
     }
-    if (!can_read) {
-        return;
-    }
-    const bool is_bert = llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_WPM;
-    if ((is_bert || llama_vocab_get_add_bos(vocab)) && llama_vocab_bos(vocab) == LLAMA_TOKEN_NULL) {
+    if (llama_vocab_get_add_bos(vocab) && llama_vocab_bos(vocab) == LLAMA_TOKEN_NULL) {
         throw ModelLoadError("tokenizer.ggml.bos_token_id is missing, and texts are to begin with this token");
     }
     if (llama_vocab_get_add_eos(vocab) && llama_vocab_eos(vocab) == LLAMA_TOKEN_NULL) {
         throw ModelLoadError("tokenizer.ggml.eos_token_id is missing, and texts are to end with this token");
-    }
-    if (is_bert && llama_vocab_sep(vocab) == LLAMA_TOKEN_NULL) {
-        throw ModelLoadError("tokenizer.ggml.seperator_token_id is missing, and texts are to end with this token");
     }
 }
 
@@ -114,7 +106,7 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
             const std::string why = log_errors();
             throw ModelLoadError(why.empty() ? "llama.cpp could not load this file" : why);
         }
-        check_vocabulary(model->vocab(), params.require_vocabulary);
+        check_vocabulary(model->vocab());
         check_rotation(model->handle());
         model->load_adapters(params.lora);
         return model;

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFValueType as Type
 
 from pyllmcancel._native import Context, Model, SwappedPrefix
 from pyllmcancel.config import EngineConfig
@@ -18,8 +19,10 @@ from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
 from pyllmcancel.loading import Loading
 from pyllmcancel.observer import NullObserver
 from tests.support import broken_models
+from tests.support.gguf_bytes import GgufBytes, Value
 from tests.support.http_asgi import LIMIT
 from tests.support.threads import N_THREADS
+from tests.support.tiny_embedders import write_tiny_encoder
 from tests.support.tiny_models import write_tiny_llama
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
@@ -109,6 +112,35 @@ def test_what_a_model_says_of_itself(model_files: dict[str, Path]) -> None:
     assert set(model.special_tokens) >= {"bos", "eos", "eot", "fim_pre", "fim_suf", "fim_mid"}
     assert model.size == 4 * model.n_params
     assert not model.adds_bos
+
+
+@pytest.mark.parametrize("length", [1, 40_000], ids=["short", "long enough for a thread of its own"])
+def test_a_failed_assertion_of_llama_cpp_is_an_error_where_it_harms_nothing(
+    model_files: dict[str, Path], tmp_path: Path, length: int
+) -> None:
+    """A vocabulary of a size and nothing else: llama.cpp asserts that there is a tokenizer."""
+    base = GgufBytes.read(model_files["attention"])
+    base = base.with_key("tokenizer.ggml.model", Value(Type.STRING, b"no_vocab"))
+    path = base.with_key("llama.vocab_size", Value(Type.UINT32, 1024)).write(tmp_path / "model.gguf")
+    model = Model.load(path, require_vocabulary=False)
+    with pytest.raises(RuntimeError, match="GGML_ASSERT"):
+        model.tokenize("x" * length)
+
+
+def test_a_rotation_of_nothing_is_refused_where_llama_cpp_takes_it(
+    model_files: dict[str, Path], tmp_path: Path
+) -> None:
+    base = GgufBytes.read(model_files["sliding-window"])
+    path = base.with_key("gemma2.rope.dimension_count", Value(Type.UINT32, 0)).write(tmp_path / "model.gguf")
+    with pytest.raises(ModelLoadError, match="rotates"):
+        Model.load(path)
+
+
+def test_texts_that_are_to_end_with_a_missing_token_are_refused(tmp_path: Path) -> None:
+    base = GgufBytes.read(write_tiny_encoder(tmp_path / "encoder.gguf"))
+    path = base.with_key("tokenizer.ggml.add_eos_token", Value(Type.BOOL, value=True)).write(tmp_path / "model.gguf")
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.ggml\.eos_token_id is missing"):
+        Model.load(path)
 
 
 @pytest.mark.parametrize("made_elsewhere", [Model, SwappedPrefix])
