@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SAMPLERS
-from pyllmcancel.server.limits import MAX_BIASES
+from pyllmcancel.server.limits import MAX_BIASES, MAX_FIELD_PATH
 from pyllmcancel.server.wire import (
     MAX_MS,
     SAMPLER_NAMES,
@@ -171,6 +171,15 @@ class GenerationBody(SamplingFields, GeneratingBody):
     )
     id_slot: int | None = Field(
         None, ge=-1, description=extra(f"{NO_EFFECT} every slot finds what any other has computed.")
+    )
+    n_predict: int | None = Field(
+        None,
+        ge=-1,
+        le=MOST,
+        description=extra("llama-server's name for `max_tokens`, where that is not given; -1: no limit."),
+    )
+    response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
+        None, max_length=128, fail_fast=True, description=extra(f"{NO_EFFECT} the answer is OpenAI's.")
     )
     timings_per_token: Literal[False] | None = Field(None, description=extra("Not supported here; `usage` is."))
     return_progress: Literal[False] | None = Field(

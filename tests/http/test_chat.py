@@ -115,15 +115,19 @@ async def test_logprobs_without_alternatives() -> None:
         ({"max_tokens": 2}, "Hi"),
         ({"max_completion_tokens": 1}, "H"),
         ({"max_tokens": 3, "max_completion_tokens": 1}, "H"),
+        ({"n_predict": 2}, "Hi"),
+        ({"n_predict": 3, "max_tokens": 1}, "H"),
+        ({"n_predict": 0}, ""),
+        ({"n_predict": -1}, "Hi there"),
         ({}, "Hi there"),
     ],
 )
-async def test_both_names_of_the_limit(limits: dict[str, int], expected: str) -> None:
+async def test_all_names_of_the_limit(limits: dict[str, int], expected: str) -> None:
     async with open_world() as world:
         world.model.answers[HELLO] = b"Hi there"
         (choice,) = (await world.chat(**limits).end()).json()["choices"]
         assert choice["message"]["content"] == expected
-        assert choice["finish_reason"] == ("length" if limits else "stop")
+        assert choice["finish_reason"] == ("stop" if expected == "Hi there" else "length")
 
 
 class Templated(fake_native.Model):

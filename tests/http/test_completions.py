@@ -104,6 +104,13 @@ async def test_sixteen_tokens_are_the_default(stream: bool) -> None:
         assert await answer(world, stream=stream) == {0: ("x" * 16, "length")}
 
 
+@pytest.mark.parametrize(("limits", "n_tokens"), [({"n_predict": 3}, 3), ({"n_predict": 3, "max_tokens": 5}, 5)])
+async def test_llama_servers_name_of_the_limit(limits: dict[str, int], n_tokens: int) -> None:
+    async with open_world() as world:
+        answer = await world.complete(ignore_eos=True, **limits).end()
+        assert answer.json()["usage"]["completion_tokens"] == n_tokens
+
+
 @streaming
 async def test_null_max_tokens_goes_on_until_the_context_is_full(stream: bool) -> None:
     async with open_world(n_ctx=64) as world:

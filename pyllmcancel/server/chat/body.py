@@ -196,6 +196,13 @@ class ChatBody(GenerationBody):
         None, description=f"{NO_EFFECT} it may only make an answer faster, never another one."
     )
 
+    @property
+    def most_tokens(self) -> int | None:
+        """Of an answer; None: until the context is full."""
+        limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        given = next((limit for limit in limits if limit is not None), -1)
+        return None if given < 0 else given
+
     def _named_schema(self) -> bounded.NamedSchema | None:
         found: bounded.NamedSchema | None = None
         match self.response_format:
@@ -220,7 +227,7 @@ class ChatBody(GenerationBody):
         return GenerationParams(
             sampling=self.sampling(defaults, (self.top_logprobs or 0) if self.logprobs else None),
             n=self.n or 1,
-            max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
+            max_tokens=self.most_tokens,
             constraint=constraint,
             visible_tokens=visible,
             **self.limits(),

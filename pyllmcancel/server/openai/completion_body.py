@@ -63,6 +63,13 @@ class CompletionBody(GenerationBody):
         return self.best_of or self.n or 1
 
     @property
+    def most_tokens(self) -> int | None:
+        """Of an answer; None: until the context is full."""
+        if self.n_predict is None or "max_tokens" in self.model_fields_set:
+            return self.max_tokens
+        return None if self.n_predict < 0 else self.n_predict
+
+    @property
     def prompts(self) -> list[str | list[int]]:
         if isinstance(self.prompt, str):
             return [self.prompt]
@@ -91,7 +98,7 @@ class CompletionBody(GenerationBody):
         return GenerationParams(
             sampling=self.sampling(defaults, n_logprobs),
             n=self.n_generated,
-            max_tokens=self.max_tokens,
+            max_tokens=self.most_tokens,
             prompt_logprobs=self.echo and self.logprobs is not None,
             constraint=constraint,
             **self.limits(),
