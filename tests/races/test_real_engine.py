@@ -20,6 +20,7 @@ from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.generation import Generation
+from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
@@ -263,3 +264,28 @@ def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_requ
     outcomes = sum((client.outcomes for client in clients), Counter())
     assert outcomes.total() == 100
     assert min(outcomes[FinishReason.CANCELLED], outcomes[FinishReason.LENGTH]) > 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
+    make_real: Callable[..., Real], kind: str, n: int
+) -> None:
+    prompts = [LONG[: 60 + first] + [first] for first in range(3)]
+    expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]
+    real = make_real(kind, parallel=3)
+    submitted, others = threading.Event(), list[Request]()
+
+    def submit_others(record: StepRecord) -> None:
+        assert submitted.wait(TEST_LIMIT)
+        if len(record.sequences) == 3 and len(others) < 2:
+            others.append(real.submit(LONG[::-1], owner="other", max_tokens=4))
+
+    real.watcher.on_step_done = submit_others
+    requests = [real.submit(prompt, owner="many", max_tokens=24, n=n) for prompt in prompts]
+    submitted.set()
+    for request, tokens in zip(requests, expected, strict=True):
+        assert [real.tokens(request, index) for index in range(n)] == [tokens] * n
+    assert real.engine.workload.scheduler.n_preempted > 0
+    for other in others:
+        assert real.tokens(other) == alone(make_real, kind, LONG[::-1], 4)
