@@ -37,8 +37,9 @@ class Prompt:
         self.seconds_per_token = 1.0  # what the gate is told a token costs
         self._model = model
         n_ctx = n_tokens + DECODED + 256
-        sizes = {"n_ctx": n_ctx, "n_seq_max": 1, "n_batch": chunk, "n_threads": N_THREADS}
-        self.context = Context(model, **sizes, cut_seconds=cut_seconds)
+        self.context = Context(
+            model, n_ctx=n_ctx, n_seq_max=1, n_batch=chunk, n_threads=N_THREADS, cut_seconds=cut_seconds
+        )
 
     def open(self, *, reuse: bool) -> CancelFlag:
         flag = CancelFlag()

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bench.scenarios import resume, soak, storming, tabby
+from bench.scenarios import resume, storming, tabby
 from bench.scenarios.harness import Bench
 from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
@@ -23,7 +23,7 @@ SCENARIOS: dict[str, Scenario] = {
     "tabby": tabby.run,
     "resume": resume.run,
     "storm": storming.run,
-    "soak": soak.run,
+    "soak": storming.run_soak,
 }
 
 

@@ -10,19 +10,12 @@ from pyllmcancel.bench.client import Ask, Client, Outcome
 
 # Short, common words, each of which is one token, or a few, to any tokenizer of English.
 COMMON = """
-about after again air all along also always and animal answer any around ask away back because been before begin
-below between big book both boy but call came can car change children city close come could country cut day did
-different does done door down each earth eat end enough even every example eye face family far father feet few
-find first follow food form found four from get girl give good great group grow had hand hard has have head hear
-help her here high his home house how idea important into its just keep kind know land large last later learn
-leave left letter life light like line list little live long look made make man many may mean might mile more
-most mother mountain move much must name near need never new next night now number off often old only open order
-other our out over own page paper part people picture place plant play point put question quick quite read
-really right river run said same saw say school sea second see seem sentence set she should show side small some
-something song soon sound spell start state still stop story study such take talk tell than that their them then
-there these thing think this those thought three through time together took tree try turn two under until upon
-use very walk want watch water way well went were what when where which while white who why will with without
-word work world would write year young your
+about again all also and answer around away because before below big both but came car children close could cut did
+does door each eat enough every eye family father few first food found from girl good group had hard have hear her
+high home how important its keep know large later leave letter light line little long made man may might more mother
+move must near never next now off old open other out own paper people place play put quick read right run same say
+sea see sentence she show small something soon spell state stop study take tell that them there thing this thought
+through together tree turn under upon very want water well were when which white why with word world write young
 """
 WORDS = tuple(COMMON.split())
 TRIES = 12
