@@ -1,4 +1,4 @@
-"""An OpenAI-compatible LLM server and library on llama.cpp in which a cancel is exact, immediate and harms nobody.
+"""An OpenAI-compatible LLM server and library on llama.cpp in which a cancel is exact, immediate and harms no other.
 
 A request's way through the package: `server.generate`, `engine`, `loop`, `generation`. A cancel's: `watcher`, `engine`,
 `cancellation`, `endings`.

@@ -257,7 +257,7 @@ class Context:
     def n_batch(self) -> int: ...
     @property
     def n_cells_used(self) -> int:
-        """Cells held by all sequences, idle ones too; those that several hold count once."""
+        """Cells held by all sequences, idle ones too; cells that several hold count once."""
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -357,7 +357,7 @@ class Context:
 
     def n_committed(self, seq: int) -> int: ...
     def n_cells_of(self, seqs: Sequence[int]) -> int:
-        """Cells that `seqs` hold together; those that several hold count once."""
+        """Cells that `seqs` hold together; cells that several hold count once."""
 
     def tokens(self, seq: int) -> list[int]: ...
     def logits(self, seq: int) -> NDArray[np.float32] | None:

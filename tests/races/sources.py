@@ -17,11 +17,11 @@ from tests.support.step_gate import TEST_LIMIT
 
 
 def wait_for_watcher(driver: Driver) -> None:
-    """Return when the watcher has worked off what it was given before: a request of nobody's is cancelled last."""
+    """Return when the watcher has worked off what it was given before: a request without a client is cancelled last."""
     flag = CancelFlag()
     earlier = driver.tracked[0].request
-    nobodys = Request(earlier.params, Cancellation(flag), earlier.sink)
-    driver.expire(nobodys)
+    last = Request(earlier.params, Cancellation(flag), earlier.sink)
+    driver.expire(last)
     assert flag.wait(TEST_LIMIT)
 
 
@@ -54,7 +54,7 @@ def superseded(driver: Driver, case: Case) -> Iterator[None]:
 
 @contextmanager
 def explicit(driver: Driver, case: Case) -> Iterator[None]:
-    """Somebody names the request."""
+    """A cancel by id."""
     driver.engine.cancel(case.request)
     yield
 

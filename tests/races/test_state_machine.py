@@ -146,7 +146,7 @@ class EngineSchedule(RuleBasedStateMachine):
 
     @rule(status=st.sampled_from(FAILURES))
     def step_that_fails(self, status: StepStatus) -> None:
-        """Whoever fails alone ends; a batch is taken apart, and nobody ends."""
+        """A request that fails alone ends; a batch is taken apart, and none ends."""
         held = self.driver.gate.held()
         assume(held is not None)
         alone = next(tracked for tracked in self.driver.tracked if self.driver.holds(tracked))
@@ -161,7 +161,7 @@ class EngineSchedule(RuleBasedStateMachine):
 
     @rule()
     def step_without_room(self) -> None:
-        """llama.cpp finds no cells: the newest gives way, and whoever is alone fails."""
+        """llama.cpp finds no cells: the newest gives way, and a single request fails."""
         assume(self.driver.gate.held() is not None)
         if len(self.driver.context.open_seqs) == 1:
             next(tracked for tracked in self.driver.tracked if self.driver.holds(tracked)).fails = True

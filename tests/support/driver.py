@@ -103,7 +103,7 @@ class Tracked:
     sink: RecordingSink
     stream: ThreadStream | None
     prompt: list[int]
-    expected: list[int] = field(default_factory=list)  # what it would get if it were alone, and nobody cancelled it
+    expected: list[int] = field(default_factory=list)  # what it would get alone and not cancelled
     n_steps_at_end: int | None = None
     fails: bool = False  # the test made its computation fail
 
@@ -153,7 +153,7 @@ class Stop:
 
     def wait_reached(self) -> None:
         if not self._reached.wait(TEST_LIMIT):
-            raise TimeoutError("nobody came here")
+            raise TimeoutError("no thread came here")
 
     def go_on(self) -> None:
         self._go_on.set()
@@ -173,7 +173,7 @@ class Driver:
         **config: Any,
     ) -> None:
         self.model = fake_native.Model(memory_kind)
-        # As Engine.load does: of divided cells each slot has so many, and nobody else any.
+        # As Engine.load does: of divided cells each slot has so many, of its own.
         n_seq_max = parallel + (spare_seqs if kv_unified else 0)
         n_cells = n_ctx if kv_unified else n_ctx * n_seq_max
         sizes = {"n_ctx": n_cells, "n_seq_max": n_seq_max, "n_batch": CHUNK, "n_threads": 1}

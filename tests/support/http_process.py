@@ -43,7 +43,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def until(read: Callable[[], T], accept: Callable[[T], object], seconds: float = LIMIT) -> T:
-    """Ask again and again until the answer is accepted; for events of the operating system, which nobody announces."""
+    """Ask again and again until the answer is accepted; for events of the operating system, which cannot be awaited."""
     deadline = time.monotonic() + seconds
     while not accept(found := read()):
         if time.monotonic() > deadline:

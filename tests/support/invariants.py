@@ -45,7 +45,7 @@ def check_one_ending(tracked: Tracked) -> None:
 
 
 def check_targeting(tracked: Tracked) -> None:
-    """Whoever was neither cancelled nor made to fail gets what it would have got alone; the others a part of it."""
+    """A request neither cancelled nor made to fail gets what it would have got alone; the others get a part of it."""
     for index in range(len(tracked.request.choices)):
         delivered = tracked.sink.tokens(index)
         assert delivered == tracked.expected[: len(delivered)], f"{tracked.request.id}: foreign tokens"
@@ -55,7 +55,7 @@ def check_targeting(tracked: Tracked) -> None:
         if ending.finish_reason is FinishReason.ERROR:
             assert tracked.fails, f"{tracked.request.id} failed for another's sake: {ending.error}"
         else:
-            assert tracked.request.cancellation.requested, "ended as cancelled, but nobody had asked"
+            assert tracked.request.cancellation.requested, "ended as cancelled without a cancel"
 
 
 def check_sticky(tracked: Tracked) -> None:

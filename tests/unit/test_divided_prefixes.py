@@ -68,7 +68,7 @@ def test_without_swapping_nothing_is_lost_as_long_as_another_is_empty() -> None:
     assert cache.find([7, 8, 9], running=[0]) == PrefixMatch(2)
 
 
-def test_nothing_is_copied_while_anybody_computes() -> None:
+def test_nothing_is_copied_while_a_request_computes() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=3)
     cache.take(PrefixMatch(2), running=())
     for _ in range(3 * SWAP_AFTER_STEPS):
@@ -76,12 +76,12 @@ def test_nothing_is_copied_while_anybody_computes() -> None:
     assert (cache.n_cells, cache.swapped_bytes) == (120, 0)
 
 
-def test_while_nobody_comes_the_least_recently_used_place_is_made_ready() -> None:
+def test_while_idle_the_least_recently_used_slot_is_made_ready() -> None:
     cache = divided(LONG, LONG[::-1], n_seq_max=2)
     assert cache.maintain_idle()
     assert not cache.maintain_idle()
     assert (cache.n_cells, cache.swapped_bytes) == (120, 60 * BYTES_PER_CELL)
-    assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "whoever comes back finds the cells"
+    assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "a request that comes back finds the cells"
     cache.take(cache.find([7, 8, 9], running=()), running=())
     assert (cache.n_cells, cache.swapped_bytes) == (60, 60 * BYTES_PER_CELL)
     assert cache.find([*LONG, 99], running=()).swapped is not None
@@ -91,7 +91,7 @@ def test_nothing_is_made_ready_where_a_place_is_empty_or_that_would_not_help(mon
     assert not divided(LONG).maintain_idle()
     assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).maintain_idle()
     monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", 1000)
-    assert not divided(LONG, LONG[::-1], n_seq_max=2).maintain_idle(), "whoever came would wait long"
+    assert not divided(LONG, LONG[::-1], n_seq_max=2).maintain_idle(), "a request that came would wait long"
 
 
 def test_an_idle_prefix_is_not_copied_for_its_beginning_nor_given_up_for_it() -> None:
@@ -117,7 +117,7 @@ def test_of_a_long_swapped_prefix_a_few_tokens_are_not_worth_the_copy() -> None:
     assert cache.find([*LONG[:40], 255], running=[0]).swapped is not None
 
 
-def test_whoever_comes_back_computes_beside_those_who_run() -> None:
+def test_a_request_that_comes_back_computes_beside_the_running_ones() -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG)
     cache.take(PrefixMatch(0, None, 60), running=())
     found = cache.find([*LONG, 255], running=[0])
@@ -128,7 +128,7 @@ def test_whoever_comes_back_computes_beside_those_who_run() -> None:
     assert cache.find([*LONG, 255], running=[2]) == PrefixMatch(3, None, 60), "is there already"
 
 
-def test_nobody_is_moved_at_the_cost_of_what_another_would_lose() -> None:
+def test_no_prefix_is_moved_at_the_cost_of_a_longer_one() -> None:
     cache = divided([9] * 60, LONG[::-1], [8] * 60, LONG, n_bytes=0)
     for seq in (0, 2, 3):
         cache.take(PrefixMatch(seq, None, 1), running=())

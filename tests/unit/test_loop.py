@@ -50,7 +50,7 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
     assert 1 <= driver.context.n_rests <= 2
 
 
-def test_when_nobody_comes_a_place_is_made_ready_for_whoever_does(
+def test_while_idle_a_slot_is_made_ready_for_the_next_request(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", 0.0)
@@ -73,7 +73,7 @@ def test_when_nobody_comes_a_place_is_made_ready_for_whoever_does(
     assert (occupancy.idle_cells, occupancy.swapped_bytes) == (40, 20 * fake_native.BYTES_PER_CELL)
 
 
-def test_a_client_that_goes_on_at_once_finds_nobody_making_ready(
+def test_a_client_that_goes_on_at_once_meets_no_housekeeping(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
@@ -111,7 +111,7 @@ def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("n_others", [0, 1])
-def test_whoever_leaves_is_told_before_an_idle_prefix_is_copied(
+def test_an_ending_is_published_before_an_idle_prefix_is_copied(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
 ) -> None:
     monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
@@ -127,13 +127,13 @@ def test_whoever_leaves_is_told_before_an_idle_prefix_is_copied(
     driver.step()
     if not others:
         driver.engine.close()
-        assert happened == ["told"], "with nobody left, nothing need be copied now"
+        assert happened == ["told"], "with no request left, nothing need be copied now"
     else:
         assert happened[:2] == ["told", "copied"]
         assert not others[0].ended
 
 
-def test_whoever_leaves_is_told_before_its_prefix_is_copied_for_who_comes(
+def test_an_ending_is_published_before_its_prefix_is_copied_for_the_next_request(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = make_driver(spare_seqs=0)
@@ -227,6 +227,7 @@ def test_choices_end_together_and_each_with_a_reason(make_driver: MakeDriver) ->
     driver = make_driver(parallel=3)
     tracked = driver.submit(n=3, max_tokens=2)
     driver.run_to_the_end()
+    tracked.sink.ending()
     reasons = {delta.index: delta.finish_reason for delta in tracked.sink.deltas}
     assert reasons == dict.fromkeys(range(3), FinishReason.LENGTH)
     assert len(tracked.sink.endings) == 1
@@ -266,7 +267,9 @@ def test_one_requests_fault_is_its_own(make_driver: MakeDriver, fault: LogitFaul
 
 
 @pytest.mark.parametrize("fault", [LogitFault.NOT_FINITE, StepStatus.FAILED_COMPUTE])
-def test_a_fault_of_one_choice_ends_its_siblings_and_nobody_else(make_driver: MakeDriver, fault: LogitFault) -> None:
+def test_a_fault_of_one_choice_ends_its_siblings_and_no_other_request(
+    make_driver: MakeDriver, fault: LogitFault
+) -> None:
     driver = make_driver(parallel=4)
     neighbour = driver.submit("neighbour", max_tokens=10)
     culprit = driver.submit("culprit", n=3, max_tokens=10)
@@ -297,7 +300,7 @@ def test_a_grammar_that_allows_nothing_says_so(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("status", FAILURES)
-def test_a_failed_step_of_several_fails_nobody_who_does_not_fail_alone(driver: Driver, status: StepStatus) -> None:
+def test_a_failed_step_of_several_fails_no_request_that_does_not_fail_alone(driver: Driver, status: StepStatus) -> None:
     both = [driver.submit(f"request {number}", max_tokens=5) for number in range(2)]
     driver.step_until(lambda: len(driver.gate.held().items) == 2)
     driver.context.next_status.append(status)
@@ -305,13 +308,13 @@ def test_a_failed_step_of_several_fails_nobody_who_does_not_fail_alone(driver: D
     assert all(complete(tracked) for tracked in both)
 
 
-def test_a_context_without_room_makes_the_newest_wait_and_fails_nobody(driver: Driver) -> None:
+def test_a_context_without_room_makes_the_newest_wait_and_fails_none(driver: Driver) -> None:
     both = [driver.submit([number] * 30, max_tokens=5) for number in range(2)]
     driver.context.lose_cells(driver.context.n_ctx - 50)  # fewer than the scheduler counts on
     driver.run_to_the_end()
     assert all(complete(tracked) for tracked in both)
     statuses = [record.status for record in driver.watcher.steps]
-    assert statuses.count("no_room") <= 3, "whoever found no room does not try again before somebody has ended"
+    assert statuses.count("no_room") <= 3, "a request that found no room does not try again before another has ended"
 
 
 def test_a_request_that_finds_no_room_alone_fails(driver: Driver) -> None:
@@ -379,7 +382,7 @@ def test_a_spared_step_finishes_for_the_survivor_and_gives_the_cancelled_one_not
     assert complete(survivor)
 
 
-def test_an_observer_that_fails_leaves_nobody_waiting(make_driver: MakeDriver) -> None:
+def test_an_observer_that_fails_leaves_no_reader_waiting(make_driver: MakeDriver) -> None:
     driver = make_driver(parallel=2)
     both = [driver.submit(f"request {number}") for number in range(3)]
     driver.watcher.on_step_done = fail

@@ -18,7 +18,7 @@ def test_choices_are_admitted_in_the_order_of_arrival_into_free_slots() -> None:
     assert bench.scheduler.admit() == [choices[2]]
 
 
-def test_nobody_overtakes_a_prompt_that_does_not_fit_yet() -> None:
+def test_no_request_overtakes_a_prompt_that_does_not_fit_yet() -> None:
     bench = Bench(parallel=3, n_ctx=100)
     bench.add(PROMPT)
     large, small = bench.add(PROMPT, "large"), bench.add([1], "small")
@@ -34,7 +34,7 @@ def test_a_newcomer_leaves_headroom_for_those_who_run() -> None:
     assert not bench.has_room_for(100 - len(PROMPT) - HEADROOM)
 
 
-def test_whoever_is_alone_always_fits() -> None:
+def test_a_single_request_always_fits() -> None:
     assert Bench(n_ctx=100).has_room_for(99)
 
 
@@ -189,7 +189,7 @@ def test_choices_of_one_prompt_go_on_until_their_cells_run_out_and_count_what_th
     assert bench.scheduler.occupancy().cells == n_shared + n_own
 
 
-def test_a_newcomer_need_not_find_room_for_what_somebody_who_runs_has_already() -> None:
+def test_a_newcomer_needs_no_room_for_cells_that_a_running_one_has() -> None:
     bench = Bench(parallel=3, n_ctx=120)
     bench.add(PROMPT)
     while bench.step()[0].n_tokens > 1:
@@ -239,7 +239,7 @@ def test_a_preempted_choice_goes_on_with_the_same_output() -> None:
     assert new.generated == bench.context.model.greedy([2] * 20, 30)
 
 
-def test_idle_prefixes_are_evicted_before_anybody_is_preempted() -> None:
+def test_idle_prefixes_are_evicted_before_a_request_is_preempted() -> None:
     bench = Bench(n_ctx=64)
     gone = bench.add([1] * 40, "gone")
     while not gone.generated:
@@ -302,7 +302,7 @@ def test_a_suspect_that_has_ended_is_passed_over() -> None:
     assert bench.step() == [(second.seq, 2)]
 
 
-def test_without_room_the_newest_of_several_gives_way_until_somebody_ends() -> None:
+def test_without_room_the_newest_of_several_gives_way_until_another_ends() -> None:
     bench = Bench()
     old, new = bench.add([1], "old"), bench.add([2], "new")
     assert bench.scheduler.preempt_newest()
@@ -321,7 +321,7 @@ def test_a_preempted_choice_comes_before_those_who_arrived_later() -> None:
     assert bench.scheduler.admit() == [new, later]
 
 
-def test_without_room_idle_prefixes_go_before_anybody_who_runs() -> None:
+def test_without_room_idle_prefixes_go_before_running_requests() -> None:
     bench = Bench()
     gone = bench.add(PROMPT, "gone")
     bench.step()

@@ -23,7 +23,7 @@ def swapping(*contents: list[int], n_bytes: int = 1 << 20, open_seqs: tuple[int,
     return cache
 
 
-def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_each_step() -> None:
+def test_prefixes_idle_for_a_while_leave_the_cells_one_in_each_step() -> None:
     cache = cache_of(context_with(LONG[:20], LONG[20:50]), swap_bytes=1 << 20)
     held = []
     for _ in range(SWAP_AFTER_STEPS + 2):
@@ -33,7 +33,7 @@ def test_a_prefix_that_nobody_has_wanted_for_a_while_leaves_the_cells_one_in_eac
     assert cache.swapped_bytes == 50 * BYTES_PER_CELL
 
 
-def test_whoever_was_idle_for_a_moment_only_keeps_its_cells() -> None:
+def test_a_prefix_idle_for_a_moment_only_keeps_its_cells() -> None:
     context = context_with(LONG, open_seqs=(0,))
     cache = cache_of(context, swap_bytes=1 << 20)
     cache.take(PrefixMatch(0, None, 1), running=RUNNING)
@@ -72,7 +72,7 @@ def test_swapped_prefixes_keep_to_their_limit_and_the_least_recently_used_go() -
     assert cache.find([*LONG[30:], 99], running=()).swapped is not None
 
 
-def test_a_prefix_larger_than_the_limit_stays_in_its_cells_and_pushes_nobody_out() -> None:
+def test_a_prefix_larger_than_the_limit_stays_in_its_cells_and_pushes_none_out() -> None:
     cache = swapping(LONG[:30], LONG, n_bytes=45 * BYTES_PER_CELL)
     assert (cache.n_cells, cache.swapped_bytes) == (60, 30 * BYTES_PER_CELL)
     cache.evict(1)
@@ -83,7 +83,7 @@ def test_a_prefix_too_short_to_be_worth_a_copy_stays_in_its_cells() -> None:
     assert swapping(LONG[:MIN_SHARED_TOKENS]).n_cells == MIN_SHARED_TOKENS
 
 
-def test_cells_that_somebody_who_runs_needs_too_are_not_copied() -> None:
+def test_cells_that_a_running_request_holds_too_are_not_copied() -> None:
     context = context_with([*LONG, 99], open_seqs=(0,))
     context.share_prefix(0, 1, 60, max_bytes=1 << 20)
     cache = cache_of(context, swap_bytes=1 << 20)
@@ -199,27 +199,27 @@ def test_a_sequence_that_is_given_a_prefix_does_not_lose_its_own() -> None:
     assert cache.find([*contents[1], 99], running=()).swapped is not None
 
 
-def test_while_nobody_comes_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> None:
+def test_while_idle_each_idle_prefix_is_copied_once_and_stays_in_its_cells() -> None:
     cache = cache_of(context_with(LONG, LONG[::-1], LONG[:MIN_SHARED_TOKENS]), swap_bytes=1 << 20)
     assert [cache.maintain_idle() for _ in range(3)] == [True, True, False]
     assert (cache.n_cells, cache.swapped_bytes) == (120 + MIN_SHARED_TOKENS, 120 * BYTES_PER_CELL)
-    assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "whoever comes back finds the cells"
+    assert cache.find([*LONG, 99], running=()) == PrefixMatch(0, None, 60), "a request that comes back finds the cells"
 
 
-def test_what_was_copied_while_nobody_came_leaves_the_cells_without_another_copy(
+def test_what_was_copied_while_idle_leaves_the_cells_without_another_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = context_with(LONG, LONG[::-1])
     cache = cache_of(context, swap_bytes=1 << 20)
     while cache.maintain_idle():
         pass
-    monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("somebody waits for this copy"))
+    monkeypatch.setattr(context, "copy_out", lambda *_, **__: pytest.fail("a request waits for this copy"))
     for _ in range(SWAP_AFTER_STEPS + 2):
         cache.maintain(())
     assert (cache.n_cells, cache.swapped_bytes) == (0, 120 * BYTES_PER_CELL)
 
 
-def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
+def test_copying_while_idle_ends_where_not_all_may_be_kept() -> None:
     cache = cache_of(context_with(LONG, LONG[::-1], [7, *LONG]), swap_bytes=70 * BYTES_PER_CELL)
     assert [cache.maintain_idle() for _ in range(4)] == [True, True, True, False]
     assert cache.swapped_bytes == 61 * BYTES_PER_CELL, "the last one's"
@@ -228,7 +228,7 @@ def test_copying_while_nobody_comes_ends_where_not_all_may_be_kept() -> None:
     assert cache.maintain_idle(), "it may hold something else now"
 
 
-def test_what_is_too_large_to_copy_is_remembered_only_if_nobody_else_waits_for_it(
+def test_what_is_too_large_to_copy_is_remembered_only_if_no_other_request_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", 1000)
