@@ -92,7 +92,7 @@ async def test_a_mix_cuts_exactly_those_that_the_plan_has_chosen() -> None:
     assert {entry.ask.lane for entry in run.exchanges} == {0, 1, 2}
     assert len(watcher.ended) == watcher.expected == 34
     asked_for = sorted(request.prompt_tokens for request in make_plan(plan))
-    assert sorted(len(entry.ask.prompt.split()) for entry in run.exchanges) == asked_for
+    assert sorted(len(str(entry.ask.prompt).split()) for entry in run.exchanges) == asked_for
 
 
 async def test_arrivals_do_not_wait_for_answers() -> None:
