@@ -138,6 +138,32 @@ def test_a_grammar_that_is_none_is_refused(guidance: Guidance) -> None:
     assert caught.value.param == "tools"
 
 
+@pytest.mark.parametrize("grammar", ['start: "a" & "b"', "start: /a/ & /b/"])
+def test_a_grammar_that_allows_no_answer_is_refused(guidance: Guidance, grammar: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        guidance.compile(grammar, "tools")
+    assert caught.value.param == "tools"
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused(guidance: Guidance) -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(200):
+        schema = {"type": "object", "properties": {"x": schema}}
+    with pytest.raises(InvalidRequestError, match="recursion") as caught:
+        guidance.check_schema(schema, "response_format")
+    assert caught.value.param == "response_format"
+
+
+@pytest.mark.parametrize("schema", [True, False])
+def test_a_schema_may_be_a_truth_value(guidance: Guidance, schema: bool) -> None:
+    rule = f"start: {json_rule(schema)}"
+    if schema:
+        assert ord("{") in allowed(guidance.compile(rule, "x").new())
+    else:
+        with pytest.raises(InvalidRequestError):
+            guidance.compile(rule, "x")
+
+
 def test_a_model_without_an_end_of_its_answers_still_completes(guidance: Guidance) -> None:
     class Endless(Model):
         def is_eog(self, token: int) -> bool:

@@ -52,6 +52,12 @@ def test_a_token_can_be_banned() -> None:
     assert SamplingParams(logit_bias=((1, -float("inf")),)).logit_bias[0][0] == 1
 
 
+def test_a_sampler_that_stands_twice_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="twice") as caught:
+        SamplingParams(samplers=("top_k", "top_p", "top_k"))
+    assert caught.value.param == "samplers"
+
+
 def test_seeds_of_choices_stay_in_their_range() -> None:
     assert SamplingParams().with_seed(2**32 + 5).seed == 5
 

@@ -17,7 +17,7 @@ GRAMMAR = 'start: "<call>" /[0-9]+/ "</call>"'
 class LongTokens(Model):
     """The bytes, the end, and some longer texts."""
 
-    texts = (b"<call>", b" <call", b">1", b">x", b"2</call>", b'{"na', b"\xf0\x9f", b">\xc3")
+    texts = (b"<call>", b" <call", b">1", b">x", b"2</call>", b'{"na', b"\xf0\x9f", b">\xc3", b" <call>\xc3")
     n_vocab = N_VOCAB + len(texts)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
@@ -87,7 +87,7 @@ def test_text_without_a_trigger_stays_free(guidance: Guidance) -> None:
         assert constraint.mask() is None
 
 
-@pytest.mark.parametrize("texts", [(b" <call", b">x"), (b" <call", b">\xc3")])
+@pytest.mark.parametrize("texts", [(b" <call", b">x"), (b" <call", b">\xc3"), (b" <call>\xc3",)])
 def test_a_trigger_in_a_token_that_no_call_can_have_is_text(guidance: Guidance, texts: tuple[bytes, ...]) -> None:
     constraint = awake(guidance, Anywhere(b"<call>"))
     assert not say(constraint, *texts)
