@@ -22,6 +22,13 @@
  *
  *   BURIES_WITHDRAWN      the dying thread also ends the requests that cancellers have taken out of the queue
  *   FORGETS_OWED          it ignores endings that it had written and not delivered
+ *
+ * With PAUSES readers stop, and their requests pause; the engine's thread sleeps while nothing else is to be computed.
+ * Whatever it must know of then has to wake it. Broken variants of that:
+ *
+ *   CANCELS_QUIETLY       a cancel does not wake it
+ *   READS_ON_QUIETLY      a reader that reads on does not
+ *   WAKES_TOO_EARLY       it does, and says only then that it reads on
  */
 
 #define N 3      /* requests; 0 and 1 have one supersede key, 2 has none */
@@ -61,6 +68,19 @@ bool left[N];
 byte engine_pid;
 bool owed[N];                    /* Outbox._owed, of the engine's thread: an ending that is written and not yet delivered */
 bool dies;                       /* an exception leaves EngineLoop.turn, at any statement */
+
+#ifdef PAUSES
+bool unread[N];                  /* LoopSink.full: written by the reader's event loop */
+bool paused[N];                  /* Request.paused: written by the engine's thread */
+bool news;                       /* Registry._news */
+#define tell_news() news = true
+#define computes(r) (runs[r] && !paused[r])
+#define n_busy (computes(0) + computes(1) + computes(2))
+#else
+#define tell_news() skip
+#define computes(r) runs[r]
+#define n_busy n_run
+#endif
 
 /* Ghost variables, which the code does not have. */
 byte arrival[N];
@@ -166,6 +186,7 @@ inline write_ending(r)
 #endif
 		known[r] = false;
 		withdrawn[r] = false;
+		tell_news();
 		unlock_registry()
 	};
 	tell(r)
@@ -199,7 +220,11 @@ inline cancel(r, why, said)
 #endif
 		if
 		:: said -> conclude(r, stopped)  /* Endings.conclude_waiting */
+#if defined(PAUSES) && !defined(CANCELS_QUIETLY)
+		:: else -> atomic { !registry_lock; tell_news() }   /* Registry.wake */
+#else
 		:: else
+#endif
 		fi
 	:: else
 	fi
@@ -233,6 +258,7 @@ proctype submit(byte r)
 		accepted[r] = true;
 		owner[r] = QUEUE;
 		waiting ! r;
+		tell_news();
 #ifdef SUPERSEDES_UNLOCKED
 		unlock_registry()
 #endif
@@ -307,6 +333,27 @@ proctype leave(byte r)
 	:: closed
 	fi
 }
+
+#ifdef PAUSES
+/* A reader that leaves too much unread, and may read on: LoopSink.put and get */
+proctype reader(byte r)
+{
+	unread[r] = true;
+	if
+#ifdef WAKES_TOO_EARLY
+	:: atomic { !registry_lock; tell_news() }; unread[r] = false
+#else
+	:: unread[r] = false;
+#ifndef READS_ON_QUIETLY
+		atomic { !registry_lock; tell_news() }   /* Registry.wake */
+#endif
+#endif
+#ifndef READS
+	:: true
+#endif
+	fi
+}
+#endif
 
 /* Engine.close without a drain: Registry.close, Registry.requests, Endings.shut_down, Endings.cancel */
 proctype close_engine()
@@ -422,9 +469,16 @@ turn:
 #endif
 	:: i == N -> i = 0; break
 	od;
+#ifdef PAUSES
+	/* Generation.heed_readers */
+	do
+	:: atomic { i < N -> paused[i] = runs[i] && unread[i]; i++ }
+	:: atomic { i == N -> i = 0; break }
+	od;
+#endif
 	/* EngineLoop._admit: Registry.take_next, then Watcher.look */
 	do
-	:: atomic { !registry_lock && len(waiting) > 0 && n_run < SLOTS -> waiting ? i; owner[i] = _pid };
+	:: atomic { !registry_lock && len(waiting) > 0 && n_busy < SLOTS -> waiting ? i; owner[i] = _pid };
 		if
 		:: requested(i) -> conclude(i, stopped)
 		:: else -> d_step { runs[i] = true; n_run++ }
@@ -432,19 +486,19 @@ turn:
 			flag[i] = false
 #endif
 		fi
-	:: atomic { !registry_lock && (empty(waiting) || n_run == SLOTS) -> i = 0; break }
+	:: atomic { !registry_lock && (empty(waiting) || n_busy >= SLOTS) -> i = 0; break }
 	od;
 	if
-	:: n_run == 0 -> goto idle
+	:: n_busy == 0 -> goto idle
 	:: else
 	fi;
 	/* Scheduler.plan: all who decode, or a prompt alone; Context::step, AbortGate::arm */
 	d_step {
 		if
-		:: true -> for (i : 0 .. N - 1) { in_step[i] = runs[i] }; n_members = n_run
-		:: runs[0] -> in_step[0] = true; n_members = 1
-		:: runs[1] -> in_step[1] = true; n_members = 1
-		:: runs[2] -> in_step[2] = true; n_members = 1
+		:: true -> for (i : 0 .. N - 1) { in_step[i] = computes(i) }; n_members = n_busy
+		:: computes(0) -> in_step[0] = true; n_members = 1
+		:: computes(1) -> in_step[1] = true; n_members = 1
+		:: computes(2) -> in_step[2] = true; n_members = 1
 		fi;
 		i = 0
 	};
@@ -500,8 +554,13 @@ turn:
 idle:
 	/* Registry.wait_for_work */
 	if
+#ifdef PAUSES
+	:: atomic { !registry_lock && news && (!closed || len(waiting) > 0 || n_run > 0) -> news = false }; goto turn
+	:: !registry_lock && closed && len(waiting) == 0 && n_run == 0
+#else
 	:: !registry_lock && len(waiting) > 0 -> goto turn
 	:: !registry_lock && empty(waiting) && closed
+#endif
 	fi
 #ifdef DIES
 	} unless { dies; bury() }
@@ -512,7 +571,18 @@ idle:
 init {
 	atomic {
 		run engine();
+#ifdef READS
+		run submit(2);
+		run reader(2)
+	};
+	timeout;
+	assert(n_endings[2] == 1);  /* it ends by itself, with nobody to cancel it */
+	closed = true
+#else
 		run submit(0);
+#ifdef PAUSES
+		run reader(0);
+#endif
 #if defined(KEYED) || defined(ALL)
 		run submit(1);
 #endif
@@ -528,6 +598,7 @@ init {
 	};
 	timeout;  /* all have ended, or wait for each other */
 	assert(accepted[0] <= n_endings[0] && accepted[1] <= n_endings[1] && accepted[2] <= n_endings[2])
+#endif
 }
 
 #define ends(r) (accepted[r] -> <> (n_endings[r] == 1))

@@ -16,7 +16,7 @@ import pytest
 
 PROTOCOL = Path(__file__).with_name("cancel_protocol.pml")
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-COMPANIES = ("KEYED", "APART", "KEYED DIES", "APART DIES")
+COMPANIES = ("KEYED", "APART", "KEYED DIES", "APART DIES", "KEYED PAUSES", "PAUSES READS")
 SAFETY = ("-DSAFETY", "-DNOCLAIM")
 LIVENESS = ("-DNFAIR=3",)
 DEEP = "-m1000000"
@@ -26,6 +26,7 @@ LOST = "||(ending[i]=="
 LEAKED = "||wanted[i]"
 NOT_OWNED = "owner[r]==_pid"
 NOT_TOLD = "accepted[0]<=n_endings[0]"
+NOT_RESUMED = "n_endings[2]==1"
 TAKEN = "owner[i]==254"
 # Variant, company, and what of the violated assertion tells it from others.
 BROKEN = [
@@ -37,6 +38,9 @@ BROKEN = [
     ("SEALED_UNLOCKED", "KEYED", TWO_LIVE),
     ("BURIES_WITHDRAWN", "KEYED DIES", TAKEN),
     ("FORGETS_OWED", "KEYED DIES", NOT_TOLD),
+    ("CANCELS_QUIETLY", "KEYED PAUSES", NOT_TOLD),
+    ("READS_ON_QUIETLY", "PAUSES READS", NOT_RESUMED),
+    ("WAKES_TOO_EARLY", "PAUSES READS", NOT_RESUMED),
 ]
 
 pytestmark = [
