@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,14 @@ def client_seconds(text: str) -> float:
     if value and not 2 <= value < 32_768:
         raise argparse.ArgumentTypeError(f"must be 0, or from 2 to 32767 seconds, not {text}")
     return value
+
+
+def address_or_network(text: str) -> str:
+    try:
+        ip_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be addresses or networks: {error}") from None
+    return text
 
 
 def scaled_file(text: str) -> tuple[Path, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import signal
 import sys
 from contextlib import closing
@@ -17,7 +18,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.loading import Loading
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.config import Certificate, ServerConfig
+from pyllmcancel.server.config import ApiKey, Certificate, ServerConfig
 from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.listening import close_all, listen, raise_file_limit
 from pyllmcancel.server.metrics import EngineMetrics
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
+OWNER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 DESCRIPTION = """\
 Serve a model over HTTP, to OpenAI's clients and to llama-server's. Where llama-server has an option for the same thing,
 it has the same name here. The API is described on /docs (a page that loads its scripts from a CDN) and /openapi.json.
@@ -75,8 +77,11 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
     """What the options say; UsageError, InvalidRequestError or OSError for what they cannot mean."""
     return ServerConfig(
         engine=engine_config(arguments),
-        session_by=arguments.session_by,
+        supersede=arguments.supersede,
+        supersede_chats=arguments.supersede_chats,
+        trusted_proxies=arguments.trusted_proxies,
         api_keys=api_keys(arguments),
+        admin_api_keys=admin_api_keys(arguments),
         strict_model=arguments.strict_model,
         tags=arguments.tags,
         drain=arguments.drain,
@@ -122,15 +127,45 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
     return SamplingParams(**options, samplers=samplers)
 
 
-def api_keys(arguments: argparse.Namespace) -> tuple[str, ...]:
-    keys = arguments.api_key.split(",")
+def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
+    found = [ApiKey.unnamed(key) for key in given_keys(arguments.api_key, "--api-key")]
     if arguments.api_key_file is not None:
-        keys += (line for line in arguments.api_key_file.read_text("utf-8").splitlines() if not line.startswith("#"))
-    found = tuple(key.strip() for key in keys if key.strip())
-    if arguments.api_key_file is not None and not found:
-        # Whoever names a file of keys does not want to serve without any.
-        raise UsageError(f"there is no key in --api-key-file {arguments.api_key_file}")
-    return found
+        lines = arguments.api_key_file.read_text("utf-8").splitlines()
+        in_file = [owned_key(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+        if not in_file:
+            # A file of keys is not named in order to serve without any.
+            raise UsageError(f"there is no key in --api-key-file {arguments.api_key_file}")
+        found += in_file
+    owners = dict[str, str]()
+    for owner, key in found:
+        if owners.setdefault(key, owner) != owner:
+            raise UsageError(f"the owners {owners[key]} and {owner} have the same key")
+    return tuple(found)
+
+
+def given_keys(text: str | None, option: str) -> list[str]:
+    """The keys that an option gives. An empty one is an error: ``--api-key "$UNSET"`` must not open the server."""
+    keys = [] if text is None else [key.strip() for key in text.split(",")]
+    if not all(keys):
+        raise UsageError(f"{option} has an empty key")
+    return keys
+
+
+def owned_key(line: str) -> ApiKey:
+    """``KEY``, or ``NAME:KEY``."""
+    name, separator, key = line.partition(":")
+    if not separator:
+        return ApiKey.unnamed(line)
+    if not OWNER_NAME.fullmatch(name) or not key.strip():
+        raise UsageError(f"a line of --api-key-file must be KEY or NAME:KEY, with a NAME like {OWNER_NAME.pattern}")
+    return ApiKey(name, key.strip())
+
+
+def admin_api_keys(arguments: argparse.Namespace) -> tuple[str, ...]:
+    keys = given_keys(arguments.admin_api_key, "--admin-api-key")
+    if keys and arguments.api_key is None and arguments.api_key_file is None:
+        raise UsageError("--admin-api-key needs --api-key or --api-key-file: without them everything is open")
+    return tuple(keys)
 
 
 def chat_template(arguments: argparse.Namespace) -> str | None:

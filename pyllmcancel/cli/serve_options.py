@@ -9,6 +9,7 @@ from pyllmcancel.cli.options import (
     add_list,
     add_option,
     add_switch,
+    address_or_network,
     client_seconds,
     layers,
     natural,
@@ -131,13 +132,19 @@ def _add_checkpoint_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_request_options(group: argparse._ArgumentGroup) -> None:
-    add_option(group, "max-queue", positive_int, ENGINE.max_queue, "most requests that may wait; more get 429")
+    add_option(
+        group, "max-queue", positive_int, ENGINE.max_queue, "most requests of one API key that wait; more get 429"
+    )
     add_option(group, "request-timeout", seconds, None, "deadline of every request, queue included", metavar="S")
     text = "most tokens of an answer, whatever its request asks for; -1: no limit"
     add_option(group, "n-predict", natural_or_none, None, text, also=("-n", "--predict"))
-    text = "where a session comes from when a request names none"
-    kinds = ("explicit", "user", "client-ip")
-    add_option(group, "session-by", str, SERVER.session_by, text, choices=kinds)
+    text = "most requests of one API key that run at once, the others wait; -1: no limit"
+    add_option(group, "max-running", natural_or_none, ENGINE.max_running, text)
+    text = "a request that names no X-Supersede cancels an older one of the same kind of endpoint and the same ..."
+    add_option(group, "supersede", str, None, text, choices=("client-ip", "user", "session"))
+    add_switch(group, "supersede-chats", SERVER.supersede_chats, "so do chats; without it completions and infill only")
+    text = "proxies whose X-Forwarded-For names the client: addresses or networks, with commas"
+    add_list(group, "trusted-proxies", address_or_network, text, metavar="ADDRESSES")
 
 
 def _add_sampling_options(group: argparse._ArgumentGroup) -> None:
@@ -184,9 +191,12 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_access_options(group: argparse._ArgumentGroup) -> None:
-    add_option(group, "api-key", str, "", "key that clients must send; several with commas", metavar="KEY")
-    text = "file of such keys, one in a line; lines that begin with # are comments"
+    text = "key that clients must send; several with commas, each of which is an owner: see the README"
+    add_option(group, "api-key", str, None, text, metavar="KEY")
+    text = "file of such keys, one in a line as KEY or NAME:KEY; lines that begin with # are comments"
     add_option(group, "api-key-file", Path, None, text, metavar="FILE")
+    text = "key that sees and cancels the requests of all others; several with commas"
+    add_option(group, "admin-api-key", str, None, text, metavar="KEY")
     text = "web pages that may use the server: origins with commas, or * for all, or localhost; none without it"
     add_list(group, "cors-origins", str, text, metavar="ORIGINS")
     add_option(group, "ssl-key-file", Path, None, "PEM file of a private key: serve HTTPS", metavar="FILE")

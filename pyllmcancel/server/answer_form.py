@@ -10,7 +10,7 @@ from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.constraints.tool_formats import literal
 from pyllmcancel.constraints.triggered import TriggeredGuide
-from pyllmcancel.server.sessions import session_of
+from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def answer_constraint(
         return None
     state = state_of(request)
     work = partial(compiled, state.guidance, state.engine.model, schema, plan)
-    return await state.preparations.run(request, work, session_of(request, body))
+    return await state.preparations.run(request, work, origin_of(request, body))
 
 
 def compiled(

@@ -1,32 +1,54 @@
-"""``--api-key``: who may use the server. Plain ASGI."""
+"""``--api-key``: who may use the server, and whose a request is. Plain ASGI.
+
+Every key has an owner. What an owner names (ids, sessions, keys of superseding) and what is cached for it is its own:
+others can neither see, cancel, supersede nor hold it, and may use the same names. Without keys all is one owner's.
+"""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
+from pyllmcancel.request import NO_OWNER
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.request_context import request_id_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from pyllmcancel.server.config import ApiKey
+
 # The page and the documentation hold nothing that is not in this package: browsers cannot send a key with a visit.
 PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
+ADMIN = "admin"  # the owner of the administrator's own requests
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose key the request was sent with."""
+    owner: str = scope["state"].get("owner", NO_OWNER)
+    return owner
+
+
+def is_admin(scope: Scope) -> bool:
+    """Whether it was sent with an administrator's key."""
+    admin: bool = scope["state"].get("admin", False)
+    return admin
 
 
 class ApiKeys:
     """ASGI middleware: 401 for requests without any of the keys. As with llama-server, `X-Api-Key` will do too."""
 
-    def __init__(self, app: ASGIApp, api_keys: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str] = ()) -> None:
         self._app = app
-        self._api_keys = tuple(key.encode() for key in api_keys)
+        self._keys = [(key.encode(), owner, False) for owner, key in api_keys]
+        self._keys += [(key.encode(), ADMIN, True) for key in admin_api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS and not self._opens(Headers(scope=scope)):
+        if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS and not self._admit(scope):
             app = ApiError(
                 401,
                 "missing or wrong API key",
@@ -36,10 +58,15 @@ class ApiKeys:
             ).response(request_id_of(scope))
         await app(scope, receive, send)
 
-    def _opens(self, headers: Headers) -> bool:
+    def _admit(self, scope: Scope) -> bool:
+        """Note in `scope` whose key it has; False if it has none."""
+        headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         bearer = token.strip() if scheme.lower() == "bearer" else ""
         # Every pair is compared, in constant time, so that timing tells neither which nor how much matched. Headers
         # are Latin-1 by the protocol, keys are what was typed: compared as the bytes that were sent.
         given = [text.encode("latin-1") for text in (bearer, headers.get("x-api-key", ""))]
-        return sum(hmac.compare_digest(sent, key) for sent in given for key in self._api_keys) > 0
+        found = [(owner, admin) for sent in given for key, owner, admin in self._keys if hmac.compare_digest(sent, key)]
+        if found:
+            scope["state"]["owner"], scope["state"]["admin"] = found[0]
+        return bool(found)

@@ -12,7 +12,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from pyllmcancel import __version__
 from pyllmcancel.loading import Loading
-from pyllmcancel.server import routes_health, routes_models, routes_requests
+from pyllmcancel.server import routes_health, routes_models, routes_requests, routes_sessions
 from pyllmcancel.server.api_keys import ApiKeys
 from pyllmcancel.server.body_limit import BodyLimit
 from pyllmcancel.server.embeddings import routes as embeddings_routes
@@ -38,6 +38,7 @@ ROUTERS = (
     llama_routes_state.router,
     routes_models.router,
     routes_requests.router,
+    routes_sessions.router,
     routes_health.router,
     openapi_routes.router,
 )
@@ -116,14 +117,14 @@ def add_middleware(app: FastAPI, config: ServerConfig) -> None:
     """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
     app.add_middleware(BodyLimit, limits=config.limits)
     if config.api_keys:
-        app.add_middleware(ApiKeys, api_keys=config.api_keys)
+        app.add_middleware(ApiKeys, api_keys=config.api_keys, admin_api_keys=config.admin_api_keys)
     if config.cors_origins:
         # Outside of the keys: a browser's preflight carries none, and it shows a page no error without these headers.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin for origin in config.cors_origins if origin != "localhost"],
             allow_origin_regex=LOCAL_ORIGINS if "localhost" in config.cors_origins else None,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
         )

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.limits import Limits
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
+
+
+class ApiKey(NamedTuple):
+    """A key, and the name of its owner; several may be one owner's."""
+
+    owner: str
+    key: str
+
+    @classmethod
+    def unnamed(cls, key: str) -> ApiKey:
+        """One whose owner is named by a digest of it."""
+        return cls(f"key-{hashlib.sha256(key.encode()).hexdigest()[:12]}", key)
 
 
 class Certificate(NamedTuple):
@@ -27,11 +40,17 @@ class ServerConfig:
 
     Attributes
     ----------
-    session_by
-        Where a session comes from when the request names none: ``explicit`` (nowhere), ``user`` (the body's `user`,
-        `safety_identifier` or `prompt_cache_key`) or ``client-ip``.
+    supersede
+        Under which key a request supersedes that names none: its ``client-ip``, ``user`` (the body's `user` or
+        `safety_identifier`) or ``session``, apart for each class of endpoint; None: under none.
+    supersede_chats
+        Chats do so, too.
+    trusted_proxies
+        Addresses and networks whose ``X-Forwarded-For`` names the client.
     api_keys
         Any of them opens; empty: no key is asked for.
+    admin_api_keys
+        These open too, and see and cancel what is any owner's.
     strict_model
         A request for a model that is not served here is refused; otherwise any name is served.
     tags
@@ -57,8 +76,11 @@ class ServerConfig:
     """
 
     engine: EngineConfig
-    session_by: str = "explicit"
-    api_keys: tuple[str, ...] = ()
+    supersede: Literal["client-ip", "user", "session"] | None = None
+    supersede_chats: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    api_keys: tuple[ApiKey, ...] = ()
+    admin_api_keys: tuple[str, ...] = ()
     strict_model: bool = False
     tags: tuple[str, ...] = ()
     drain: float = 5.0
@@ -72,6 +94,11 @@ class ServerConfig:
     slots: bool = True
     metrics: bool = True
     ui: bool = True
+
+    @property
+    def shared(self) -> bool:
+        """Whether there are several owners, who must not learn of each other."""
+        return len({key.owner for key in self.api_keys}) > 1
 
     def request_defaults(self) -> SamplingParams:
         """What the next request gets where it leaves a parameter open."""

@@ -19,8 +19,8 @@ from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCa
 from pyllmcancel.server.connection import connection_of, watched
 from pyllmcancel.server.error_responses import ApiError, api_error
 from pyllmcancel.server.limits import FEW_UNREAD, MOST_UNREAD
-from pyllmcancel.server.request_context import arrival_of, is_client_gone, mark_client_gone, request_id_of
-from pyllmcancel.server.sessions import session_of
+from pyllmcancel.server.origin import origin_of
+from pyllmcancel.server.request_context import is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.token_stream import AsyncStream, Bound, LoopSink
 
@@ -80,26 +80,16 @@ async def generate(
     """
     state = state_of(http)
     state.check_model(body.model)
-    engine, session = state.engine, session_of(http, body)
+    engine, origin = state.engine, origin_of(http, body)
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
     # An answer in one piece is read by ourselves.
     bound = Bound(MOST_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
-    work = partial(
-        engine.submit,
-        prompts,
-        params,
-        sink,
-        request_id=request_id_of(http.scope),
-        session=session,
-        supersede=session,
-        arrived_at=arrival_of(http.scope),
-        client=connection_of(http.scope),
-    )
+    work = partial(engine.submit, prompts, params, sink, **origin)
     try:
         with engine_failure_told(engine):
             if is_laborious(prompts, params):
-                request = await state.preparations.submit(http, work, session, engine.cancel)
+                request = await state.preparations.submit(work, origin, engine.cancel)
             else:
                 request = work()
     except InvalidRequestError as error:
@@ -107,7 +97,7 @@ async def generate(
         if error.param == "prompt":
             error.param = body.prompt_field
         raise
-    state.preparations.supersede(session, arrival_of(http.scope))
+    state.preparations.supersede(origin)
     stream = AsyncStream(request, engine, sink)
     if not body.stream:
         return WholeResponse(stream, dialect)

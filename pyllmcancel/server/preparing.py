@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,8 +14,8 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import NO_OWNER, RequestSummary
-from pyllmcancel.server.request_context import arrival_of, mark_client_gone, request_id_of
+from pyllmcancel.request import Origin, RequestSummary
+from pyllmcancel.server.request_context import mark_client_gone
 from pyllmcancel.server.workers import Work, Workers
 
 if TYPE_CHECKING:
@@ -32,12 +32,16 @@ N_THREADS = 2
 class Preparation(Work):
     """A request in preparation."""
 
-    def __init__(self, request_id: str, arrived_at: float, session: str | None = None) -> None:
+    def __init__(self, origin: Origin) -> None:
         super().__init__()
-        self.id = request_id
-        self.session = session
+        self.id = origin["request_id"] or ""
+        self.owner = origin["owner"]
+        self.session = origin.get("session")
+        self.parent = origin.get("parent")
+        self.supersede = origin.get("supersede")
+        self.priority = origin.get("priority", 0)
         self.created_at = time.time()
-        self.arrived_at = arrived_at
+        self.arrived_at = origin["arrived_at"] or time.monotonic()
         self.reason: CancelReason | None = None
         self.accepted: Request | None = None  # what it became, if it was cancelled while it was submitted
 
@@ -57,12 +61,12 @@ class Preparation(Work):
     def summary(self) -> RequestSummary:
         return RequestSummary(
             id=self.id,
-            owner=NO_OWNER,
+            owner=self.owner,
             status=RequestStatus.PREPARING,
             session=self.session,
-            parent=None,
-            supersede=self.session,
-            priority=0,
+            parent=self.parent,
+            supersede=self.supersede,
+            priority=self.priority,
             n=1,
             prompt_tokens=0,
             prompt_tokens_done=0,
@@ -81,43 +85,49 @@ class Preparations:
     """All of them. Touched by the event loop only."""
 
     def __init__(self) -> None:
-        self._live: dict[str, Preparation] = {}
+        self._live: dict[tuple[str, str], Preparation] = {}  # by owner and id, oldest first
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare")
 
-    def summaries(self) -> list[RequestSummary]:
-        return [preparation.summary() for preparation in self._live.values()]
+    def live(self, owner: str | None = None) -> list[Preparation]:
+        """Of one owner, or all."""
+        return [preparation for preparation in self._live.values() if owner in (None, preparation.owner)]
 
-    def find(self, request_id: str) -> Preparation | None:
-        return self._live.get(request_id)
+    def find(self, owner: str, request_id: str) -> Preparation | None:
+        return self._live.get((owner, request_id))
 
-    def of_session(self, session: str) -> list[Preparation]:
-        """A session's, in the order in which they began."""
-        return [preparation for preparation in self._live.values() if preparation.session == session]
+    def of_sessions(self, owner: str, sessions: Collection[str]) -> list[Preparation]:
+        """Of any of these sessions, in the order in which they began."""
+        return [
+            preparation
+            for preparation in self._live.values()
+            if preparation.owner == owner and (preparation.session or preparation.parent) in sessions
+        ]
 
-    def supersede(self, session: str | None, arrived_at: float) -> None:
-        """Cancel what a session has in preparation, and sent before the request that arrived then."""
-        for older in self.of_session(session) if session is not None else ():
-            if older.arrived_at < arrived_at:
+    def supersede(self, newer: Origin) -> None:
+        """Cancel what is in preparation under the key of an accepted request, and arrived before it."""
+        key, arrived_at = newer.get("supersede"), newer["arrived_at"] or 0.0
+        for older in list(self._live.values()) if key is not None else ():
+            if (older.owner, older.supersede) == (newer["owner"], key) and older.arrived_at < arrived_at:
                 older.cancel(CancelReason.SUPERSEDED)
 
-    async def run(self, request: HttpRequest, function: Callable[[Pause], T], session: str | None = None) -> T:
+    async def run(self, request: HttpRequest, function: Callable[[Pause], T], origin: Origin) -> T:
         """What `function` returns, in another thread.
 
         Parameters
         ----------
-        session
-            The one that the request will be submitted in.
+        origin
+            The one that the request will be submitted with.
 
         Raises
         ------
         RequestCancelled
-            Its client has left, or somebody has cancelled it.
+            Its client has left, or it was cancelled in another way.
         EngineClosedError
             The server is shutting down.
         InvalidRequestError
             The id belongs to another request in preparation; the engine refuses those of its own requests.
         """
-        with self._listed(request, session) as preparation:
+        with self._listed(origin) as preparation:
             try:
                 return await self._workers.run(request.receive, function, preparation)
             finally:
@@ -126,13 +136,12 @@ class Preparations:
 
     async def submit(
         self,
-        request: HttpRequest,
         function: Callable[[], Request],
-        session: str | None,
+        origin: Origin,
         cancel: Callable[[Request, CancelReason], object],
     ) -> Request:
         """What `function` submits, in another thread. A cancel that comes meanwhile is passed on to it."""
-        with self._listed(request, session) as preparation:
+        with self._listed(origin) as preparation:
             try:
                 accepted = preparation.accepted = await asyncio.to_thread(function)
                 if preparation.reason is not None:
@@ -142,15 +151,16 @@ class Preparations:
             return accepted
 
     @contextmanager
-    def _listed(self, request: HttpRequest, session: str | None) -> Iterator[Preparation]:
-        request_id = request_id_of(request.scope)
-        if request_id in self._live:
-            raise InvalidRequestError(f"request id {request_id!r} is in use by a request that has not ended", "id")
-        preparation = self._live[request_id] = Preparation(request_id, arrival_of(request.scope), session)
+    def _listed(self, origin: Origin) -> Iterator[Preparation]:
+        preparation = Preparation(origin)
+        key = preparation.owner, preparation.id
+        if key in self._live:
+            raise InvalidRequestError(f"request id {preparation.id!r} is in use by a request that has not ended", "id")
+        self._live[key] = preparation
         try:
             yield preparation
         finally:
-            del self._live[request_id]
+            del self._live[key]
 
     def close(self) -> None:
         """Give everything up, and take no more. Idempotent; waits for nothing."""

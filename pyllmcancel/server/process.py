@@ -118,6 +118,9 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        # Without proxies to trust, a client's address is its socket's; uvicorn would trust this machine's clients.
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=list(config.trusted_proxies),
         timeout_graceful_shutdown=config.drain + GRACE_SECONDS,  # type: ignore[arg-type]
         timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
         http=partial(WatchfulProtocol, limits, connections),  # type: ignore[arg-type]

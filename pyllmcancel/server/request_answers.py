@@ -13,10 +13,12 @@ from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending, Usage
+    from pyllmcancel.families import SessionSummary
     from pyllmcancel.observer import StepRecord
     from pyllmcancel.request import RequestSummary
 
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
+LiveStatus = Literal["waiting", "running"]
 StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
 
 
@@ -25,7 +27,11 @@ class RequestEntry(Answer):
     object: Literal["request"]
     status: OutsideStatus
     phase: Annotated[RequestStatus, Field(description="Where it is, or was when it ended.")]
+    owner: Annotated[str, Field(description="Of the API key that it came with.")]
     session: str | None
+    parent_session: str | None
+    supersede: Annotated[str | None, Field(description="The key under which the newest request lives.")]
+    priority: int
     n: Annotated[int, Field(ge=1, description="Choices.")]
     slots: list[int]
     paused: Annotated[bool, Field(description="Its client leaves too much unread: it has no slot until that reads on.")]
@@ -58,10 +64,6 @@ class CancelAnswer(Answer):
     usage: UsageAnswer
 
 
-class SessionCancelAnswer(CancelAnswer):
-    session: str
-
-
 class HeldAnswer(Answer):
     """The id is not known yet: it is cancelled on arrival, if it comes in time."""
 
@@ -70,10 +72,40 @@ class HeldAnswer(Answer):
     hold_seconds: float
 
 
-class HeldSessionAnswer(Answer):
+class UnknownAnswer(Answer):
+    id: str
+    outcome: Literal["unknown"]
+
+
+class CancelList(Answer):
+    """In the order of `request_ids`, or oldest first."""
+
+    object: Literal["list"]
+    data: list[CancelAnswer | HeldAnswer | UnknownAnswer]
+
+
+class SessionEntry(Answer):
+    id: str
+    object: Literal["session"]
+    owner: Annotated[str, Field(description="Of the API key that it came with.")]
+    parent: str | None
+    children: list[str]
+    requests: Annotated[list[str], Field(description="Ids of the live ones, oldest first.")]
+    n_requests: Annotated[int, Field(description="That it has had.")]
+    created: Annotated[float, Field(description="Seconds since the epoch.")]
+    used: Annotated[float, Field(description="When its last request came, or one of a descendant.")]
+
+
+class SessionList(Answer):
+    object: Literal["list"]
+    data: list[SessionEntry]
+
+
+class SessionCancelAnswer(Answer):
     session: str
-    outcome: Literal["held"]
-    hold_seconds: float
+    descendants: bool
+    requests: Annotated[list[CancelAnswer], Field(description="The ones that had not ended.")]
+    hold_seconds: Annotated[float | None, Field(description="So long all that still come are cancelled.")]
 
 
 class StepSequence(Answer):
@@ -107,7 +139,11 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "object": "request",
         "status": outside_status(summary),
         "phase": ending.phase if ending is not None else summary.status,
+        "owner": summary.owner,
         "session": summary.session,
+        "parent_session": summary.parent,
+        "supersede": summary.supersede,
+        "priority": summary.priority,
         "n": summary.n,
         "slots": list(summary.slots),
         "paused": summary.paused,
@@ -122,6 +158,20 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "error": ending.error if ending is not None else None,
         "created": summary.created_at,
         "seconds": round(summary.seconds, 4),
+    }
+
+
+def session_entry(summary: SessionSummary) -> SessionEntry:
+    return {
+        "id": summary.id,
+        "object": "session",
+        "owner": summary.owner,
+        "parent": summary.parent,
+        "children": list(summary.children),
+        "requests": list(summary.requests),
+        "n_requests": summary.n_requests,
+        "created": summary.created_at,
+        "used": summary.used_at,
     }
 
 

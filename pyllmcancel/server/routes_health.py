@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
 from pyllmcancel.server.openapi.description import answers
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
+from pyllmcancel.server.visible import check_may_see_all
 
 router = APIRouter(tags=["Health"])
 # Apart, because each can be switched off.
@@ -40,6 +41,7 @@ async def health(request: Request) -> JSONResponse:
     responses={200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
+    check_may_see_all(request)
     return Response(state_of(request).metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, with_config
 from typing_extensions import TypedDict
 
+from pyllmcancel.request import PRIORITIES
 from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
 
@@ -54,6 +55,8 @@ class GeneratingBody(RequestBody):
 
     # What the engine calls the prompt, as this body does.
     prompt_field: ClassVar[str] = "prompt"
+    # Requests of different classes never supersede each other, unless they name a key; of no class none do.
+    request_class: ClassVar[str | None] = None
 
     model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
     stream: bool = False
@@ -61,14 +64,37 @@ class GeneratingBody(RequestBody):
         None,
         min_length=1,
         max_length=MAX_SESSION_ID,
-        description="Ours: a newer request of a session cancels the older one.",
+        description="Ours: the group that the request belongs to; a session's cancel ends all its live requests.",
+    )
+    parent_session_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: the session whose child `session_id` is; a cancel of the parent reaches it, too.",
+    )
+    supersede: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: a key under which at most one request lives; the newest cancels the older one.",
+    )
+    priority: StrictInt = Field(
+        0,
+        ge=min(PRIORITIES),
+        le=max(PRIORITIES),
+        description="Ours: -1 for the background, 1 for what a user waits for; among requests of the same API key.",
     )
     timeout: float | None = Field(
         None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
     )
     user: Name | None = None
     safety_identifier: Name | None = None
-    prompt_cache_key: Name | None = None
+    prompt_cache_key: Name | None = Field(None, description="As `session_id`, where that is not given.")
+
+    @property
+    def only_warms(self) -> bool:
+        """Whether nothing is to be generated: the prompt is computed for the cache."""
+        return False
 
 
 def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:

@@ -254,12 +254,12 @@ async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped() ->
         assert answer.json()["usage"]["prompt_tokens"] == 0
 
 
-async def test_a_newer_request_of_a_session_supersedes_the_older() -> None:
+async def test_a_newer_request_of_a_key_supersedes_the_older() -> None:
     async with open_site() as site:
         site.gate.hold()
-        old = site.embed(["a", "b"], session_id="s")
+        old = site.embed(["a", "b"], supersede="s")
         await site.held()
-        new = site.embed("c", headers={"x_session_id": "s"})
+        new = site.embed("c", headers={"x_supersede": "s"})
         assert (await old.end()).json()["error"]["code"] == "superseded"
         site.gate.open()
         assert (await new.end()).status == 200

@@ -49,9 +49,9 @@ def bodies(data: bytes) -> None:
 
 
 def sessions(data: bytes) -> None:
-    """A request with these bytes as the names of its session and itself, and a look at them afterwards."""
+    """A request with these bytes as its names, and a look at them afterwards."""
     name = data.decode("latin-1").replace("\r", "").replace("\n", "").replace("\0", "")
-    body = json.dumps({"prompt": "a", "max_tokens": 1, "session_id": name}).encode()
+    body = json.dumps({"prompt": "a", "max_tokens": 1, "session_id": name, "supersede": name}).encode()
     exchange("/v1/completions", body, {})
     exchange("/v1/completions", b'{"prompt": "a", "max_tokens": 1}', {"X-Session-Id": name, "X-Request-Id": name})
 

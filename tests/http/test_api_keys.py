@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.http_world import COMPLETIONS, open_world
+from tests.support.http_world import COMPLETIONS, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("key", ["first", "second"])
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
 async def test_each_of_the_keys_opens(key: str, scheme: str) -> None:
-    async with open_world(api_keys=("first", "second")) as world:
+    async with open_world(api_keys=unnamed("first", "second")) as world:
         exchange = await world.complete(max_tokens=1, headers={"authorization": f"{scheme} {key}"}).end()
         assert exchange.status == 200
 
 
 @pytest.mark.parametrize("key", ["first", "second", "schlüssel"])
 async def test_x_api_key_opens_as_well(key: str) -> None:
-    async with open_world(api_keys=("first", "second", "schlüssel")) as world:
+    async with open_world(api_keys=unnamed("first", "second", "schlüssel")) as world:
         # Headers are bytes; a client sends what was typed as UTF-8.
         header = key.encode().decode("latin-1")
         assert (await world.get("/v1/models", headers={"x-api-key": header})).status == 200
@@ -28,7 +28,7 @@ async def test_x_api_key_opens_as_well(key: str) -> None:
 
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic first", "first"])
 async def test_anything_else_is_401(authorization: str | None) -> None:
-    async with open_world(api_keys=("first",)) as world:
+    async with open_world(api_keys=unnamed("first")) as world:
         headers = {} if authorization is None else {"authorization": authorization}
         exchange = await world.complete(headers=headers | {"x-request-id": "mine"}).end()
         assert exchange.status == 401
@@ -56,5 +56,5 @@ async def test_anything_else_is_401(authorization: str | None) -> None:
     ],
 )
 async def test_what_is_open_without_a_key(method: str, path: str, status: int) -> None:
-    async with open_world(api_keys=("first",)) as world:
+    async with open_world(api_keys=unnamed("first")) as world:
         assert (await world.begin(method, path).end()).status == status

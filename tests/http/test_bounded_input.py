@@ -38,7 +38,7 @@ class Arrivals(dict[str, Preparation]):
         super().__init__()
         self.some = asyncio.Event()
 
-    def __setitem__(self, request_id: str, preparation: Preparation) -> None:
+    def __setitem__(self, request_id: tuple[str, str], preparation: Preparation) -> None:
         super().__setitem__(request_id, preparation)
         self.some.set()
 
@@ -50,7 +50,7 @@ async def prepares(world: World, **fields: Any) -> tuple[Exchange, Preparation]:
     hostile = world.complete(json_schema=ENDLESS, headers={"x-request-id": "hostile"}, **fields)
     async with asyncio.timeout(LIMIT):
         await arrivals.some.wait()
-    return hostile, arrivals["hostile"]
+    return hostile, arrivals["", "hostile"]
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,16 @@ async def test_a_sessions_cancel_reaches_its_request_whose_schema_compiles() -> 
         hostile, _ = await prepares(world, session_id="tab")
         assert (await world.request("hostile"))["session"] == "tab"
         answer = (await world.post("/v1/sessions/tab/cancel")).json()
-        assert (answer["session"], answer["id"], answer["outcome"]) == ("tab", "hostile", "cancelled")
+        (cancelled,) = answer["requests"]
+        assert (answer["session"], cancelled["id"], cancelled["outcome"]) == ("tab", "hostile", "cancelled")
         await hostile.end()
         assert (hostile.status, hostile.json()["error"]["code"]) == (499, "explicit")
 
 
-async def test_a_newer_request_of_the_session_supersedes_the_one_whose_schema_compiles() -> None:
+async def test_a_newer_request_of_the_key_supersedes_the_one_whose_schema_compiles() -> None:
     async with open_world() as world:
-        hostile, _ = await prepares(world, session_id="editor")
-        newer = await world.complete(max_tokens=1, session_id="editor").end()
+        hostile, _ = await prepares(world, supersede="editor")
+        newer = await world.complete(max_tokens=1, supersede="editor").end()
         await hostile.end()
         assert newer.status == 200
         assert (hostile.status, hostile.json()["error"]["code"]) == (499, "superseded")

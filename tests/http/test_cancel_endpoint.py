@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.request import Request
+from tests.support.http_asgi import Exchange
 from tests.support.http_world import LIMIT, World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -19,13 +20,20 @@ FIELDS = {"id", "outcome", "reason", "phase", "cancel_latency_ms", "usage"}
 targets = pytest.mark.parametrize("target", ["requests/mine", "sessions/session"])
 
 
-async def cancel(world: World, target: str = "requests/mine") -> dict[str, object]:
+async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
     exchange = await world.post(f"/v1/{target}/cancel")
     assert exchange.status == 200
-    answer: dict[str, object] = exchange.json()
-    if target.startswith("sessions"):
-        assert answer.pop("session") == "session"
+    answer = said(exchange)
     assert set(answer) == FIELDS
+    return answer
+
+
+def said(exchange: Exchange) -> dict[str, Any]:
+    """What is said of the one request, by either endpoint."""
+    answer: dict[str, Any] = exchange.json()
+    if "session" in answer:
+        assert (answer["session"], answer["descendants"], answer["hold_seconds"]) == ("session", True, None)
+        (answer,) = answer["requests"]
     return answer
 
 
@@ -65,7 +73,7 @@ async def test_of_a_request_that_is_being_submitted_it_says_how_that_one_ended(
         assert [entry["id"] for entry in await world.requests()] == ["mine"], "once"
         answering = world.begin("POST", f"/v1/{target}/cancel")
         may_return.set()
-        answer = (await answering.end()).json()
+        answer = said(await answering.end())
         assert world.context.open_seqs == []
         assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "prefill")
         assert (await world.ended("mine"))["cancel_reason"] == "explicit"
@@ -92,7 +100,7 @@ async def test_of_a_request_that_is_not_submitted_yet_it_says_how_that_one_ended
         answering = world.begin("POST", f"/v1/{target}/cancel")
         assert (await world.request("mine"))["status"] == "cancelling"
         may_go_on.set()
-        answer = (await answering.end()).json()
+        answer = said(await answering.end())
         assert (answer["outcome"], answer["reason"], answer["phase"]) == ("cancelled", "explicit", "waiting")
         assert (await world.ended("mine"))["cancel_reason"] == "explicit"
         assert (await exchange.end()).status == 499
@@ -108,14 +116,14 @@ async def test_while_a_survivors_step_goes_on_it_waits_and_with_wait_false_it_do
         assert len((await world.held()).items) == 2
         world.gate.move_on(0.99)
         # So late in the step its neighbour's part is not worth redoing: it is let finish.
-        at_once = (await world.post(f"/v1/{target}/cancel?wait=false")).json()
+        at_once = said(await world.post(f"/v1/{target}/cancel?wait=false"))
         assert (at_once["outcome"], at_once["reason"], at_once["phase"]) == ("cancelled", "explicit", "decode")
         assert at_once["cancel_latency_ms"] is None
         waiting = world.begin("POST", f"/v1/{target}/cancel")
         assert [entry["status"] for entry in await world.requests()] == ["running", "cancelling"]
         assert not waiting.task.done()
         await world.step()
-        assert (await waiting.end()).json()["outcome"] == "cancelled"
+        assert said(await waiting.end())["outcome"] == "cancelled"
 
 
 async def test_a_waiting_request_has_ended_when_wait_false_answers() -> None:
@@ -188,11 +196,14 @@ async def test_an_unknown_id_is_404_and_nobodys_id_is_told() -> None:
         assert (await world.get("/v1/requests/nobody")).status == 404
 
 
-async def test_a_session_without_a_live_request_is_404() -> None:
+async def test_of_a_session_without_a_live_request_nothing_is_cancelled() -> None:
     async with open_world() as world:
         await world.complete(max_tokens=1, headers=MINE).end()
         exchange = await world.post("/v1/sessions/session/cancel")
-        assert (exchange.status, exchange.json()["error"]["code"]) == (404, "unknown_session")
+        nothing = {"session": "session", "descendants": True, "requests": [], "hold_seconds": None}
+        assert (exchange.status, exchange.json()) == (200, nothing)
+        unknown = await world.post("/v1/sessions/another/cancel")
+        assert (unknown.status, unknown.json()["error"]["code"]) == (404, "unknown_session")
 
 
 async def test_a_session_whose_name_has_slashes_can_be_cancelled() -> None:
@@ -222,7 +233,12 @@ async def test_a_held_session_has_its_next_requests_cancelled_on_arrival_and_no_
     async with open_world() as world:
         held = await world.post("/v1/sessions/editor/cancel?hold=30")
         assert held.status == 202
-        assert held.json() == {"session": "editor", "outcome": "held", "hold_seconds": 30.0}
+        assert held.json() == {
+            "session": "editor",
+            "descendants": True,
+            "requests": [],
+            "hold_seconds": 30.0,
+        }
         other = await world.complete(max_tokens=1, headers={"X-Session-Id": "another"}).end()
         assert other.status == 200
         exchange = await world.complete(headers={"X-Session-Id": "editor"}).end()

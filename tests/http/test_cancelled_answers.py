@@ -16,7 +16,7 @@ from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 pytestmark = pytest.mark.anyio
 
 STATUS = {"superseded": 499, "explicit": 499, "deadline": 504, "shutdown": 503}
-MINE = {"x-request-id": "mine", "x-session-id": "session"}
+MINE = {"x-request-id": "mine", "x-supersede": "key"}
 reasons = pytest.mark.parametrize("reason", STATUS)
 streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
@@ -25,7 +25,7 @@ async def bring_about(world: World, reason: str) -> None:
     """Cancel the request `mine` for this reason."""
     match reason:
         case "superseded":
-            world.complete("successor", headers={"x-session-id": "session", "x-request-id": "successor"})
+            world.complete("successor", headers={"x-supersede": "key", "x-request-id": "successor"})
         case "explicit":
             assert (await world.post("/v1/requests/mine/cancel")).status == 200
         case "deadline":
@@ -208,12 +208,12 @@ async def test_a_full_queue_is_429_before_any_event(stream: bool, path: str) -> 
         assert (await world.get("/v1/requests/mine")).status == 404
 
 
-async def test_a_sessions_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
+async def test_a_keys_newest_replaces_its_own_waiting_request_in_a_full_queue() -> None:
     async with open_world(parallel=1, max_queue=1) as world:
         await world.running_stream("neighbour")
         mine = world.complete(headers=MINE)
         await world.added("mine")
-        world.complete(headers={"x-session-id": "session", "x-request-id": "newer"})
+        world.complete(headers={"x-supersede": "key", "x-request-id": "newer"})
         await world.added("newer")
         assert_answer(await mine.end(), "superseded", (0, 0), stream=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import COMPLETIONS, World, open_world
+from tests.support.http_world import COMPLETIONS, World, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_by_default_no_page_is_allowed() -> None:
 
 @pytest.mark.parametrize("allowed", [("*",), (PAGE,), ("https://other.example", PAGE)])
 async def test_a_preflight_passes_without_a_key_and_allows_what_was_asked_for(allowed: tuple[str, ...]) -> None:
-    async with open_world(cors_origins=allowed, api_keys=("key",)) as world:
+    async with open_world(cors_origins=allowed, api_keys=unnamed("key")) as world:
         exchange = await preflight(world, PAGE)
         assert exchange.status == 200
         assert exchange.headers["access-control-allow-origin"] == ("*" if allowed == ("*",) else PAGE)
@@ -63,7 +63,7 @@ async def test_localhost_stands_for_this_machine_on_any_port(origin: str, allowe
 
 
 async def test_a_page_can_read_the_id_of_answers_and_why_it_was_refused() -> None:
-    async with open_world(cors_origins=(PAGE,), api_keys=("key",)) as world:
+    async with open_world(cors_origins=(PAGE,), api_keys=unnamed("key")) as world:
         exchange = await world.complete(headers={"origin": PAGE}).end()
         assert exchange.status == 401
         assert exchange.headers["access-control-allow-origin"] == PAGE

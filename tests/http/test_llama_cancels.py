@@ -71,21 +71,21 @@ async def test_leaving_the_queue_cancels(path: str, stream: bool) -> None:
         assert (seen["status"], seen["phase"]) == ("cancelled", "waiting")
 
 
-async def test_a_newer_request_of_the_session_supersedes(path: str, stream: bool) -> None:
+async def test_a_newer_request_of_the_key_supersedes(path: str, stream: bool) -> None:
     async with open_world() as world:
-        session = {"x-session-id": "editor"}
-        old = await decoding(world, path, MINE | session, stream=stream)
-        new = ask(world, path, session)
+        key = {"x-supersede": "editor"}
+        old = await decoding(world, path, MINE | key, stream=stream)
+        new = ask(world, path, key)
         await world.cancelling("mine")
         world.gate.open()
         assert_cut(await old.end(), stream, 499, "superseded")
         assert (await new.end()).json()["tokens_predicted"] == 8
 
 
-async def test_a_session_can_be_named_in_the_body(path: str, stream: bool) -> None:
+async def test_a_key_can_be_named_in_the_body(path: str, stream: bool) -> None:
     async with open_world() as world:
-        old = await decoding(world, path, MINE, stream=stream, session_id="editor")
-        ask(world, path, {}, session_id="editor")
+        old = await decoding(world, path, MINE, stream=stream, supersede="editor")
+        ask(world, path, {}, supersede="editor")
         await world.cancelling("mine")
         world.gate.open()
         assert_cut(await old.end(), stream, 499, "superseded")

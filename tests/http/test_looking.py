@@ -15,7 +15,11 @@ FIELDS = {
     "object",
     "status",
     "phase",
+    "owner",
     "session",
+    "parent_session",
+    "supersede",
+    "priority",
     "n",
     "slots",
     "paused",
@@ -107,9 +111,9 @@ async def test_an_ended_request_shows_its_ending() -> None:
 async def test_a_superseded_request_names_its_successor() -> None:
     async with open_world() as world:
         world.hold()
-        world.complete(headers={"x-request-id": "old", "x-session-id": "s"})
+        world.complete(headers={"x-request-id": "old", "x-supersede": "k"})
         await world.held()
-        world.complete(headers={"x-request-id": "new", "x-session-id": "s"})
+        world.complete(headers={"x-request-id": "new", "x-supersede": "k"})
         await world.added("new")
         seen = await world.ended("old")
         assert (seen["cancel_reason"], seen["superseded_by"]) == ("superseded", "new")

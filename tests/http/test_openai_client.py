@@ -40,9 +40,9 @@ def exact_server(long_model: Path) -> Iterator[ServerProcess]:
         yield process.started()
 
 
-def named(request_id: str, session: str | None = None) -> dict[str, Any]:
+def named(request_id: str, key: str | None = None) -> dict[str, Any]:
     """Options of a call that is looked for afterwards."""
-    return {"extra_headers": {"X-Request-Id": request_id}, "extra_body": {"session_id": session} if session else None}
+    return {"extra_headers": {"X-Request-Id": request_id}, "extra_body": {"supersede": key} if key else None}
 
 
 def test_a_closed_stream_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
@@ -70,25 +70,25 @@ def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: op
 
 
 def test_a_superseded_request_is_told_and_not_retried(server: ServerProcess, client: openai.OpenAI) -> None:
-    old, new, session = fresh_id(), fresh_id(), fresh_id()
+    old, new, key = fresh_id(), fresh_id(), fresh_id()
     told: list[openai.APIStatusError] = []
 
     def ask() -> None:
         try:
-            client.completions.create(model="any", prompt="hello", **LONG, **named(old, session))
+            client.completions.create(model="any", prompt="hello", **LONG, **named(old, key))
         except openai.APIStatusError as error:
             told.append(error)
 
     asker = threading.Thread(target=ask)
     asker.start()
     server.wait_for(old, completion_tokens=lambda n: n > 0)
-    answer = client.completions.create(model="any", prompt="hello", max_tokens=500, **named(new, session))
+    answer = client.completions.create(model="any", prompt="hello", max_tokens=500, **named(new, key))
     asker.join()
     assert answer.choices[0].finish_reason == "length"
     (error,) = told
     assert (error.status_code, error.code, error.request_id) == (499, "superseded", old)
-    of_session = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["session"] == session]
-    assert [(entry["id"], entry["status"]) for entry in of_session] == [(new, "finished"), (old, "cancelled")]
+    of_key = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["supersede"] == key]
+    assert [(entry["id"], entry["status"]) for entry in of_key] == [(new, "finished"), (old, "cancelled")]
 
 
 def test_a_time_out_in_the_middle_of_a_stream_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
@@ -119,10 +119,10 @@ def test_a_deadline_is_not_retried(server: ServerProcess, client: openai.OpenAI)
 
 
 def test_a_superseded_stream_raises_in_the_middle(server: ServerProcess, client: openai.OpenAI) -> None:
-    old, session = fresh_id(), fresh_id()
-    stream = client.completions.create(model="any", prompt="hello", stream=True, **LONG, **named(old, session))
+    old, key = fresh_id(), fresh_id()
+    stream = client.completions.create(model="any", prompt="hello", stream=True, **LONG, **named(old, key))
     next(stream)
-    client.completions.create(model="any", prompt="hello", max_tokens=1, **named(fresh_id(), session))
+    client.completions.create(model="any", prompt="hello", max_tokens=1, **named(fresh_id(), key))
     with pytest.raises(openai.APIError, match="superseded"):
         list(stream)
 

@@ -17,7 +17,7 @@ from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, COMPLETIONS, open_world
+from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +106,9 @@ async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() 
             ("/v1/requests?status=asleep", "/v1/requests"),
             ("/v1/requests/ended", "/v1/requests/{request_id}"),
             ("/v1/requests/unknown", "/v1/requests/{request_id}"),
+            ("/v1/sessions", "/v1/sessions"),
+            ("/v1/sessions/s", "/v1/sessions/{session_id}"),
+            ("/v1/sessions/unknown", "/v1/sessions/{session_id}"),
             ("/v1/steps", "/v1/steps"),
         ):
             check_exchange(described, "get", await world.get(path))
@@ -113,11 +116,14 @@ async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() 
             ("/v1/requests/ended/cancel", "/v1/requests/{request_id}/cancel"),
             ("/v1/requests/running/cancel?wait=false", "/v1/requests/{request_id}/cancel"),
             ("/v1/requests/later/cancel?hold=1", "/v1/requests/{request_id}/cancel"),
+            ("/v1/requests/cancel?wait=false&hold=1", "/v1/requests/cancel"),
             ("/v1/sessions/s/cancel?wait=false", "/v1/sessions/{session_id}/cancel"),
             ("/v1/sessions/later/cancel?hold=1", "/v1/sessions/{session_id}/cancel"),
             ("/v1/sessions/unknown/cancel", "/v1/sessions/{session_id}/cancel"),
         ):
-            check_exchange(described, "post", await world.post(path))
+            body = {"request_ids": ["ended", "running", "later"]} if path.startswith("/v1/requests/cancel") else None
+            check_exchange(described, "post", await world.post(path, body))
+        check_exchange("/v1/requests/{request_id}", "delete", await world.begin("DELETE", "/v1/requests/ended").end())
 
 
 def test_errors_are_described_in_one_shape_and_fastapis_own_is_nowhere() -> None:
@@ -149,7 +155,7 @@ def test_every_reference_is_to_something() -> None:
 
 def test_keys_are_described_when_they_are_asked_for_and_open_paths_are_told_apart() -> None:
     assert "securitySchemes" not in page_of()["components"]
-    page = page_of(api_keys=("key",))
+    page = page_of(api_keys=unnamed("key"))
     assert set(page["components"]["securitySchemes"]) == {"bearer", "x-api-key"}
     assert page["security"] == [{"bearer": []}, {"x-api-key": []}]
     assert "401" in page["paths"][COMPLETIONS]["post"]["responses"]
@@ -170,5 +176,5 @@ async def test_what_is_switched_off_is_not_there() -> None:
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
 async def test_the_page_needs_no_key(path: str) -> None:
-    async with open_world(api_keys=("key",)) as world:
+    async with open_world(api_keys=unnamed("key")) as world:
         assert (await world.get(path)).status == 200

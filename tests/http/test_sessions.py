@@ -1,4 +1,4 @@
-"""Where a request's session comes from, and that the newest of a session wins."""
+"""Sessions group, and supersede keys supersede: what lives, what is listed, and what a cancel reaches."""
 
 from __future__ import annotations
 
@@ -11,93 +11,21 @@ from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
 
-
-async def session_of(world: World, fields: dict[str, Any], headers: dict[str, str], client: Any = None) -> Any:
-    options = {"client": client} if client is not None else {}
-    body = {"prompt": "x", "max_tokens": 1} | fields
-    exchange = await world.begin("POST", "/v1/completions", body, headers=headers, **options).end()
-    assert exchange.status == 200, exchange.body
-    return (await world.requests())[0]["session"]
+GAP_TOKENS = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
-@pytest.mark.parametrize(
-    ("mode", "fields", "headers", "expected"),
-    [
-        ("explicit", {}, {}, None),
-        ("explicit", {}, {"x-session-id": "h"}, "h"),
-        ("explicit", {"session_id": "b"}, {}, "b"),
-        ("explicit", {"session_id": "b"}, {"x-session-id": "h"}, "h"),
-        ("explicit", {"user": "u"}, {}, None),
-        ("explicit", {"session_id": "ip:127.0.0.1"}, {}, "ip:127.0.0.1"),
-        ("user", {}, {}, None),
-        ("user", {"user": "u"}, {}, "user:u"),
-        ("user", {"safety_identifier": "s"}, {}, "user:s"),
-        ("user", {"prompt_cache_key": "p"}, {}, "user:p"),
-        ("user", {"user": "u", "safety_identifier": "s", "prompt_cache_key": "p"}, {}, "user:u"),
-        ("user", {"user": "u", "session_id": "b"}, {}, "b"),
-        ("client-ip", {}, {}, "ip:127.0.0.1"),
-        ("client-ip", {"user": "u"}, {}, "ip:127.0.0.1"),
-        ("client-ip", {"session_id": "b"}, {}, "b"),
-    ],
-)
-async def test_the_session_of_a_request(
-    mode: str, fields: dict[str, Any], headers: dict[str, str], expected: str | None
-) -> None:
-    async with open_world(session_by=mode) as world:
-        assert await session_of(world, fields, headers) == expected
-
-
-@pytest.mark.parametrize(("mode", "name"), [("user", "user:u"), ("client-ip", "ip:10.0.0.1")])
-@pytest.mark.parametrize("how", ["header", "body"])
-async def test_nobody_can_name_a_session_that_belongs_to_others(mode: str, name: str, how: str) -> None:
-    async with open_world(session_by=mode) as world:
-        world.hold()
-        victim = world.begin(
-            "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "user": "u"}, client=("10.0.0.1", 1)
-        )
-        await world.held()
-        headers = {"x-session-id": name} if how == "header" else {}
-        fields = {"session_id": name} if how == "body" else {}
-        refused = await world.complete(headers=headers, **fields).end()
-        assert (refused.status, refused.json()["error"]["param"]) == (400, "session_id")
-        world.gate.open()
-        assert (await victim.end()).status == 200
-
-
-async def test_addresses_are_told_apart_and_ports_are_not() -> None:
-    async with open_world(session_by="client-ip") as world:
-        assert await session_of(world, {}, {}, ("10.0.0.1", 1)) == "ip:10.0.0.1"
-        assert await session_of(world, {}, {}, ("10.0.0.1", 2)) == "ip:10.0.0.1"
-        assert await session_of(world, {}, {}, ("::1", 2)) == "ip:::1"
-
-
-async def test_a_peer_without_an_address_has_no_session() -> None:
-    async with open_world(session_by="client-ip") as world:
-        body = b'{"prompt": "x", "max_tokens": 1}'
-        exchange = Exchange(
-            world.app, "POST", "/v1/completions", body=body, headers={"content-type": "application/json"}, client=None
-        )
-        assert (await exchange.end()).status == 200
-        assert (await world.requests())[0]["session"] is None
-
-
-@pytest.mark.parametrize("session_id", ["", "x" * 257])
-async def test_a_session_of_impossible_length_is_refused_in_the_body(session_id: str) -> None:
-    async with open_world() as world:
-        exchange = await world.complete(session_id=session_id).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "session_id")
-
-
-async def test_a_session_of_impossible_length_is_refused_in_the_header() -> None:
-    async with open_world() as world:
-        exchange = await world.complete(headers={"x-session-id": "x" * 257}).end()
-        assert (exchange.status, exchange.json()["error"]["param"]) == (400, "session_id")
+def member(world: World, name: str, session: str, parent: str | None = None, **fields: Any) -> Exchange:
+    """A completion that goes on until it is cancelled."""
+    headers = {"x-request-id": name, "x-session-id": session}
+    if parent is not None:
+        headers["x-parent-session-id"] = parent
+    return world.complete(name, headers=headers, **({"max_tokens": 100, "ignore_eos": True} | fields))
 
 
 @pytest.mark.parametrize("n", [1, 3])
 async def test_ten_arrivals_of_one_address_leave_one_live_and_the_tenth_completes(n: int) -> None:
-    """Autocompletion: every keystroke sends a request, and nobody waits for the answers of the older ones."""
-    async with open_world(session_by="client-ip", parallel=3) as world:
+    """Autocompletion: every keystroke sends a request, and the answers of the older ones are not wanted."""
+    async with open_world(supersede="client-ip", parallel=3) as world:
         world.hold()
         exchanges = []
         for number in range(10):
@@ -108,7 +36,6 @@ async def test_ten_arrivals_of_one_address_leave_one_live_and_the_tenth_complete
             await world.added(name)
             counts = world.engine.counts()
             assert counts.waiting + counts.running == 1
-            assert counts.sessions == 1
         world.gate.open()
         for exchange in exchanges:
             await exchange.end()
@@ -120,20 +47,181 @@ async def test_ten_arrivals_of_one_address_leave_one_live_and_the_tenth_complete
             assert "superseded" in exchange.events[-1]
         assert listed["key-9"]["status"] == "finished"
         assert exchanges[-1].events[-1] == "[DONE]"
-        assert world.engine.counts().sessions == 0
 
 
-async def test_requests_without_a_session_do_not_touch_each_other() -> None:
+async def test_a_chat_a_completion_and_an_infill_of_one_address_do_not_touch_each_other() -> None:
+    async with open_world(supersede="client-ip", parallel=4) as world:
+        world.model.special_tokens = GAP_TOKENS
+        messages = [{"role": "user", "content": "hello"}]
+        exchanges = [
+            world.begin("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 3}),
+            world.complete(max_tokens=3),
+            world.begin("POST", "/infill", {"input_prefix": "x", "input_suffix": "y", "n_predict": 3}),
+            world.begin("POST", "/infill", {"input_prefix": "x", "input_suffix": "y", "n_predict": 0}),
+            world.begin("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 3}),
+        ]
+        assert [(await exchange.end()).status for exchange in exchanges] == [200] * 5
+
+
+async def test_a_warm_up_does_not_supersede_what_is_being_typed() -> None:
+    """As llama.vim does it: the answer, then the next context without one."""
+    async with open_world(supersede="client-ip") as world:
+        world.model.special_tokens = GAP_TOKENS
+        gap = {"input_prefix": "x", "input_suffix": "y"}
+        world.hold()
+        typed = world.begin("POST", "/infill", gap | {"n_predict": 3})
+        await world.held()
+        warm_up = world.begin("POST", "/infill", gap | {"n_predict": 0})
+        world.gate.open()
+        assert [(await exchange.end()).status for exchange in (typed, warm_up)] == [200, 200]
+
+
+@pytest.mark.parametrize("n", [2, 10])
+async def test_all_chats_of_one_session_complete_as_alone(n: int) -> None:
+    """A title, a summary, and the turn itself: agents send the session with each of them."""
+    async with open_world(parallel=4) as world:
+
+        def chat(number: int) -> Exchange:
+            body = {"messages": [{"role": "user", "content": f"question {number}"}], "max_tokens": 20}
+            headers = {"x-session-id": "conversation"}
+            return world.begin("POST", "/v1/chat/completions", body | {"temperature": 0}, headers=headers)
+
+        alone = [(await chat(number).end()).json()["choices"] for number in range(n)]
+        together = [chat(number) for number in range(n)]
+        assert [(await exchange.end()).json()["choices"] for exchange in together] == alone
+        assert (await world.get("/v1/sessions/conversation")).json()["n_requests"] == 2 * n
+
+
+async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_no_others() -> None:
+    async with open_world(parallel=3) as world:
+        world.hold()
+        family = [
+            member(world, "a1", "root"),
+            member(world, "a2", "root"),
+            member(world, "b", "child", "root"),
+            member(world, "c", "grandchild", "child"),
+            member(world, "d", "great-grandchild", "grandchild"),
+        ]
+        stranger = member(world, "stranger", "another", max_tokens=4)
+        await world.added("stranger")
+        answer = (await world.post("/v1/sessions/root/cancel?wait=false")).json()
+        world.gate.open()
+        assert sorted(cancelled["id"] for cancelled in answer["requests"]) == ["a1", "a2", "b", "c", "d"]
+        assert {cancelled["outcome"] for cancelled in answer["requests"]} == {"cancelled"}
+        assert [(await exchange.end()).status for exchange in family] == [499] * 5
+        assert (await stranger.end()).status == 200
+        sessions = {entry["id"]: entry for entry in (await world.get("/v1/sessions")).json()["data"]}
+        assert sessions["grandchild"]["parent"] == "child"
+        assert all(not entry["requests"] for entry in sessions.values())
+        assert (await world.get("/v1/sessions?live=true")).json()["data"] == []
+
+
+async def test_descendants_can_be_left_out() -> None:
+    async with open_world() as world:
+        world.hold()
+        parent, child = member(world, "p", "parent"), member(world, "c", "child", "parent", max_tokens=5)
+        await world.added("c")
+        answer = (await world.post("/v1/sessions/parent/cancel?descendants=false&wait=false")).json()
+        world.gate.open()
+        assert [cancelled["id"] for cancelled in answer["requests"]] == ["p"]
+        assert [(await parent.end()).status, (await child.end()).status] == [499, 200]
+
+
+async def test_a_held_family_reaches_the_children_that_still_come() -> None:
+    async with open_world() as world:
+        assert (await world.post("/v1/sessions/parent/cancel?hold=30")).status == 202
+        exchanges = [await member(world, f"c{number}", f"child-{number}", "parent").end() for number in range(3)]
+        assert [exchange.json()["error"]["code"] for exchange in exchanges] == ["explicit"] * 3
+        assert (await world.get("/v1/steps")).json()["n_steps"] == 0
+
+
+async def test_a_session_is_listed_with_its_live_requests() -> None:
+    async with open_world(parallel=1) as world:
+        world.hold()
+        member(world, "running", "s")
+        member(world, "waiting", "s")
+        await world.added("waiting")
+        entry = (await world.get("/v1/sessions/s")).json()
+        assert (entry["id"], entry["object"], entry["owner"]) == ("s", "session", "")
+        assert (entry["requests"], entry["n_requests"]) == (["running", "waiting"], 2)
+        assert [one["id"] for one in await world.requests("?session=s")] == ["running", "waiting"]
+        assert (await world.get("/v1/sessions/unknown")).status == 404
+
+
+async def test_requests_that_name_nothing_do_not_touch_each_other() -> None:
     async with open_world() as world:
         exchanges = [world.complete(max_tokens=2) for _ in range(3)]
         assert [(await exchange.end()).status for exchange in exchanges] == [200, 200, 200]
 
 
-async def test_a_request_that_is_refused_does_not_cancel_its_sessions_live_one() -> None:
+async def test_a_request_that_is_refused_does_not_cancel_its_keys_live_one() -> None:
     async with open_world() as world:
-        await world.running_stream("live", session_id="s")
+        await world.running_stream("live", supersede="k")
         bad = [{"prompt": []}, {"prompt": "x", "n": 129}, {"prompt": "x" * 2000}, {"prompt": [999]}]
         for fields in bad:
-            exchange = await world.complete(session_id="s", **fields).end()
+            exchange = await world.complete(supersede="k", **fields).end()
             assert exchange.status == 400, exchange.body
         assert (await world.request("live"))["status"] == "running"
+
+
+async def test_several_are_cancelled_by_their_ids_and_each_is_answered() -> None:
+    async with open_world(parallel=1) as world:
+        await world.complete(max_tokens=1, headers={"x-request-id": "ended"}).end()
+        world.hold()
+        live = [member(world, name, "s") for name in ("running", "waiting")]
+        await world.added("waiting")
+        ids = ["waiting", "unknown", "ended", "running"]
+        answer = (await world.post("/v1/requests/cancel?wait=false", {"request_ids": ids})).json()
+        world.gate.open()
+        assert [(one["id"], one["outcome"]) for one in answer["data"]] == [
+            ("waiting", "cancelled"),
+            ("unknown", "unknown"),
+            ("ended", "already_finished"),
+            ("running", "cancelled"),
+        ]
+        assert [(await exchange.end()).status for exchange in live] == [499, 499]
+        held = (await world.post("/v1/requests/cancel?hold=30", {"request_ids": ["later"]})).json()
+        assert held["data"] == [{"id": "later", "outcome": "held", "hold_seconds": 30.0}]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"session": "s"}, ["running", "waiting-1"]),
+        ({"status": "waiting"}, ["waiting-1", "waiting-2"]),
+        ({"status": "running"}, ["running"]),
+        ({"session": "s", "status": "waiting"}, ["waiting-1"]),
+        ({"session": "unknown"}, []),
+        ({"owner": ""}, ["running", "waiting-1", "waiting-2"]),
+    ],
+)
+async def test_several_are_cancelled_by_a_filter(filters: dict[str, str], expected: list[str]) -> None:
+    async with open_world(parallel=1) as world:
+        world.hold()
+        member(world, "running", "s")
+        await world.held()
+        member(world, "waiting-1", "s")
+        await world.added("waiting-1")
+        member(world, "waiting-2", "t")
+        await world.added("waiting-2")
+        answer = (await world.post("/v1/requests/cancel?wait=false", filters)).json()
+        assert [one["id"] for one in answer["data"]] == expected
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"request_ids": []}, {"request_ids": ["a"], "session": "s"}, {"status": "finished"}, {"ids": ["a"]}]
+)
+async def test_a_cancel_that_does_not_say_which_is_refused(body: dict[str, Any]) -> None:
+    async with open_world() as world:
+        assert (await world.post("/v1/requests/cancel", body)).status == 400
+
+
+async def test_delete_cancels_too() -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = member(world, "mine", "s")
+        await world.held()
+        answer = (await world.begin("DELETE", "/v1/requests/mine").end()).json()
+        assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
+        assert (await exchange.end()).status == 499
+        assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404

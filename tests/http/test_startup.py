@@ -22,7 +22,7 @@ OPTIONS = {
     "--parallel": "4",
     "--ctx-size": "0",
     "--threads": "0",
-    "--session-by": "explicit",
+    "--supersede": "client-ip|user|session",
     "--max-queue": "256",
     "--request-timeout": "S",
     "--api-key": "KEY",
@@ -72,7 +72,7 @@ def test_help_explains_every_option_and_names_its_variable(capsys: pytest.Captur
         ("MLOCK", "YES", "mlock", True),
         ("MAX_QUEUE", "1", "max_queue", 1),
         ("REQUEST_TIMEOUT", "1.5", "request_timeout", 1.5),
-        ("SESSION_BY", "client-ip", "session_by", "client-ip"),
+        ("SUPERSEDE", "client-ip", "supersede", "client-ip"),
         ("TEMP", "0.1", "temp", 0.1),
         ("HOST", "0.0.0.0", "host", "0.0.0.0"),
         ("PORT", "0", "port", 0),
@@ -140,7 +140,7 @@ def test_options_reach_the_server(long_model: Path) -> None:
         "PYLLMCANCEL_API_KEY": "secret",
         "PYLLMCANCEL_CTX_SIZE": "512",
         "PYLLMCANCEL_REQUEST_TIMEOUT": "0.05",
-        "PYLLMCANCEL_SESSION_BY": "user",
+        "PYLLMCANCEL_SUPERSEDE": "user",
     }
     with ServerProcess("--alias", "from the command line", environment=environment) as server:
         server.started()
@@ -151,7 +151,7 @@ def test_options_reach_the_server(long_model: Path) -> None:
         body = {"prompt": "x" * 400, "user": "me", "max_tokens": 100, "timeout": 0.001}
         answer = server.http.post("/v1/completions", json=body)
         assert answer.status_code == 504
-        assert server.http.get("/v1/requests").json()["data"][0]["session"] == "user:me"
+        assert server.http.get("/v1/requests").json()["data"][0]["supersede"] == " user me completion"
         assert "secret" not in server.log
 
 

@@ -14,7 +14,7 @@ from pyllmcancel.engine import Engine
 from pyllmcancel.generation import Generation
 from pyllmcancel.request import Request
 from pyllmcancel.server.app import create_app
-from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.metrics import EngineMetrics
 from tests.support import fake_native
@@ -192,3 +192,8 @@ async def open_world(**options: Any) -> AsyncIterator[World]:
     assert world.engine.failure is None
     assert world.context.open_seqs == []
     assert world.engine.counts() == (0, 0, 0, 0)
+
+
+def unnamed(*keys: str) -> tuple[ApiKey, ...]:
+    """Keys as ``--api-key`` gives them."""
+    return tuple(ApiKey.unnamed(key) for key in keys)

@@ -15,6 +15,7 @@ from starlette.types import Message
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.pausing import Pause
+from pyllmcancel.request import Origin
 from pyllmcancel.request import Request as AcceptedRequest
 from pyllmcancel.server.preparing import Preparation, Preparations
 
@@ -33,6 +34,9 @@ async def preparations() -> AsyncIterator[Preparations]:
     await made.wait_closed()
 
 
+ORIGIN: Origin = {"request_id": "mine", "owner": "", "arrived_at": 0.5}
+
+
 async def no_message() -> Message:
     nothing: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
     return await nothing
@@ -43,7 +47,7 @@ def a_request(name: str = "mine") -> Request:
 
 
 async def test_a_cancel_between_the_end_of_the_work_and_its_outcome_is_not_lost() -> None:
-    preparation = Preparation("mine", 0.0)
+    preparation = Preparation(ORIGIN)
     work: Future[None] = Future()
     preparation.note_end(work)
     await preparation.ended.wait()
@@ -58,12 +62,12 @@ async def test_an_id_that_is_being_prepared_is_refused_to_a_second_request(prepa
         may_end.wait()
         return "done"
 
-    first = asyncio.create_task(preparations.run(a_request(), work))
+    first = asyncio.create_task(preparations.run(a_request(), work, ORIGIN))
     await asyncio.sleep(0)
     try:
         with pytest.raises(InvalidRequestError, match="in use"):
-            await preparations.run(a_request(), lambda _pause: "done")
-        found = preparations.find("mine")
+            await preparations.run(a_request(), lambda _pause: "done", ORIGIN)
+        found = preparations.find("", "mine")
         assert found is not None
         assert found.cancel(CancelReason.EXPLICIT)
         with pytest.raises(RequestCancelled):
@@ -82,17 +86,17 @@ async def test_a_cancel_while_a_request_is_submitted_reaches_what_was_submitted(
         return accepted
 
     submitting = asyncio.create_task(
-        preparations.submit(a_request(), submit, "s", lambda *which: cancelled.append(which))
+        preparations.submit(submit, ORIGIN | {"session": "s"}, lambda *which: cancelled.append(which))
     )
     await asyncio.sleep(0)
-    found = preparations.find("mine")
+    found = preparations.find("", "mine")
     assert found is not None
-    assert preparations.of_session("s") == [found]
+    assert preparations.of_sessions("", {"s"}) == [found]
     assert found.cancel(CancelReason.EXPLICIT)
     may_end.set()
     assert await submitting is accepted
     assert cancelled == [(accepted, CancelReason.EXPLICIT)]
-    assert preparations.find("mine") is None
+    assert preparations.find("", "mine") is None
     await found.ended.wait()
 
 
@@ -107,11 +111,9 @@ async def test_a_cancelled_submission_has_ended_when_its_request_is_known_and_ca
         may_end.wait()
         return accepted
 
-    submitting = asyncio.create_task(
-        preparations.submit(a_request(), submit, None, lambda *_: seen.append(found.ended.is_set()))
-    )
+    submitting = asyncio.create_task(preparations.submit(submit, ORIGIN, lambda *_: seen.append(found.ended.is_set())))
     await asyncio.sleep(0)
-    found = preparations.find("mine")
+    found = preparations.find("", "mine")
     assert found is not None
     found.cancel(CancelReason.EXPLICIT)
     may_end.set()

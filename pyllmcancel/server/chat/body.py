@@ -158,6 +158,7 @@ class ChatBody(GenerationBody):
     """``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
+    request_class = "chat"
 
     messages: list[Message] = Field(
         min_length=1,

@@ -16,9 +16,8 @@ from pydantic import Field
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.bodies import prepared
-from pyllmcancel.server.connection import connection_of
 from pyllmcancel.server.generate import EngineResponse, engine_failure_told, error_told
-from pyllmcancel.server.request_context import arrival_of, request_id_of
+from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire import Answer
 from pyllmcancel.token_stream import AsyncStream, LoopSink
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
+    from pyllmcancel.request import Origin
     from pyllmcancel.server.tokens import TextReader
 
 
@@ -81,7 +81,7 @@ async def submit_texts(
     texts: Sequence[str | Sequence[int]],
     wording: Wording,
     *,
-    session: str | None,
+    origin: Origin,
     deadline: float | None = None,
 ) -> EmbeddingResponse:
     """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers.
@@ -92,16 +92,7 @@ async def submit_texts(
     sink = LoopSink(asyncio.get_running_loop())
     tokens = await prepared(request, partial(text_tokens, state_of(request).texts, texts))
     with engine_failure_told(engine):
-        accepted = engine.submit_texts(
-            tokens,
-            sink,
-            timeout=deadline,
-            request_id=request_id_of(request.scope),
-            session=session,
-            supersede=session,
-            arrived_at=arrival_of(request.scope),
-            client=connection_of(request.scope),
-        )
+        accepted = engine.submit_texts(tokens, sink, timeout=deadline, **origin)
     return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
 
 

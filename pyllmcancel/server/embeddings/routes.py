@@ -12,7 +12,7 @@ from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.bodies import BodyRoute
 from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, Wording, submit_texts
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
-from pyllmcancel.server.sessions import session_of
+from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire import GeneratingBody, TokenId
 
@@ -71,7 +71,7 @@ async def embeddings(request: Request, body: EmbeddingBody) -> Any:
     state.check_model(body.model)
     check_dimensions(state.engine, body.dimensions)
     wording = Wording(state.model_name, body.dimensions, base64=body.encoding_format == "base64")
-    return await submit_texts(request, body.texts, wording, session=session_of(request, body), deadline=body.timeout)
+    return await submit_texts(request, body.texts, wording, origin=origin_of(request, body), deadline=body.timeout)
 
 
 def check_dimensions(engine: Engine, dimensions: int | None) -> None:

@@ -187,9 +187,15 @@ class AnsweringBody(SamplingBody):
     n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
     n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
 
+    @property
+    def only_warms(self) -> bool:
+        return self.n_predict == 0
+
 
 class LlamaCompletionBody(AnsweringBody):
     """``POST /completion``."""
+
+    request_class = "completion"
 
     prompt: Prompt | Annotated[list[Prompt], Field(max_length=MAX_PROMPTS, fail_fast=True)] = Field(
         description="Text, tokens, both mixed, or `prompt_string`; or a list of these, for as many answers.",
@@ -217,6 +223,8 @@ class Extra(BaseModel):
 
 class InfillBody(AnsweringBody):
     """``POST /infill``."""
+
+    request_class = "infill"
 
     input_prefix: StrictStr | Mixed = Field(description="What stands before the gap.", examples=["def add(a, b):\n"])
     input_suffix: StrictStr | Mixed = Field(description="What stands after it.", examples=["\n\nprint(add(1, 2))\n"])

@@ -32,6 +32,7 @@ from pyllmcancel.server.llama.params import (
     token_biases,
 )
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.tokens import check_tokens
 from pyllmcancel.server.wire import Answer
@@ -174,7 +175,7 @@ async def apply_template(request: Request, body: ChatBody) -> Response:
     def work(pause: Pause) -> Response:
         return JSONResponse(PromptAnswer(prompt=prompt_text(body, template, tool_plan(body, template), pause)))
 
-    return await state_of(request).preparations.run(request, work)
+    return await state_of(request).preparations.run(request, work, plain_origin(request))
 
 
 @router.post(
@@ -191,7 +192,7 @@ async def count_tokens(request: Request, body: ChatBody) -> Any:
         texts.check_length(len(text), "messages")
         return len(texts.chat(text, "messages", pause, must_fit=False))
 
-    n_tokens = await state_of(request).preparations.run(request, work)
+    n_tokens = await state_of(request).preparations.run(request, work, plain_origin(request))
     return TokenCount(object="response.input_tokens", input_tokens=n_tokens)
 
 

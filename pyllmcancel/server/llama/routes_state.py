@@ -11,6 +11,7 @@ from pyllmcancel import __version__
 from pyllmcancel.chat_template import CHATML
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.request import GenerationParams
+from pyllmcancel.server.api_keys import is_admin, owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.llama.params import settings_json, text_of
 from pyllmcancel.server.openapi.description import answers, errors
@@ -118,10 +119,16 @@ async def slots(
     engine = state.engine
     running = [choice for one in engine.registry.requests() for choice in tuple(one.choices) if choice.seq is not None]
     # A slot is a place among the running here: any of them finds what any other computed, so none has a memory.
-    shown = [busy_slot(number, engine, choice) for number, choice in enumerate(running[: engine.config.parallel])]
-    if fail_on_no_slot and len(shown) == engine.config.parallel:
+    del running[engine.config.parallel :]
+    if fail_on_no_slot and len(running) == engine.config.parallel:
         raise ApiError(503, "no slot available", "unavailable_error", code="no_slot_available")
-    return shown + [idle_slot(number, engine) for number in range(len(shown), engine.config.parallel)]
+    own = None if is_admin(request.scope) else owner_of(request.scope)
+    shown = [
+        busy_slot(number, engine, choice)
+        for number, choice in enumerate(running)
+        if own in (None, choice.request.owner)  # another owner's slot is not shown
+    ]
+    return shown + [idle_slot(number, engine) for number in range(len(running), engine.config.parallel)]
 
 
 @router.post("/slots/{id_slot}", summary="Refused: slots have no files", **REFUSED)

@@ -29,6 +29,8 @@ Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
 class CompletionBody(GenerationBody):
     """``POST /v1/completions``."""
 
+    request_class = "completion"
+
     prompt: (
         str
         | Tokens
@@ -56,6 +58,10 @@ class CompletionBody(GenerationBody):
     logprobs: int | None = Field(
         None, ge=0, le=MOST_LOGPROBS, description="Logprobs of the tokens, and so many of the likeliest in each place."
     )
+
+    @property
+    def only_warms(self) -> bool:
+        return self.max_tokens == 0
 
     @property
     def n_generated(self) -> int:

@@ -17,7 +17,7 @@ from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletion
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
-from pyllmcancel.server.sessions import session_of
+from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
@@ -45,7 +45,7 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     body.check()
     # Off the event loop however short it is, and seen: what a template does is the model's.
     work = partial(read_chat, state.texts, state.chat_template, body)
-    plan, tokens, visible = await state.preparations.run(request, work, session_of(request, body))
+    plan, tokens, visible = await state.preparations.run(request, work, origin_of(request, body))
     constraint = await answer_constraint(request, body, body.answer_schema(calls=plan is not None), plan)
     params = body.generation_params(state.config.request_defaults(), constraint, visible)
     dialect = ChatDialect(envelope_of(request, "chatcmpl-"), model, body, plan, visible)

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from pyllmcancel import __version__
 from pyllmcancel.server.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.error_responses import ErrorAnswer
+from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.llama.answer import CompletionEvent
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
@@ -27,17 +28,20 @@ DESCRIPTION = """\
 An OpenAI-compatible server on llama.cpp in which a cancel is exact, immediate and free of collateral damage.
 
 Close the connection, and the computation stops: in the queue, in prefill, while streaming. Or cancel by id, by session
-(a newer request of a session cancels the older one), or with a deadline. Every answer carries `X-Request-Id`.
+(all its live requests, and its descendants'), by a newer request of the same `X-Supersede` key, or with a deadline.
+Every answer carries `X-Request-Id`.
 """
 
 ERRORS = {
     400: "Invalid request; `param` names the field",
     401: "Missing or wrong API key",
+    403: "Only for an administrator's key",
     404: "Unknown",
+    409: "Several owners have this",
     413: "The body is too long",
     415: "The body is not sent as application/json",
     429: "Too many requests are waiting; see Retry-After",
-    499: "The request was cancelled: explicit, or superseded by a newer one of its session",
+    499: "The request was cancelled: explicit, or superseded by a newer one of its key",
     500: "The computation failed, or a defect",
     501: "Not supported by this model, or switched off",
     503: "The model is loading, or the server shuts down; see Retry-After",
@@ -48,6 +52,7 @@ STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent)
 # What any request that generates may end with.
 GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
 
+NAME = {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID}
 REQUEST_HEADERS = (
     {
         "name": "X-Request-Id",
@@ -58,8 +63,20 @@ REQUEST_HEADERS = (
     {
         "name": "X-Session-Id",
         "in": "header",
-        "description": "Session: a newer request of a session cancels the older one.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+        "description": "Session: the group that the request belongs to, which can be listed and cancelled as one.",
+        "schema": NAME,
+    },
+    {
+        "name": "X-Parent-Session-Id",
+        "in": "header",
+        "description": "The session whose child this one is; a cancel of the parent reaches all descendants.",
+        "schema": NAME,
+    },
+    {
+        "name": "X-Supersede",
+        "in": "header",
+        "description": "A key under which at most one request lives: the newest cancels the older one.",
+        "schema": NAME,
     },
 )
 

@@ -32,12 +32,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"prompt": "import ", "max_tokens": 4, "temperature": 0, "logprobs": 2},
         },
         "editor": {
-            "summary": "What an editor sends at every keystroke: the newest wins",
+            "summary": "What an editor sends at every keystroke: the newest of its key wins",
             "value": {
                 "prompt": "for i in ",
                 "max_tokens": 16,
                 "stop": ["\n"],
-                "session_id": "editor-1",
+                "supersede": "editor-1",
                 "timeout": 10,
             },
         },
@@ -113,7 +113,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "/infill": {
         "gap": {
-            "summary": "What an editor sends at every keystroke: the newest of its session wins",
+            "summary": "What an editor sends at every keystroke: the newest of its key wins",
             "value": {
                 "input_prefix": "def add(a, b):\n",
                 "prompt": "    ret",
@@ -124,7 +124,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "samplers": ["top_k", "top_p", "infill"],
                 "t_max_prompt_ms": 10_000,
                 "t_max_predict_ms": 1_000,
-                "session_id": "editor-1",
+                "supersede": "editor-1",
             },
         },
     },

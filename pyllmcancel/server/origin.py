@@ -1,0 +1,112 @@
+"""Where a request comes from, and which others it belongs to: its `Origin`, from headers, body and options.
+
+Sessions group; a request supersedes where its client asks for it, by `X-Supersede`, or the server was told so, by
+``--supersede``. Names are the owner's own: see `pyllmcancel.server.api_keys`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.request import Origin
+from pyllmcancel.server.api_keys import owner_of
+from pyllmcancel.server.connection import connection_of
+from pyllmcancel.server.limits import MAX_SESSION_ID
+from pyllmcancel.server.request_context import arrival_of, request_id_of
+from pyllmcancel.server.state import state_of
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel.server.wire import GeneratingBody
+
+# In the order in which they are looked for.
+SESSION_HEADERS, SESSION_FIELDS = ("X-Session-Id", "x-session-affinity"), ("session_id", "prompt_cache_key")
+PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
+KEY_HEADERS, KEY_FIELDS = ("X-Supersede",), ("supersede",)
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+def plain_origin(request: Request) -> Origin:
+    """Of a request that belongs to no others."""
+    return Origin(
+        request_id=request_id_of(request.scope),
+        owner=owner_of(request.scope),
+        arrived_at=arrival_of(request.scope),
+        client=connection_of(request.scope),
+    )
+
+
+def origin_of(request: Request, body: GeneratingBody) -> Origin:
+    """Of a request that generates. Its session, if it has a parent, is declared: a cancel of the family reaches it now.
+
+    Raises
+    ------
+    InvalidRequestError
+        A name has a wrong form, or the session cannot have this parent.
+    """
+    session = named(request, SESSION_HEADERS, body, SESSION_FIELDS)
+    parent = named(request, PARENT_HEADERS, body, PARENT_FIELDS)
+    key = named(request, KEY_HEADERS, body, KEY_FIELDS) or implied_key(request, body, session)
+    session = session or trace_of(request)
+    origin = plain_origin(request)
+    if session is not None and parent is not None:
+        state_of(request).engine.registry.declare(session, parent, origin["owner"])
+    return Origin(**origin, session=session, parent=parent, supersede=key, priority=body.priority)
+
+
+def named(request: Request, headers: tuple[str, ...], body: GeneratingBody, fields: tuple[str, ...]) -> str | None:
+    """The first of these names that is given; an empty header is none."""
+    for header in headers:
+        value = request.headers.get(header)
+        if value:
+            return checked(from_header(value, header), header)
+    for field in fields:
+        value = getattr(body, field)
+        if value is not None:
+            return checked(value, field)
+    return None
+
+
+def from_header(value: str, header: str) -> str:
+    """The text of a header that was sent as UTF-8: the same name may be in a path, or a body."""
+    try:
+        return value.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidRequestError("must be UTF-8", header) from None
+
+
+def checked(name: str, param: str) -> str:
+    """`name`, if it has the form of a session's, or a key's."""
+    if not 0 < len(name) <= MAX_SESSION_ID or not name.isprintable() or name != name.strip():
+        message = f"must have 1 to {MAX_SESSION_ID} printable characters, without blanks at the ends"
+        raise InvalidRequestError(message, param)
+    return name
+
+
+def implied_key(request: Request, body: GeneratingBody, session: str | None) -> str | None:
+    """The key of a request that names none, by ``--supersede``: one for each class of endpoint.
+
+    It begins with a blank, so that no client can name it. Requests that generate nothing, as editors send them to warm
+    the cache up, have none: they must not supersede what their user waits for.
+    """
+    config = state_of(request).config
+    kind = body.request_class
+    if config.supersede is None or kind is None or (kind == "chat" and not config.supersede_chats) or body.only_warms:
+        return None
+    match config.supersede:
+        case "client-ip":
+            name = None if request.client is None else request.client.host
+        case "user":
+            name = body.user or body.safety_identifier
+        case "session":
+            name = session
+    return None if not name else f" {config.supersede} {name} {kind}"
+
+
+def trace_of(request: Request) -> str | None:
+    """The trace that a request is part of, as a session: it groups what an agent did for one turn."""
+    found = TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    return None if found is None else f"trace:{found[1]}"

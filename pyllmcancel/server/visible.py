@@ -1,0 +1,187 @@
+"""The requests and sessions that the sender of an HTTP request may see and cancel: its owner's, or all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Query
+from fastapi import Request as HttpRequest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import RequestStatus, Usage
+from pyllmcancel.request import Request, RequestSummary
+from pyllmcancel.server.api_keys import is_admin, owner_of
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.preparing import Preparation
+from pyllmcancel.server.request_answers import CancelAnswer, cancel_answer, ended_answer, outside_status
+from pyllmcancel.server.state import state_of
+
+if TYPE_CHECKING:
+    from pyllmcancel.families import SessionSummary
+    from pyllmcancel.server.state import ServerState
+
+ANSWER_PREFIXES = ("chatcmpl-", "cmpl-")
+Target = Request | Preparation | RequestSummary
+
+
+class Visible:
+    """What may be seen of a server, by one owner, or by an administrator, with None as `owner`."""
+
+    def __init__(self, state: ServerState, owner: str | None) -> None:
+        self.owner = owner
+        self._state = state
+        self._engine = state.engine
+        self._registry = state.engine.registry
+        self._preparations = state.preparations
+
+    def narrowed(self, owner: str | None) -> Visible:
+        """What of it belongs to `owner`, if one is named; ApiError 403 if nothing of that owner may be seen."""
+        if owner is None or owner == self.owner:
+            return self
+        if self.owner is not None:
+            raise admin_only("owner")
+        return Visible(self._state, owner)
+
+    def summaries(self) -> list[RequestSummary]:
+        """Live requests, oldest first, then the ones in preparation, then the last that have ended."""
+        live, ended = self._registry.requests(self.owner), self._registry.history(self.owner)
+        # One that ended in between is in both.
+        known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
+        accepted = [
+            request.summary() for request in live if (request.owner, request.id, request.created_at) not in known
+        ]
+        # One that is being submitted may have been accepted already.
+        known_ids = {(summary.owner, summary.id) for summary in accepted + ended}
+        prepared = [
+            preparation.summary()
+            for preparation in self._preparations.live(self.owner)
+            if (preparation.owner, preparation.id) not in known_ids
+        ]
+        return accepted + prepared + ended
+
+    def sessions(self) -> list[SessionSummary]:
+        return self._registry.sessions(self.owner)
+
+    def session(self, name: str) -> SessionSummary | None:
+        return self._registry.session(name, self._owner_of(name, self.sessions()))
+
+    def find(self, request_id: str, hold: float = 0.0) -> list[Target]:
+        """All that this id means: one request, a second one in preparation while the first lives, or none.
+
+        An answer's ``id`` field is accepted for the request's own id. What is not found is held for `hold` seconds.
+        """
+        owner = self._owner_of(request_id, self.summaries())
+        preparation = self._preparations.find(owner, request_id)
+        # Looked for in all its forms, and the last time held: looking and holding must be one.
+        found = None
+        for name in (request_id, *without_prefix(request_id)):
+            found = found or self._registry.find(name, owner=owner)
+        if found is None and preparation is None:
+            found = self._registry.find(request_id, hold, owner)
+        if preparation is None:
+            return [] if found is None else [found]
+        return [preparation, found] if isinstance(found, Request) else [preparation]
+
+    def live(self, session: str | None, status: str | None) -> list[Target]:
+        """All that have not ended; where they are given, of one session without its descendants, and in one status."""
+        # Preparations first: one that is being submitted passes its cancel on.
+        prepared, accepted = self._preparations.live(self.owner), self._registry.requests(self.owner)
+        targets: list[Preparation | Request] = [*prepared, *accepted]
+        return [
+            target
+            for target in targets
+            if session in (None, target.session) and status in (None, outside_status(target.summary()))
+        ]
+
+    def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Target] | None:
+        """The requests of a session and its descendants that have not ended; None if the session is not known."""
+        owner = self._owner_of(name, self.sessions())
+        family = self._registry.family(name, owner, descendants=descendants, hold=hold)
+        prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
+        if family is None and not prepared:
+            return None
+        return [*prepared, *(request for members in (family or {}).values() for request in members)]
+
+    def _owner_of(self, name: str, known: Sequence[RequestSummary | SessionSummary]) -> str:
+        """The owner that is meant; an administrator need not say it where one only has something of this name."""
+        if self.owner is not None:
+            return self.owner
+        owners = {one.owner for one in known if one.id == name or one.id in without_prefix(name)}
+        if len(owners) > 1:
+            raise ApiError(409, "several owners have this; say which, by ?owner=NAME", param="owner", code="ambiguous")
+        return next(iter(owners), "")
+
+    async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
+        """Cancel all of them, then report, in their order; with `wait` when the computation has stopped."""
+        began = time.monotonic()
+        for target in targets:
+            match target:
+                case Request():
+                    self._engine.cancel(target)
+                case Preparation():
+                    target.cancel(CancelReason.EXPLICIT)
+        return [await self._report(target, began, wait=wait) for target in targets]
+
+    async def _report(self, target: Target, began: float, *, wait: bool) -> CancelAnswer:
+        match target:
+            case Request():
+                return await report_request(target, wait=wait)
+            case Preparation():
+                return await report_preparation(target, began, wait=wait)
+            case RequestSummary(ending=ending):
+                assert ending is not None
+                return ended_answer(target.id, ending, before=True)
+
+
+async def report_request(request: Request, *, wait: bool) -> CancelAnswer:
+    """How a cancelled request ended, or where it is."""
+    reason = request.cancellation.reason
+    if wait or request.ended.done() or reason is None:  # without a reason the cancel came too late
+        # Shielded: a client that leaves here must not undo anything.
+        return ended_answer(request.id, await asyncio.shield(asyncio.wrap_future(request.ended)))
+    return cancel_answer(request.id, reason, request.status, request.usage())
+
+
+async def report_preparation(preparation: Preparation, began: float, *, wait: bool) -> CancelAnswer:
+    """How a cancelled preparation, or what it became, ended; the cancel came at `began`."""
+    if wait:
+        await preparation.ended.wait()
+        if preparation.accepted is not None:
+            return await report_request(preparation.accepted, wait=wait)
+    assert preparation.reason is not None
+    latency = time.monotonic() - began if wait else None
+    return cancel_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)
+
+
+def summary_of(target: Target) -> RequestSummary:
+    return target if isinstance(target, RequestSummary) else target.summary()
+
+
+def without_prefix(name: str) -> list[str]:
+    return [name.removeprefix(prefix) for prefix in ANSWER_PREFIXES if name.startswith(prefix)]
+
+
+def visible(
+    http: HttpRequest,
+    owner: Annotated[str | None, Query(description="With an administrator's key: of this owner only.")] = None,
+) -> Visible:
+    """What the sender of `http` may see."""
+    own = None if is_admin(http.scope) else owner_of(http.scope)
+    return Visible(state_of(http), own).narrowed(owner)
+
+
+See = Annotated[Visible, Depends(visible)]
+
+
+def check_may_see_all(http: HttpRequest) -> None:
+    """ApiError 403 where there are several owners, and the request has no administrator's key."""
+    if state_of(http).config.shared and not is_admin(http.scope):
+        raise admin_only()
+
+
+def admin_only(param: str | None = None) -> ApiError:
+    message = "this shows what belongs to several owners: it needs the key of --admin-api-key"
+    return ApiError(403, message, "permission_error", param=param, code="admin_only")

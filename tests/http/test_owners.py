@@ -1,0 +1,170 @@
+"""Owners do not meet: what one names, another can neither see, cancel, supersede, hold nor squat."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.config import ApiKey
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import World, open_world
+
+pytestmark = pytest.mark.anyio
+
+KEYS = (ApiKey("ann", "ann's key"), ApiKey("bob", "bob's key"), ApiKey("bob", "bob's other key"))
+ANN, BOB = {"authorization": "Bearer ann's key"}, {"authorization": "Bearer bob's key"}
+ADMIN = {"x-api-key": "root"}
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with open_world(api_keys=KEYS, admin_api_keys=("root",), parallel=4, max_queue=2) as world:
+        yield world
+
+
+def mine(who: dict[str, str], name: str = "mine", **fields: Any) -> dict[str, Any]:
+    """The same names for everything, whoever asks."""
+    return {
+        "headers": who | {"x-request-id": name, "x-session-id": "session", "x-supersede": "key"},
+        "max_tokens": 100,
+        "ignore_eos": True,
+    } | fields
+
+
+async def running(world: World, who: dict[str, str]) -> Exchange:
+    world.hold()
+    exchange = world.complete(stream=True, **mine(who))
+    while not await ids(world, who, "?status=running"):
+        await world.step()
+    await world.held()
+    return exchange
+
+
+async def ids(world: World, who: dict[str, str], query: str = "") -> list[tuple[str, str]]:
+    listed = (await world.get(f"/v1/requests{query}", headers=who)).json()["data"]
+    return [(entry["owner"], entry["id"]) for entry in listed]
+
+
+async def test_two_owners_use_the_same_names_at_once(world: World) -> None:
+    anns, bobs = await running(world, ANN), await running(world, BOB)
+    assert await ids(world, ANN) == [("ann", "mine")]
+    assert await ids(world, BOB) == [("bob", "mine")]
+    answer = await world.post("/v1/requests/mine/cancel?wait=false", headers=ANN)
+    assert answer.json()["outcome"] == "cancelled"
+    await world.step()
+    assert "explicit" in (await anns.end()).events[-1]
+    assert (await world.get("/v1/requests/mine", headers=BOB)).json()["status"] == "running"
+    await world.held()
+    assert (await world.post("/v1/sessions/session/cancel", headers=BOB)).json()["requests"][0]["id"] == "mine"
+    assert "explicit" in (await bobs.end()).events[-1]
+
+
+async def test_several_keys_of_one_name_are_one_owner(world: World) -> None:
+    await running(world, BOB)
+    other = {"authorization": "Bearer bob's other key"}
+    assert await ids(world, other) == [("bob", "mine")]
+    assert (await world.post("/v1/requests/mine/cancel", headers=other)).json()["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/requests/mine", None),
+        ("POST", "/v1/requests/mine/cancel", None),
+        ("DELETE", "/v1/requests/mine", None),
+        ("GET", "/v1/sessions/session", None),
+        ("POST", "/v1/sessions/session/cancel", None),
+        ("POST", "/v1/requests/cancel", {"request_ids": ["mine"]}),
+        ("POST", "/v1/requests/cancel", {"session": "session"}),
+        ("POST", "/v1/requests/cancel", {"status": "running"}),
+        ("GET", "/v1/requests", None),
+        ("GET", "/v1/sessions", None),
+        ("GET", "/slots", None),
+        ("GET", "/health", None),
+    ],
+)
+async def test_no_answer_tells_whether_something_of_another_owner_exists(
+    world: World, method: str, path: str, body: Any
+) -> None:
+    unknown = await world.begin(method, path, body, headers=BOB).end()
+    victim = await running(world, ANN)
+    answer = await world.begin(method, path, body, headers=BOB).end()
+    shown, expected = answer.json(), unknown.json()
+    for told in (shown, expected):
+        if isinstance(told, dict) and "error" in told:
+            del told["error"]["request_id"]
+    if path == "/slots":  # a slot that another owner has is not shown
+        assert all(not slot["is_processing"] for slot in shown)
+        assert shown == expected[1:]
+    else:
+        assert (answer.status, shown) == (unknown.status, expected)
+    assert victim.status == 200
+    assert (await world.get("/v1/requests/mine", headers=ANN)).json()["status"] == "running"
+
+
+async def test_a_key_and_a_hold_reach_their_owners_requests_only(world: World) -> None:
+    assert (await world.post("/v1/requests/mine/cancel?hold=60", headers=BOB)).status == 202
+    assert (await world.post("/v1/sessions/session/cancel?hold=60", headers=BOB)).status == 202
+    victim = await running(world, ANN)
+    world.gate.open()
+    bobs = await world.complete(**mine(BOB)).end()
+    assert bobs.json()["error"]["code"] == "explicit"
+    assert (await world.get("/v1/requests/mine", headers=ANN)).json()["status"] == "running"
+    newer = world.complete(**mine(ANN, "newer"))
+    assert "superseded" in (await victim.end()).events[-1]
+    newer.leave()
+
+
+async def test_one_owner_cannot_fill_the_queue_of_another(world: World) -> None:
+    world.hold()
+    for number in range(3):
+        world.complete(max_tokens=1, headers=ANN | {"x-request-id": f"a{number}"})
+        await world.added(f"a{number}")
+        await world.held()
+    full = await world.complete(max_tokens=1, headers=ANN).end()
+    assert (full.status, full.json()["error"]["code"]) == (429, "queue_full")
+    assert "max_queue" in full.json()["error"]["message"]
+    bobs = world.complete(max_tokens=1, headers=BOB | {"x-request-id": "b"})
+    await world.added("b")
+    world.gate.open()
+    assert (await bobs.end()).status == 200
+
+
+async def test_an_administrator_sees_and_cancels_all(world: World) -> None:
+    anns, bobs = await running(world, ANN), await running(world, BOB)
+    assert sorted(await ids(world, ADMIN)) == [("ann", "mine"), ("bob", "mine")]
+    assert await ids(world, ADMIN, "?owner=bob") == [("bob", "mine")]
+    assert sum(slot["is_processing"] for slot in (await world.get("/slots", headers=ADMIN)).json()) == 2
+    ambiguous = await world.post("/v1/requests/mine/cancel", headers=ADMIN)
+    assert (ambiguous.status, ambiguous.json()["error"]["param"]) == (409, "owner")
+    answer = await world.post("/v1/requests/mine/cancel?owner=ann&wait=false", headers=ADMIN)
+    assert (answer.status, answer.json()["outcome"]) == (200, "cancelled")
+    many = await world.post("/v1/requests/cancel?wait=false", {"owner": "bob"}, headers=ADMIN)
+    assert [one["id"] for one in many.json()["data"]] == ["mine"]
+    world.gate.open()
+    for exchange in (anns, bobs):
+        assert "explicit" in (await exchange.end()).events[-1]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v1/steps"])
+async def test_what_shows_all_owners_needs_an_administrators_key(world: World, path: str) -> None:
+    assert (await world.get(path, headers=ADMIN)).status == 200
+    refused = await world.get(path, headers=ANN)
+    assert (refused.status, refused.json()["error"]["code"]) == (403, "admin_only")
+
+
+async def test_one_owner_alone_sees_everything() -> None:
+    async with open_world(api_keys=KEYS[1:]) as world:
+        for path in ("/metrics", "/v1/steps"):
+            assert (await world.get(path, headers=BOB)).status == 200
+        assert (await world.get("/health")).json() == {"status": "ok", "waiting": 0, "running": 0}
+
+
+@pytest.mark.parametrize("path", ["/v1/requests?owner=ann", "/v1/sessions?owner=ann", "/v1/requests/mine?owner=ann"])
+async def test_only_an_administrator_names_other_owners(world: World, path: str) -> None:
+    refused = await world.get(path, headers=BOB)
+    assert (refused.status, refused.json()["error"]["param"]) == (403, "owner")
+    allowed = await world.get(path.replace("=ann", "=bob"), headers=BOB)
+    assert allowed.status in (200, 404)
