@@ -19,7 +19,7 @@ async def run(bench: Bench) -> Report:
     """Ten ``curl -N`` from one address, never waiting for an answer; again with three choices each."""
     report = Report("tabby")
     rows: list[tuple[Any, ...]] = []
-    async with bench.server("--session-by", "client-ip") as server:
+    async with bench.server("--supersede", "client-ip") as server:
         for n in (1, 3):
             rows += await type_away(bench, server, report, n)
     report.table(("n", "request", "live after arrival", "ended as", "client saw"), rows)

@@ -174,7 +174,7 @@ async def test_a_cached_prefix_is_its_owners(world: World) -> None:
     """The number of cached tokens, and the time to the first one, would tell what another has asked."""
 
     async def cached(who: dict[str, str]) -> int:
-        answer = await world.begin("POST", COMPLETIONS, {"prompt": "a" * 200, "max_tokens": 2}, headers=who).end()
+        answer = await world.begin("POST", "/v1/completions", {"prompt": "a" * 200, "max_tokens": 2}, headers=who).end()
         n_cached: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
         return n_cached
 

@@ -133,6 +133,8 @@ class Client:
             reply = wire.read()
         self._judge_cut(visit, reply, question, "explicit", 499)
         outcome = said.payloads[0]
+        if "requests" in outcome:  # a session's
+            outcome = next(iter(outcome["requests"]), {"outcome": "held"})
         if not (visit.refused or visit.late) and outcome.get("outcome") not in ("cancelled", "held"):
             visit.fault(f"the endpoint said {said.status} {said.payloads}")
         if outcome.get("phase") == "preparing":
@@ -167,7 +169,7 @@ class Client:
         return [visit]
 
     def superseded(self) -> list[Visit]:
-        """Send a newer request of the session, whose answer is waited for."""
+        """Send a newer request of the key, whose answer is waited for."""
         session = f"session {self._stage.fresh_id()}"
         visit, data, question = self._endless("superseded", session=session, expected=("superseded",))
         kind, prompt = self._chance.choice(self._stage.palette.kinds), self._chance.choice(self._stage.palette.prompts)
