@@ -103,9 +103,6 @@ class Context {
     // `max_bytes`, or this cannot be done.
     std::shared_ptr<const SwappedPrefix> copy_out(int32_t seq, std::size_t max_bytes);
 
-    // The tokens that idle `seq` holds, without their cells.
-    std::shared_ptr<const SwappedPrefix> ghost(int32_t seq);
-
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
     bool swap_in(int32_t seq, const SwappedPrefix & prefix);
 

@@ -52,7 +52,6 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         cbool can_offload()
         size_t swap_bytes(int32_t seq) except +translate_exception
         shared_ptr[const CppSwappedPrefix] copy_out(int32_t seq, size_t max_bytes) except +translate_exception
-        shared_ptr[const CppSwappedPrefix] ghost(int32_t seq) except +translate_exception
         cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
         void rest() except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)

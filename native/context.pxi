@@ -158,9 +158,6 @@ cdef class Context:
             made = self.c_obj.get().copy_out(seq, max_bytes)
         return swapped_prefix(made) if made else None
 
-    def ghost(self, int32_t seq):
-        return swapped_prefix(self.c_obj.get().ghost(seq))
-
     def swap_in(self, int32_t seq, SwappedPrefix prefix not None):
         cdef cbool swapped
         with nogil:

@@ -51,16 +51,8 @@ std::shared_ptr<const SwappedPrefix> Context::copy_out(int32_t seq, std::size_t 
     return SwappedPrefix::copy(runner_.context(), seq, sequence.tokens, max_bytes);
 }
 
-std::shared_ptr<const SwappedPrefix> Context::ghost(int32_t seq) {
-    const BusyGuard guard = runner_.enter();
-    return SwappedPrefix::ghost(sequences_.idle(seq).tokens);
-}
-
 bool Context::swap_in(int32_t seq, const SwappedPrefix & prefix) {
     const BusyGuard guard = runner_.enter();
-    if (prefix.n_bytes() == 0) {
-        throw UsageError("a ghost has no cells to give back");
-    }
     ContextSequence & sequence = sequences_.idle(seq);
     sequences_.clear(seq);
     sequence.tokens = prefix.tokens(); // before the cells: this may fail for want of memory

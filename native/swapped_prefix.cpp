@@ -3,7 +3,6 @@
 #include "llama_calls.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace pyllmcancel {
 
@@ -26,17 +25,11 @@ std::shared_ptr<const SwappedPrefix> SwappedPrefix::copy(llama_context * context
     if (size == 0 || size > max_bytes) {
         return nullptr;
     }
-    const auto began = std::chrono::steady_clock::now();
     const std::shared_ptr<SwappedPrefix> prefix(new SwappedPrefix(std::move(tokens), size));
     if (!prefix->state_ || calls::state_get(context, prefix->state_.data(), size, seq, 0) != size) {
         return nullptr;
     }
-    prefix->seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return prefix;
-}
-
-std::shared_ptr<const SwappedPrefix> SwappedPrefix::ghost(std::vector<llama_token> tokens) {
-    return std::shared_ptr<const SwappedPrefix>(new SwappedPrefix(std::move(tokens), 0));
 }
 
 bool SwappedPrefix::restore(llama_context * context, llama_seq_id seq) const {

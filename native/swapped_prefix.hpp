@@ -21,9 +21,6 @@ class SwappedPrefix {
     static std::shared_ptr<const SwappedPrefix> copy(llama_context * context, llama_seq_id seq,
                                                      std::vector<llama_token> tokens, std::size_t max_bytes);
 
-    // The tokens alone, to compare prompts with.
-    static std::shared_ptr<const SwappedPrefix> ghost(std::vector<llama_token> tokens);
-
     // Puts the cells into `seq`, whose own are gone then. False, and `seq` is empty, if there is no room.
     bool restore(llama_context * context, llama_seq_id seq) const;
 
@@ -34,15 +31,11 @@ class SwappedPrefix {
     int32_t n_tokens() const noexcept { return static_cast<int32_t>(tokens_.size()); }
     std::size_t n_bytes() const noexcept { return state_.size(); }
 
-    // The time that the copy took, its memory included.
-    double seconds() const noexcept { return seconds_; }
-
   private:
     SwappedPrefix(std::vector<llama_token> tokens, std::size_t n_bytes);
 
     std::vector<llama_token> tokens_;
     Pages state_;
-    double seconds_ = 0.0;
 };
 
 // How many leading tokens of a prompt `known` has; never the prompt's last, whose logits are wanted.

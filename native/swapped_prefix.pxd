@@ -10,4 +10,3 @@ cdef extern from "swapped_prefix.hpp" namespace "pyllmcancel" nogil:
         const vector[llama_token] & tokens()
         int32_t n_tokens()
         size_t n_bytes()
-        double seconds()

@@ -10,10 +10,9 @@ cdef class SwappedPrefix:
     cdef shared_ptr[const CppSwappedPrefix] c_obj
     cdef readonly int32_t n_tokens
     cdef readonly size_t n_bytes
-    cdef readonly double seconds
 
     def __init__(self):
-        raise TypeError("a SwappedPrefix is made by Context.copy_out or Context.ghost")
+        raise TypeError("a SwappedPrefix is made by Context.copy_out")
 
     @property
     def tokens(self):
@@ -30,5 +29,4 @@ cdef SwappedPrefix swapped_prefix(shared_ptr[const CppSwappedPrefix] made):
     prefix.c_obj = made
     prefix.n_tokens = made.get().n_tokens()
     prefix.n_bytes = made.get().n_bytes()
-    prefix.seconds = made.get().seconds()
     return prefix

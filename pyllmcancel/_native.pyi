@@ -190,17 +190,13 @@ class ThreadPolicy:
         """
 
 class SwappedPrefix:
-    """Cells of an idle prefix, in plain memory, or a ghost that has only their tokens: made by :class:`Context`."""
+    """Cells of an idle prefix, in plain memory: made by :meth:`Context.copy_out`."""
 
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @property
     def n_tokens(self) -> int: ...
     @property
     def n_bytes(self) -> int: ...
-    @property
-    def seconds(self) -> float:
-        """The time that the copy took."""
-
     @property
     def tokens(self) -> list[int]: ...
 
@@ -330,9 +326,6 @@ class Context:
 
         None if it holds nothing, or more than `max_bytes`, or memory cannot be had.
         """
-
-    def ghost(self, seq: int) -> SwappedPrefix:
-        """What idle `seq` holds, by name only, to see later whether somebody asks for it: it cannot be swapped in."""
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         """Have idle `seq` hold what `prefix` does, and nothing else; False, and it is empty, if there is no room."""

@@ -299,22 +299,6 @@ def test_a_prefix_of_more_than_a_huge_page_comes_back_as_it_was(slow_world: Worl
     assert slow_world.run(context, 1, 4) == answer
 
 
-def test_a_ghost_is_compared_with_and_cannot_be_swapped_in(world: World) -> None:
-    context = world.context()
-    world.open(context, 0, PROMPT)
-    context.step([(0, 40)])
-    with pytest.raises(UsageError):
-        context.ghost(0)
-    context.close(0, keep=True)
-    ghost = context.ghost(0)
-    context.drop_cells(0)
-    assert (ghost.tokens, ghost.n_tokens, ghost.n_bytes) == (PROMPT, 40, 0)
-    assert context.common_with([ghost], [*PROMPT[:20], *OTHER]) == [20]
-    with pytest.raises(UsageError, match="ghost"):
-        context.swap_in(1, ghost)
-    assert context.n_cells_used == 0
-
-
 def test_nothing_is_copied_out_of_an_empty_sequence_and_an_open_one_is_refused(world: World) -> None:
     context = world.context()
     assert context.copy_out(0, max_bytes=ROOMY) is None

@@ -271,7 +271,7 @@ def test_a_storm_of_cancels_from_many_threads_hits_its_targets_and_no_other_requ
 def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
     make_real: Callable[..., Real], kind: str, n: int
 ) -> None:
-    prompts = [LONG[: 60 + first] + [first] for first in range(3)]
+    prompts = [[*LONG[: 60 + first], first] for first in range(3)]
     expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]
     real = make_real(kind, parallel=3)
     submitted, others = threading.Event(), list[Request]()

@@ -50,11 +50,9 @@ class FakeSequence:
 class SwappedPrefix:
     """As the real one."""
 
-    seconds = 0.0
-
-    def __init__(self, tokens: Sequence[int], *, bytes_per_cell: int = BYTES_PER_CELL) -> None:
+    def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = list(tokens)
-        self.n_tokens, self.n_bytes = len(self.tokens), bytes_per_cell * len(self.tokens)
+        self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
 
 
 class Context:
@@ -248,14 +246,8 @@ class Context:
                 return None
             return SwappedPrefix(sequence.tokens)
 
-    def ghost(self, seq: int) -> SwappedPrefix:
-        with self._entered():
-            return SwappedPrefix(self._idle(seq).tokens, bytes_per_cell=0)
-
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
         with self._entered():
-            if not prefix.n_bytes:
-                raise UsageError("a ghost has no cells to give back")
             sequence = self._idle(seq)
             self._truncate(sequence, 0)
             sequence.tokens.clear()
