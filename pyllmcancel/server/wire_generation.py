@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
 from pyllmcancel.constraints.bounded import NamedSchema
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.sampling import SAMPLERS
 from pyllmcancel.server.limits import MAX_BIASES, MAX_FIELD_PATH
+from pyllmcancel.server.sampling_fields import MOST, SamplerFields
 from pyllmcancel.server.wire import (
     MAX_MS,
     SAMPLER_NAMES,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 # JSON spells the keys of an object as texts.
 BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
-MOST = 2**31 - 1
 MAX_STOPS = 16
 MAX_CHOICES = 128
 MOST_LOGPROBS = 20
@@ -50,7 +50,7 @@ def extra(meaning: str) -> str:
     return f"{NOT_OPENAI} {meaning}"
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(SamplerFields):
     """What is null, or left out, is as the server was started with."""
 
     temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
@@ -71,41 +71,9 @@ class SamplingFields(BaseModel):
         examples=[{"12": -100}],
     )
 
-    top_k: int | None = Field(None, ge=-1, le=MOST, description=extra("Keep the k likeliest tokens; 0 keeps all."))
-    min_p: float | None = Field(
-        None, ge=0, le=1, description=extra("Drop what is less likely than that times the best.")
-    )
-    typical_p: float | None = Field(None, ge=0, le=1, description=extra("Locally typical sampling; 1: off."))
-    top_n_sigma: float | None = Field(
-        None, ge=-1, le=1000, description=extra("Keep logits within so many deviations of the best; negative: off.")
-    )
-    min_keep: int | None = Field(None, ge=0, le=MOST, description=extra("Truncation leaves at least so many tokens."))
-    repeat_penalty: float | None = Field(None, ge=0.01, le=100, description=extra("Divides logits of recent tokens."))
-    repeat_last_n: int | None = Field(
-        None, ge=-1, le=1_000_000, description=extra("Tokens that penalties look back on; -1: the whole context.")
-    )
-    dynatemp_range: float | None = Field(
-        None, ge=0, le=100, description=extra("The temperature moves by so much, up or down, with the entropy.")
-    )
-    dynatemp_exponent: float | None = Field(None, ge=0, le=100, description=extra("How steeply it does."))
-    xtc_probability: float | None = Field(
-        None, ge=0, le=1, description=extra("With that probability, drop all top choices but one.")
-    )
-    xtc_threshold: float | None = Field(None, ge=0, le=1, description=extra("How likely a top choice is, at least."))
-    dry_multiplier: float | None = Field(
-        None, ge=0, le=100, description=extra("Penalty on repeating a sequence; 0: off.")
-    )
-    dry_base: float | None = Field(None, ge=0, le=100, description=extra("How it grows with the sequence."))
-    dry_allowed_length: int | None = Field(None, ge=0, le=1_000_000, description=extra("Up to which there is none."))
-    dry_penalty_last_n: int | None = Field(
-        None, ge=-1, le=1_000_000, description=extra("Tokens it looks back on; -1: the whole context.")
-    )
     dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = Field(
         None, description=extra("No sequence goes on past these.")
     )
-    mirostat: int | None = Field(None, ge=0, le=2, description=extra("1 or 2: Mirostat instead of truncation."))
-    mirostat_tau: float | None = Field(None, ge=0, le=1000, description=extra("Its target entropy."))
-    mirostat_eta: float | None = Field(None, ge=0, le=1000, description=extra("Its learning rate."))
     samplers: list[str] | None = Field(
         None, max_length=64, description=extra("Which apply, in which order."), examples=[list(SAMPLERS)]
     )

@@ -16,8 +16,9 @@ from pyllmcancel.constraints.tool_formats import NAME
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.limits import MAX_MESSAGES
+from pyllmcancel.server.sampling_fields import MOST
 from pyllmcancel.server.wire import RequestBody
-from pyllmcancel.server.wire_generation import MOST, MOST_LOGPROBS, NO_EFFECT, GenerationBody, extra
+from pyllmcancel.server.wire_generation import MOST_LOGPROBS, NO_EFFECT, GenerationBody, extra
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory

@@ -37,9 +37,9 @@ from pyllmcancel.server.limits import (
     MAX_FIELD_PATH,
     MAX_PROMPTS,
 )
+from pyllmcancel.server.sampling_fields import MOST, SamplerFields
 from pyllmcancel.server.wire import MAX_MS, SAMPLER_NAMES, GeneratingBody, Name, RequestBody, Stop, TokenId
 
-MAX_INT = 2**31 - 1
 MAX_STOPS = 64
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
@@ -68,7 +68,7 @@ LogitBias = (
 )
 
 
-class SamplingBody(GeneratingBody):
+class SamplingBody(SamplerFields, GeneratingBody):
     """How tokens are chosen; what is left open is the server's to say."""
 
     @model_validator(mode="before")
@@ -78,28 +78,11 @@ class SamplingBody(GeneratingBody):
         return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
 
     temperature: float | None = Field(None, ge=-1000, le=100, description="0, or less: take the likeliest token.")
-    dynatemp_range: float | None = Field(None, ge=0, le=100)
-    dynatemp_exponent: float | None = Field(None, ge=0, le=100)
-    top_k: int | None = Field(None, ge=-1, le=MAX_INT)
     top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    typical_p: float | None = Field(None, ge=0, le=1)
-    top_n_sigma: float | None = Field(None, ge=-1, le=1000)
-    xtc_probability: float | None = Field(None, ge=0, le=1)
-    xtc_threshold: float | None = Field(None, ge=0, le=1)
-    repeat_last_n: int | None = Field(None, ge=-1, le=1_000_000)
-    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
     frequency_penalty: float | None = Field(None, ge=-100, le=100)
-    dry_multiplier: float | None = Field(None, ge=0, le=100)
     dry_base: float | None = Field(None, ge=0, le=100, description="Below 1 it is the server's default.")
-    dry_allowed_length: int | None = Field(None, ge=0, le=1_000_000)
-    dry_penalty_last_n: int | None = Field(None, ge=-1, le=1_000_000)
     dry_sequence_breakers: list[str] | None = Field(None, min_length=1, max_length=64)
-    mirostat: int | None = Field(None, ge=0, le=2)
-    mirostat_tau: float | None = Field(None, ge=0, le=1000)
-    mirostat_eta: float | None = Field(None, ge=0, le=1000)
-    min_keep: int | None = Field(None, ge=0, le=MAX_INT)
     samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
         None, description="Names, in their order, or a text of their letters.", examples=[["top_k", "temperature"]]
     )
@@ -151,7 +134,7 @@ class AnsweringBody(SamplingBody):
     n_predict: int = Field(
         -1,
         ge=-1,
-        le=MAX_INT,
+        le=MOST,
         validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"),
         description="Most tokens; -1: until the model ends, or the context is full; 0: only compute the prompt.",
     )
@@ -177,15 +160,15 @@ class AnsweringBody(SamplingBody):
     response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
         None, max_length=128, fail_fast=True, description="Only these fields; `a/b` is the field b of a."
     )
-    sse_ping_interval: int | None = Field(None, ge=-1, le=MAX_INT, description="Seconds; -1: no pings.")
+    sse_ping_interval: int | None = Field(None, ge=-1, le=MOST, description="Seconds; -1: no pings.")
     lora: list[LoraScale] | None = Field(
         None, description="Accepted if it says what is in force anyway: adapters are loaded with their scales."
     )
     # Without effect by their own definition, since no context is shifted here, and every slot sees every prefix.
-    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description="Without effect: any slot finds what any other computed.")
-    n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
-    n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
-    n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
+    id_slot: int = Field(-1, ge=-1, le=MOST, description="Without effect: any slot finds what any other computed.")
+    n_keep: int = Field(0, ge=-1, le=MOST, description="Without effect: no context is ever shifted.")
+    n_discard: int = Field(0, ge=0, le=MOST, description="Without effect, as `n_keep`.")
+    n_cache_reuse: int = Field(0, ge=0, le=MOST, description="Without effect: cells are not moved.")
 
     @property
     def only_warms(self) -> bool:

@@ -13,9 +13,10 @@ from pyllmcancel.infill import fim_prompt
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
+from pyllmcancel.server.sampling_fields import MOST
 from pyllmcancel.server.tokens import check_tokens
 from pyllmcancel.server.wire import TokenId
-from pyllmcancel.server.wire_generation import MAX_CHOICES, MOST, MOST_LOGPROBS, GenerationBody, Switch
+from pyllmcancel.server.wire_generation import MAX_CHOICES, MOST_LOGPROBS, GenerationBody, Switch
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory

@@ -1,0 +1,36 @@
+"""The fields of llama.cpp's samplers, which both dialects have under llama-server's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+MOST = 2**31 - 1
+
+
+def between(least: float, most: float, meaning: str) -> Any:
+    return Field(None, ge=least, le=most, description=f"llama.cpp's: {meaning}")
+
+
+class SamplerFields(BaseModel):
+    """What is left out is as the server was started with."""
+
+    top_k: int | None = between(-1, MOST, "keep the k likeliest tokens; 0 keeps all.")
+    min_p: float | None = between(0, 1, "drop what is less likely than that times the best.")
+    typical_p: float | None = between(0, 1, "locally typical sampling; 1: off.")
+    top_n_sigma: float | None = between(-1, 1000, "keep logits within so many deviations of the best; negative: off.")
+    min_keep: int | None = between(0, MOST, "truncation leaves at least so many tokens.")
+    repeat_penalty: float | None = between(0.01, 100, "divides logits of recent tokens.")
+    repeat_last_n: int | None = between(-1, 1_000_000, "tokens that penalties look back on; -1: the whole context.")
+    dynatemp_range: float | None = between(0, 100, "the temperature moves by so much, up or down, with the entropy.")
+    dynatemp_exponent: float | None = between(0, 100, "how steeply it does.")
+    xtc_probability: float | None = between(0, 1, "with that probability, drop all top choices but one.")
+    xtc_threshold: float | None = between(0, 1, "how likely a top choice is, at least.")
+    dry_multiplier: float | None = between(0, 100, "penalty on repeating a sequence; 0: off.")
+    dry_base: float | None = between(0, 100, "how it grows with the sequence.")
+    dry_allowed_length: int | None = between(0, 1_000_000, "up to which there is none.")
+    dry_penalty_last_n: int | None = between(-1, 1_000_000, "tokens it looks back on; -1: the whole context.")
+    mirostat: int | None = between(0, 2, "1 or 2: Mirostat instead of truncation.")
+    mirostat_tau: float | None = between(0, 1000, "its target entropy.")
+    mirostat_eta: float | None = between(0, 1000, "its learning rate.")
