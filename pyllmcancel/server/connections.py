@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
 from typing import Protocol
 
 from pyllmcancel.server.limits import MOST_BLOCKED
@@ -39,9 +41,14 @@ class Connections:
         At most so many, and so many of one address.
     most_blocked
         At most so many of one address whose clients take nothing of what waits for them: each keeps a paused request.
+    proxies
+        Addresses and networks of trusted proxies, whose connections are many clients'.
     """
 
-    def __init__(self, most: int, most_per_address: int, most_blocked: int = MOST_BLOCKED) -> None:
+    def __init__(
+        self, most: int, most_per_address: int, most_blocked: int = MOST_BLOCKED, *, proxies: Iterable[str] = ()
+    ) -> None:
+        self._proxies = [ip_network(proxy) for proxy in proxies]
         self._most = most
         self._most_per_address = most_per_address
         self._most_blocked = most_blocked
@@ -55,6 +62,10 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def is_proxy(self, host: str) -> bool:
+        """Whether a trusted proxy has this address."""
+        return bool(self._proxies) and any(ip_address(host) in network for network in self._proxies)
 
     def admit(self, client: Client) -> bool:
         """Count a new connection, for which another may have to go; False if it is one too many itself."""

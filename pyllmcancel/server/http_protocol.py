@@ -61,7 +61,11 @@ class WatchfulProtocol(H11Protocol):
 
     @property
     def address(self) -> str:
-        return self.client[0] if self.client else ""
+        """The address whose limits it counts towards; a trusted proxy's connections each have one of their own."""
+        if self.client is None:
+            return ""
+        host, port = self.client
+        return f"{host}:{port}" if self._others.is_proxy(host) else host
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -111,7 +111,7 @@ def serve(
     """
     sys.setswitchinterval(GIL_SECONDS)
     limits = config.limits
-    connections = Connections(*limits.connections())
+    connections = Connections(*limits.connections(), proxies=config.trusted_proxies)
     app = create_app(config, metrics=metrics, loading=loading)
     settings = uvicorn.Config(
         app,

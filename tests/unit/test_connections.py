@@ -121,3 +121,13 @@ def test_one_that_reads_on_begins_anew_when_it_stops_again() -> None:
     connections.gone(third)
     connections.blocks(third)
     assert first.is_open, "what is gone blocks nothing"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("10.1.2.3", True), ("10.2.0.1", False), ("192.0.2.7", True), ("::1", False), ("fd00::7", True)],
+)
+def test_trusted_proxies_are_addresses_or_networks(host: str, expected: bool) -> None:
+    connections = Connections(2, 2, proxies=("10.1.0.0/16", "192.0.2.7", "fd00::/8"))
+    assert connections.is_proxy(host) == expected
+    assert not Connections(2, 2).is_proxy(host)
