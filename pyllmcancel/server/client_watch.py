@@ -201,5 +201,5 @@ class ClientWatch:
         return self._stalled_since + self._reader_stall - now
 
     def _n_taken(self, info: TcpInfo | None) -> int:
-        """Grows with what the client takes."""
-        return -self._buffered() if info is None else info.acknowledged
+        """Changes with what the client takes: here first, or, of a system that does not tell, here only."""
+        return (0 if info is None else info.acknowledged) - self._buffered()

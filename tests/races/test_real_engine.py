@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import Ending, Event, FinishReason
 from pyllmcancel.generation import Generation
 from pyllmcancel.observer import StepRecord
 from pyllmcancel.request import Request
+from pyllmcancel.token_stream import Bound, LoopSink
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.driver import RecordingSink, Watcher, in_thread, split_origin
 from tests.support.step_gate import TEST_LIMIT
@@ -29,6 +32,18 @@ from tests.support.threads import N_THREADS
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
 KINDS = ("attention", "divided", "hybrid")
+
+
+class ReadInLoop(LoopSink):
+    """Events for a reader in an event loop, all of which are kept."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(asyncio.get_running_loop(), bound)
+        self.record = RecordingSink()
+
+    def put(self, event: Event) -> None:
+        super().put(event)
+        self.record.put(event)
 
 
 class Real:
@@ -44,12 +59,13 @@ class Real:
         self.engine = Engine(Generation(context, self.config, _native), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
-    def submit(self, prompt: list[int], **options: Any) -> Request:
-        sink = RecordingSink()
+    def submit(self, prompt: list[int], *, reader: ReadInLoop | None = None, **options: Any) -> Request:
+        """Submit greedily, for a `reader` in an event loop if there is one."""
+        record = RecordingSink() if reader is None else reader.record
         origin = split_origin(options)
         params = generation_params(**{"temperature": 0.0, "max_tokens": 8} | options)
-        request = self.engine.submit([prompt], params, sink, **origin)
-        self.sinks[request.id] = sink
+        request = self.engine.submit([prompt], params, reader or record, **origin)
+        self.sinks[request.id] = record
         return request
 
     def tokens(self, request: Request, index: int = 0) -> list[int]:
@@ -289,3 +305,34 @@ def test_what_gives_way_to_another_owner_goes_on_with_the_same_tokens(
     assert real.engine.workload.scheduler.n_preempted > 0
     for other in others:
         assert real.tokens(other) == alone(make_real, kind, LONG[::-1], 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
+    make_real: Callable[..., Real], kind: str, n: int
+) -> None:
+    """Five readers that read the next token when their request has paused, on three slots; a sixth one leaves."""
+    prompts = [LONG[first : first + 40] for first in range(5)]
+    expected = [alone(make_real, kind, prompt, 24) for prompt in prompts]
+    real = make_real(kind, parallel=3)
+
+    async def read(prompt: list[int], *, leaves: bool = False) -> Request:
+        sink = ReadInLoop(Bound(1, 0, real.engine.registry.wake))
+        request = real.submit(prompt, reader=sink, max_tokens=24, n=n)
+        for n_read in count():
+            while not (request.paused or request.ended.done()):  # noqa: ASYNC110 - a pause is no event here
+                await asyncio.sleep(0)
+            if leaves and n_read == 5:
+                real.engine.cancel(request, CancelReason.STALLED)
+            if isinstance(await sink.get(), Ending):
+                return request
+        raise AssertionError("an answer has an end")
+
+    async def main() -> list[Request]:
+        return await asyncio.gather(*map(read, prompts), read(LONG[50:90], leaves=True))
+
+    *requests, left = asyncio.run(main())
+    assert left.ended.result(TEST_LIMIT).cancel_reason is CancelReason.STALLED
+    for request, tokens in zip(requests, expected, strict=True):
+        assert [real.tokens(request, index) for index in range(n)] == [tokens] * n
