@@ -1,4 +1,4 @@
-"""Generation: the choices of requests in slots, their tokens, stop conditions and faults; the loop's first workload.
+"""Generation, the loop's first workload: tokens of the choices that hold slots, their stop conditions and faults.
 
 A choice leaves the batch in the step in which it ends, and a request is over with its last choice.
 """
@@ -113,7 +113,7 @@ class Generation:
     # -- into and out of slots ----------------------------------------------------------------------------------------
 
     def expire(self, requests: Iterable[Request]) -> list[Update]:
-        """Finish answers whose prompt took too long, as empty: their readers prefer that to a late answer."""
+        """Finish requests whose prompt took longer than `max_prompt_seconds`, with an empty answer."""
         now = time.monotonic()
         updates: list[Update] = []
         for request in requests:
@@ -124,7 +124,7 @@ class Generation:
                 and began is not None
                 and now - began > most
             ):
-                # Those that wanted no answer may have finished already.
+                # Choices with `max_tokens` of 0 may have finished already.
                 for choice in [choice for choice in request.choices if choice.finish_reason is None]:
                     choice.finish_reason = FinishReason.LENGTH
                     updates.append(
@@ -133,7 +133,7 @@ class Generation:
         return updates
 
     def heed_readers(self, requests: Iterable[Request]) -> None:
-        """Take the slots of requests back whose sinks are full, and have them wait for slots when they are not."""
+        """Pause requests whose sinks are full, and resume them when their sinks are not."""
         for request in requests:
             full = request.sink.full
             if full == request.paused:
@@ -175,7 +175,7 @@ class Generation:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self) -> tuple[list[StepItem], list[Update]]:
-        """What the scheduler plans, with each constraint's allowed tokens set; requests whose constraint fails end."""
+        """The scheduler's next step, with each constraint's allowed tokens set. A failing constraint ends its request."""
         updates = self._started(self.scheduler.admit())
         items = self.scheduler.plan()
         for item in items:
@@ -208,10 +208,10 @@ class Generation:
 
     def take(self, rows: Sequence[StepRow], observer: Observer) -> list[Update]:
         updates: list[Update] = []
-        # Looked up first: a row at fault ends its request, and takes the slots of its siblings' rows.
+        # Looked up first: a faulty row ends its request, which frees the slots of its siblings' rows.
         for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows]:
             if choice.seq is None:
-                continue  # a sibling's fault has ended the request a moment ago
+                continue  # a sibling's row has ended the request
             choice.n_committed += row.n_tokens
             choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
             updates += prompt_progress(choice)
@@ -227,7 +227,7 @@ class Generation:
             self.scheduler.prompt_computed(choice)
         prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
         if choice.max_tokens == 0:
-            # The prompt was all that was wanted; the token came with it.
+            # Only the prompt was asked for; computing it samples a token all the same.
             choice.finish_reason = FinishReason.LENGTH
             delta = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, prompt_logprobs=prompt_logprobs)
         else:

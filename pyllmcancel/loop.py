@@ -95,7 +95,7 @@ class EngineLoop:
         return 0.0 if began is None else time.monotonic() - began
 
     def bury(self, died_of: BaseException) -> None:
-        """End every request before the thread dies of an error. If this fails in its turn, it is to be tried again."""
+        """End every request before the thread dies of an error. If this raises, call it again."""
         self._step_began = None
         self._outbox.flush()  # the thread may have died while it wrote an ending
         failure: Exception | None = None
@@ -103,7 +103,7 @@ class EngineLoop:
             try:
                 self._endings.bury(request, self._outbox, f"the engine died: {said(died_of)}")
             except Exception as error:
-                failure = error  # the others end all the same
+                failure = error  # the other requests end all the same
         self._outbox.flush()
         if failure is not None:
             raise failure
@@ -145,7 +145,7 @@ class EngineLoop:
             self._end(request, FinishReason.CANCELLED)
 
     def _cancelled(self) -> list[Request]:
-        """Running requests that are not wanted any more; clients of paused ones, for which no step begins, may wait."""
+        """Running requests that are cancelled. Clients of paused ones are not looked at: no step begins for them."""
         self._watcher.look([request for request in self._running if not request.paused])
         return [request for request in self._running if request.cancellation.requested]
 
@@ -188,7 +188,7 @@ class EngineLoop:
             case StepStatus.ABORTED:
                 self._scheduler.resync(items)
             case StepStatus.NO_ROOM:
-                if not self._scheduler.preempt_newest():
+                if not self._scheduler.recover_from_no_room():
                     self._fail(items, "the context has no room for this request")
             case StepStatus.INVALID | StepStatus.FAILED_ALLOC | StepStatus.FAILED_COMPUTE:
                 self._scheduler.resync(items)

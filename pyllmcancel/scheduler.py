@@ -75,14 +75,6 @@ class Scheduler:
     def active(self) -> list[Choice]:
         return list(self._active.values())
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._active or self._pending)
-
-    @property
-    def n_free_slots(self) -> int:
-        return self._slots - len(self._active)
-
     def occupancy(self) -> Occupancy:
         idle = self._cache.n_cells
         used = self._context.n_cells_used
@@ -198,7 +190,7 @@ class Scheduler:
     def suspect(self, seqs: Iterable[int]) -> None:
         self._planner.suspect(seqs)
 
-    def preempt_newest(self) -> bool:
+    def recover_from_no_room(self) -> bool:
         """Make room after llama.cpp found none: evict idle prefixes; without any, preempt the first to go.
 
         Returns False if there is one choice left, and nothing but its own cells.
@@ -233,8 +225,8 @@ class Scheduler:
         if not running or not self._context.kv_unified:
             return True
         held = self._context.n_cells_of([cast("int", other.seq) for other in running])
-        wanted = sum(other.n_pending + HEADROOM for other in running)
-        room = self._context.n_cells - held - wanted
+        needed = sum(other.n_pending + HEADROOM for other in running)
+        room = self._context.n_cells - held - needed
         return choice.n_known < room or choice.n_known - self._n_shared(choice, running) < room
 
     def _n_shared(self, choice: Choice, running: Sequence[Choice]) -> int:

@@ -1,4 +1,4 @@
-"""What a step costs, learnt from the steps themselves, and how large a prefill chunk should be.
+"""The time that a step takes, learnt from measured steps, and how large a prefill chunk should be.
 
 A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are read once, arithmetic grows with n.
 """
@@ -6,13 +6,13 @@ A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are re
 from __future__ import annotations
 
 DECAY = 0.9
-# What a step is counted for that took longer than foreseen, unless several in a row did: other programs only ever add
-# to the time, now and then, and chunks that shrink whenever they do would make prompts slower still.
+# The weight of a step that took longer than foreseen, unless several in a row did: other programs add to a step's time
+# now and then, and chunks that shrink each time would make prompts slower still.
 SLOW_WEIGHT = 0.25
 SLOW_IN_A_ROW = 3
 EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this share
-# The rows of a tile in llama.cpp's CPU flash attention. Fewer take its slow path, at half the speed in a long prompt; a
-# chunk cut smaller because steps have become slow would make them slower still.
+# The rows of a tile in llama.cpp's CPU flash attention. Fewer rows take its slow path, at half the speed in a long
+# prompt: a chunk cut smaller because steps have become slow would make them slower still.
 TILE = 64
 SMALLEST_CHUNK = 8
 CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
@@ -73,12 +73,12 @@ def chunk_size(
     """Most tokens of the next step that computes prompts; decodes in the same step, if `mixed`, are to be taken off.
 
     Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. While `n_decodes`
-    sequences decode: as many as keep the time from one of their tokens to the next, which is this step and theirs,
-    within `itl_target`, but never so few that prefill loses half its speed. A quarter of a tile or more is made a whole
-    one, at the price of the target: a slow machine would get slower.
+    sequences decode: as many as keep the time from one of their tokens to the next, which is this step and a decode
+    step, within `itl_target`, but never so few that prefill loses half its speed. A quarter of a tile or more becomes a
+    whole tile, even if that exceeds the target: smaller chunks would slow a slow machine down further.
 
-    Not `tiled` (any device but a CPU), alone: as many as `max_step` allows. Small steps would say nothing of what large
-    ones cost, and so stay small; a cancel does not wait for the end of a large one.
+    Not `tiled` (any device but a CPU), alone: as many as `max_step` allows. Small steps would not show what large ones
+    cost, and would stay small; a cancel does not wait for the end of a large one.
     """
     if not cost.known:
         return min(n_batch, TILE) if tiled else n_batch
@@ -100,7 +100,7 @@ def chunk_size(
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:
     """How many of a prompt's `n_pending` tokens to compute, where `chunk` may be, in a step with `n_others` tokens.
 
-    A rest that is shorter than a tile goes along with the chunk before it: alone it would be slow, and one more step.
+    A rest shorter than a tile goes with the chunk before it: alone it would be slow, and one more step.
     """
     in_tiles = chunk > 0 and n_others + chunk >= TILE
     if in_tiles and n_pending < chunk + TILE and n_others + n_pending <= n_batch:

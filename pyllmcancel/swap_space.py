@@ -42,7 +42,7 @@ class SwapSpace:
     def find(self, tokens: Sequence[int], n_had: int, room: int, owner: str) -> tuple[SwappedPrefix | None, int]:
         """What to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
 
-        None if no copy of at most `room` tokens gives enough more of them to be worth copying back.
+        None if no copy of at most `room` tokens gives MIN_SHARED_TOKENS more, or if too many are copied for each.
         """
         found, n_found = self._copies.find(tokens, room, owner)
         if found is None or n_found < max(n_had, 1) + MIN_SHARED_TOKENS:
@@ -79,8 +79,8 @@ class SwapSpace:
         return True
 
     def swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
-        """Have idle `seq` hold `prefix`, of which `n_tokens` are wanted; there should be room."""
-        # A copy that found no room, or of which only the beginning is wanted, is kept.
+        """Have idle `seq` hold `prefix`, of which a prompt has `n_tokens`; there should be room."""
+        # A copy that found no room, or of which a prompt has only the beginning, is kept.
         if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens:
             self._copies.discard(prefix)
 

@@ -1,7 +1,7 @@
 """The contract between the loop and what an engine computes: generation, or embeddings.
 
-The loop calls the workload, in the engine thread; a workload calls neither the loop nor the readers. It returns what
-readers are to be told.
+The loop calls the workload, in the engine thread; a workload calls neither the loop nor the readers. It returns
+updates, which the loop publishes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StepMember:
 
 
 class StepOutcome(Protocol):
-    """Of a step, as the compiled module tells it."""
+    """The outcome of a step, from the compiled module."""
 
     @property
     def status(self) -> StepStatus: ...
@@ -63,7 +63,7 @@ class StepOutcome(Protocol):
 
 
 class StepScheduler(Protocol):
-    """Slots, and what a step that did not count means for them."""
+    """What the loop asks of a scheduler."""
 
     @property
     def cost(self) -> StepCostModel: ...
@@ -73,13 +73,13 @@ class StepScheduler(Protocol):
     def occupancy(self) -> Occupancy: ...
 
     def resync(self, items: list[StepItem]) -> None:
-        """Take over what the compiled core says is still true."""
+        """After a step that did not count: take over what the compiled core has committed."""
 
     def suspect(self, seqs: Iterable[int]) -> None:
-        """Compute each of them alone, next."""
+        """Compute each of these sequences of a failed step alone, next."""
 
-    def preempt_newest(self) -> bool:
-        """Make room after the compiled core found none; False if nothing can give way."""
+    def recover_from_no_room(self) -> bool:
+        """Make room after the compiled core found none; False if there is nothing to evict or preempt."""
 
 
 class Workload(Protocol):
@@ -92,7 +92,7 @@ class Workload(Protocol):
         """Finish running requests that have exceeded a time limit of their own."""
 
     def heed_readers(self, requests: Iterable[Request]) -> None:
-        """Have running requests pause whose sinks are full, and go on when they are not."""
+        """Pause running requests whose sinks are full, and resume them when they are not."""
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
         """Which of these waiting requests, the next one of each owner, starts now; None if none can.
@@ -105,7 +105,7 @@ class Workload(Protocol):
         """Take over a request that has left the queue."""
 
     def plan(self) -> tuple[list[StepItem], list[Update]]:
-        """The next step, empty when nothing is running; and what ended because it cannot be in one."""
+        """The next step, empty when nothing runs, and updates: starts, and requests that fail before the step."""
 
     def maintain(self) -> None:
         """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
@@ -122,7 +122,7 @@ class Workload(Protocol):
         """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
 
     def rest(self) -> None:
-        """Stop the compute threads' spinning: no step follows for now."""
+        """Let the compute threads sleep: no step follows for now."""
 
     def maintain_idle(self) -> bool:
-        """Do some housekeeping that the next request would wait for; False if nothing is left."""
+        """Do cache housekeeping while no request runs or waits; False if nothing is left to do."""

@@ -63,7 +63,7 @@ class TextScheduler:
             self._turns.remove(request)
 
     def release(self, text: Text) -> None:
-        """Give back the slot, and the cells, of a text that is done or no longer wanted."""
+        """Give back the slot, and the cells, of a text that is done or cancelled."""
         assert text.seq is not None
         seq, text.seq = text.seq, None
         del self._open[seq]
@@ -78,7 +78,7 @@ class TextScheduler:
     def suspect(self, seqs: Iterable[int]) -> None:
         self._suspects = deque(seqs)
 
-    def preempt_newest(self) -> bool:
+    def recover_from_no_room(self) -> bool:
         """Make room by beginning the newest text again, later; False if there is no other."""
         if len(self._open) < 2:
             return False

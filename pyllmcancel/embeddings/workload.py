@@ -1,6 +1,6 @@
-"""Embeddings: the texts of requests in slots, one vector for each; the loop's second workload.
+"""Embeddings, the loop's second workload: one vector for each text of a request.
 
-Texts of an aborted step that are still wanted stay open, and are in the next step.
+After an aborted step the texts of requests that are not cancelled stay open, and are in the next step.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Embedding:
     # -- into and out of slots ----------------------------------------------------------------------------------------
 
     def expire(self, _requests: Iterable[Request]) -> list[Update]:
-        """Finish none: of texts only the deadline of their request counts."""
+        """Finish none: texts have no time limits but their request's deadline."""
         return []
 
     def heed_readers(self, _requests: Iterable[Request]) -> None:
@@ -178,9 +178,9 @@ class Embedding:
 
     def take(self, rows: Sequence[EmbedRow], _observer: Observer) -> list[Update]:
         updates: list[Update] = []
-        # Looked up first: a text at fault ends its request, and takes the slots of its other texts.
+        # Looked up first: a faulty text ends its request, which frees the slots of its other texts.
         for text, row in [(self.scheduler.text(row.seq), row) for row in rows]:
-            if text.seq is not None:  # else another text of its request was at fault, a moment ago
+            if text.seq is not None:  # else another text has ended the request
                 updates += self._take_row(text, row)
         return updates
 

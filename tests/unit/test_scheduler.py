@@ -260,7 +260,7 @@ def test_a_released_choice_leaves_its_cells_as_an_idle_prefix() -> None:
     while not first.generated:
         bench.step()
     bench.scheduler.release(first)
-    assert not bench.scheduler.busy
+    assert bench.scheduler.active == bench.scheduler.admit() == []
     again = bench.add(PROMPT, "again")
     assert again.n_cached == len(PROMPT) - 1
 
@@ -271,7 +271,7 @@ def test_a_choice_released_without_keeping_leaves_nothing() -> None:
     bench.step()
     bench.scheduler.release(bench.scheduler.active[0], keep=False)
     assert bench.scheduler.occupancy().idle_cells == 0
-    assert bench.scheduler.n_free_slots == 2
+    assert bench.scheduler.active == []
 
 
 def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:
@@ -282,7 +282,7 @@ def test_a_choice_that_waits_for_a_slot_can_be_released() -> None:
     bench.scheduler.release(pending)
     bench.scheduler.release(bench.scheduler.active[0])
     assert bench.scheduler.admit() == []
-    assert not bench.scheduler.busy
+    assert bench.scheduler.active == bench.scheduler.admit() == []
 
 
 def test_suspects_compute_alone_until_each_has_shown_whether_it_is_at_fault() -> None:
@@ -305,10 +305,10 @@ def test_a_suspect_that_has_ended_is_passed_over() -> None:
 def test_without_room_the_newest_of_several_gives_way_until_another_ends() -> None:
     bench = Bench()
     old, new = bench.add([1], "old"), bench.add([2], "new")
-    assert bench.scheduler.preempt_newest()
+    assert bench.scheduler.recover_from_no_room()
     assert (old.seq is not None, new.seq) == (True, None)
     assert bench.scheduler.admit() == []
-    assert not bench.scheduler.preempt_newest()
+    assert not bench.scheduler.recover_from_no_room()
     bench.scheduler.release(old)
     assert bench.scheduler.admit() == [new]
 
@@ -316,7 +316,7 @@ def test_without_room_the_newest_of_several_gives_way_until_another_ends() -> No
 def test_a_preempted_choice_comes_before_those_who_arrived_later() -> None:
     bench = Bench()
     old, new, later = (bench.add([number], str(number)) for number in range(3))
-    bench.scheduler.preempt_newest()
+    bench.scheduler.recover_from_no_room()
     bench.scheduler.release(old)
     assert bench.scheduler.admit() == [new, later]
 
@@ -327,7 +327,7 @@ def test_without_room_idle_prefixes_go_before_running_requests() -> None:
     bench.step()
     bench.scheduler.release(gone)
     running = bench.add([1], "running")
-    assert bench.scheduler.preempt_newest()
+    assert bench.scheduler.recover_from_no_room()
     assert bench.scheduler.occupancy().idle_cells == 0
     assert running.seq is not None
 
@@ -350,7 +350,7 @@ def test_a_paused_choice_gives_its_slot_back_and_goes_on_with_the_same_output_fr
         bench.step()
     bench.scheduler.pause([choice])
     bench.scheduler.pause([choice])
-    assert (choice.seq, bench.scheduler.n_free_slots, bench.scheduler.admit()) == (None, 2, [])
+    assert (choice.seq, bench.scheduler.active, bench.scheduler.admit()) == (None, [], [])
     assert bench.scheduler.plan() == []
     assert bench.scheduler.occupancy().idle_cells == 23
     bench.scheduler.resume([choice])
@@ -393,7 +393,7 @@ def test_siblings_wait_for_a_paused_leader_and_can_be_paused_each() -> None:
 def test_a_pause_gives_room_that_llama_cpp_had_not_found() -> None:
     bench = Bench()
     old, new = bench.add([1], "old"), bench.add([2], "new")
-    bench.scheduler.preempt_newest()
+    bench.scheduler.recover_from_no_room()
     bench.scheduler.pause([old])
     assert bench.scheduler.admit() == [new]
 
