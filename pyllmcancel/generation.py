@@ -175,7 +175,7 @@ class Generation:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self) -> tuple[list[StepItem], list[Update]]:
-        """The scheduler's next step, with each constraint's allowed tokens set. A failing constraint ends its request."""
+        """The scheduler's next step, each constraint's allowed tokens set. A constraint that fails ends its request."""
         updates = self._started(self.scheduler.admit())
         items = self.scheduler.plan()
         for item in items:
