@@ -9,7 +9,7 @@ but it occupies a slot; it is swapped out when a new choice takes that slot. Whi
 ahead and stay in their cells, so that neither a new request nor one that continues the prefix waits for a copy.
 
 A prefix is reused by its owner's choices only, running, idle or swapped out: else the number of cached tokens, and the
-time to the first one, would tell what other owners have asked.
+time to the first one, would tell what other owners have asked. Of a session it is kept longer than others.
 
 Used by the engine thread only.
 """
@@ -21,8 +21,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyllmcancel.request import NO_OWNER
 from pyllmcancel.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
+from pyllmcancel.swap_store import Holder
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cells
 # Of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
 MAX_SHARED_BYTES = 1 << 30
+NO_HOLDER = Holder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class PrefixCache:
         # all of them, it would otherwise copy for ever.
         self._fresh = set(self._idle)
         # Of each sequence: whose tokens it holds, or held last.
-        self._owners = [NO_OWNER] * context.n_seq_max
+        self._holders = [NO_HOLDER] * context.n_seq_max
 
     def __len__(self) -> int:
         """Number of idle sequences."""
@@ -89,19 +90,19 @@ class PrefixCache:
     def swapped_bytes(self) -> int:
         return self._swap.n_bytes
 
-    def find(self, tokens: Sequence[int], running: Collection[int], owner: str = NO_OWNER) -> PrefixMatch:
-        """The best match for a prompt of `owner`; there must be an idle sequence."""
+    def find(self, tokens: Sequence[int], running: Collection[int], holder: Holder = NO_HOLDER) -> PrefixMatch:
+        """The best match for a prompt of `holder`; there must be an idle sequence."""
         target = self._free_target(running)
-        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, owner), running, target)
+        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder.owner), running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
         room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
-        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), owner)
+        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder)
         return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
 
     def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
         """For every sequence: how many leading `tokens` its cells could give to a choice of `owner`."""
         lengths = self._context.common_prefixes(tokens)
-        return [length if other == owner else 0 for length, other in zip(lengths, self._owners, strict=True)]
+        return [length if other.owner == owner else 0 for length, other in zip(lengths, self._holders, strict=True)]
 
     def _find_in_cells(self, lengths: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
         """The best match in cells, by what each sequence could give, and how many tokens it gives.
@@ -147,22 +148,22 @@ class PrefixCache:
             and self._swap.can_copy(target, alone=False)
         )
 
-    def take(self, found: PrefixMatch, running: Collection[int], owner: str = NO_OWNER) -> None:
-        """Prepare `found.seq` for a choice of `owner`: it is no longer idle, and holds the prefix that was found.
+    def take(self, found: PrefixMatch, running: Collection[int], holder: Holder = NO_HOLDER) -> None:
+        """Prepare `found.seq` for a choice of `holder`: it is no longer idle, and holds the prefix that was found.
 
         What it held before is swapped out. If nothing is `running` its size does not matter: no other request waits.
         """
         del self._idle[found.seq]
         self._fresh.discard(found.seq)
         if not found.keeps_own:
-            self._swap.swap_out(found.seq, self._owners[found.seq], alone=not running)
-            if self._owners[found.seq] != owner:
+            self._swap.swap_out(found.seq, self._holders[found.seq], alone=not running)
+            if self._holders[found.seq].owner != holder.owner:
                 # Opening the sequence would reuse the beginning that the prompt has in common with what is left there.
                 self._context.drop_cells(found.seq)
         elif self._keeps_half(found.seq, found.n_shared):
             # The cells hold all that the copy has. A conversation is to have one copy, not one of each turn.
-            self._swap.discard_copy(self._context.tokens(found.seq), owner)
-        self._owners[found.seq] = owner
+            self._swap.discard_copy(self._context.tokens(found.seq), holder)
+        self._holders[found.seq] = holder
         if found.source is not None:
             self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES)
         elif found.swapped is not None:
@@ -174,15 +175,16 @@ class PrefixCache:
         self._fresh.add(seq)
 
     def evict(self, n_cells: int) -> None:
-        """Free at least `n_cells` cells, least recently used first, as far as idle prefixes hold that many.
+        """Free at least `n_cells` cells, as far as idle prefixes hold them: sessions' last, else by last use.
 
         The most recently used of the evicted prefixes is swapped out, the others are not: a cancel waits for a copy.
         """
         held = [seq for seq in self._idle if self._context.n_committed(seq)]
+        held.sort(key=lambda seq: self._holders[seq].in_session)
         n_evicted = bisect_left(range(len(held)), n_cells, key=lambda count: self._n_freed(held[:count]))
         evicted = held[:n_evicted]
         for seq in evicted:
-            if seq != evicted[-1] or not self._swap.swap_out(seq, self._owners[seq]):
+            if seq != evicted[-1] or not self._swap.swap_out(seq, self._holders[seq]):
                 self._context.drop_cells(seq)
 
     def _n_freed(self, seqs: Collection[int]) -> int:
@@ -202,7 +204,7 @@ class PrefixCache:
             return
         old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER_STEPS)
         seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq, self._owners[seq])):
+        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq, self._holders[seq])):
             self._idle[seq] = self._step  # looked at again later
 
     def maintain_idle(self) -> bool:
@@ -214,12 +216,12 @@ class PrefixCache:
             return False
         if not self._context.kv_unified:
             seq = self._free_target(())
-            return self._swap.copy_ahead(seq, self._owners[seq])
+            return self._swap.copy_ahead(seq, self._holders[seq])
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
-            tokens, owner = self._context.tokens(seq), self._owners[seq]
+            tokens, holder = self._context.tokens(seq), self._holders[seq]
             # The choices of one request share its prompt, of which one copy is enough.
-            if 2 * self._swap.n_copied(tokens, owner) < len(tokens) and self._swap.copy_ahead(seq, owner):
+            if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_ahead(seq, holder):
                 return True
         return False
 
@@ -231,7 +233,7 @@ class PrefixCache:
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
         """Whether a running sequence begins with most of its tokens: they may share those cells."""
-        lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._owners[seq])
+        lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq].owner)
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _free_target(self, running: Collection[int]) -> int:
@@ -249,9 +251,9 @@ class PrefixCache:
         alone = not running
         return next((seq for seq in best_first if self._swap.can_copy(seq, alone=alone)), next(iter(self._idle)))
 
-    def _emptiness(self, seq: int) -> tuple[bool, int]:
-        """Sort key: empty sequences first, by number; the others keep their order."""
-        return (True, 0) if self._context.n_committed(seq) else (False, seq)
+    def _emptiness(self, seq: int) -> tuple[int, int]:
+        """Sort key: empty sequences first, by number; sessions' last; the others keep their order."""
+        return (1 + self._holders[seq].in_session, 0) if self._context.n_committed(seq) else (0, seq)
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         self.evict(self._context.n_cells_used - self._n_freed([seq]) + prefix.n_tokens - self._context.n_cells)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from pyllmcancel.fair_share import FairShare
 from pyllmcancel.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.step_planner import StepPlanner
+from pyllmcancel.swap_store import Holder
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Context
@@ -238,7 +239,7 @@ class Scheduler:
         """The cached prefix that a choice starts from; none if its whole prompt is to be computed."""
         whole = choice.n_described or self._recomputes_all(choice)
         tokens = [] if whole else [*choice.prompt, *choice.generated]
-        return self._cache.find(tokens, self._active, choice.request.owner)
+        return self._cache.find(tokens, self._active, holder_of(choice))
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
@@ -249,7 +250,7 @@ class Scheduler:
         tokens = [*choice.prompt, *choice.generated]
         n_described, afresh = choice.n_described, self._recomputes_all(choice)
         found = self._find(choice)
-        self._cache.take(found, self._active, choice.request.owner)
+        self._cache.take(found, self._active, holder_of(choice))
         flag = cast("CancelFlag", choice.request.cancellation.flag)
         if n_described:
             choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
@@ -282,3 +283,8 @@ class Scheduler:
         del self._active[seq]
         self._context.close(seq, keep=keep)
         self._cache.give_back(seq)
+
+
+def holder_of(choice: Choice) -> Holder:
+    request = choice.request
+    return Holder(request.owner, request.session is not None or request.parent is not None)

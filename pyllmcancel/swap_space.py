@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyllmcancel.swap_store import SwapStore
+from pyllmcancel.swap_store import Holder, SwapStore
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -25,7 +25,7 @@ MAX_COPIED_BYTES = 128 << 20
 
 
 class SwapSpace:
-    """At most `limit` bytes of copies; none where the context cannot copy cells. `owner` is the prefix's, each time."""
+    """At most `limit` bytes of copies; none where the context cannot copy cells. `holder` is always the prefix's."""
 
     def __init__(self, context: Context, limit: int) -> None:
         self._context = context
@@ -39,12 +39,12 @@ class SwapSpace:
     def n_bytes(self) -> int:
         return self._copies.n_bytes
 
-    def find(self, tokens: Sequence[int], n_had: int, room: int, owner: str) -> tuple[SwappedPrefix | None, int]:
+    def find(self, tokens: Sequence[int], n_had: int, room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
         """What to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
 
         None if no copy of at most `room` tokens gives MIN_SHARED_TOKENS more, or if too many are copied for each.
         """
-        found, n_found = self._copies.find(tokens, room, owner)
+        found, n_found = self._copies.find(tokens, room, holder)
         if found is None or n_found < max(n_had, 1) + MIN_SHARED_TOKENS:
             return None, 0
         return (found, n_found) if found.n_tokens <= MAX_COPIED_PER_REUSED * n_found else (None, 0)
@@ -57,23 +57,23 @@ class SwapSpace:
         """Whether `seq` is small enough that other requests can wait for its copy."""
         return self._context.swap_bytes(seq) <= MAX_COPIED_BYTES
 
-    def n_copied(self, tokens: Sequence[int], owner: str) -> int:
+    def n_copied(self, tokens: Sequence[int], holder: Holder) -> int:
         """How many leading `tokens` a copy has."""
-        return self._copies.longest_match(tokens, owner)
+        return self._copies.longest_match(tokens, holder)
 
-    def discard_copy(self, tokens: Sequence[int], owner: str) -> None:
+    def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copy of exactly `tokens`, if there is one."""
-        self._copies.discard_copy(tokens, owner)
+        self._copies.discard_copy(tokens, holder)
 
-    def copy_ahead(self, seq: int, owner: str) -> bool:
+    def copy_ahead(self, seq: int, holder: Holder) -> bool:
         """Copy what idle `seq` holds, and leave it in its cells; False if that cannot be, or has been done."""
-        return not self._is_negligible(seq) and not self._has_copy(seq, owner) and self._copy(seq, owner, alone=False)
+        return not self._is_negligible(seq) and not self._has_copy(seq, holder) and self._copy(seq, holder, alone=False)
 
-    def swap_out(self, seq: int, owner: str, *, alone: bool = False) -> bool:
+    def swap_out(self, seq: int, holder: Holder, *, alone: bool = False) -> bool:
         """Free the cells of idle `seq`, of which there is a copy then; False, and no change, if it cannot be copied."""
         if not self.limit or self._is_negligible(seq):
             return False
-        if not self._has_copy(seq, owner) and not self._copy(seq, owner, alone=alone):
+        if not self._has_copy(seq, holder) and not self._copy(seq, holder, alone=alone):
             return False
         self._context.drop_cells(seq)
         return True
@@ -91,14 +91,14 @@ class SwapSpace:
     def _max_bytes(self, *, alone: bool) -> int:
         return self.limit if alone else min(MAX_COPIED_BYTES, self.limit)
 
-    def _has_copy(self, seq: int, owner: str) -> bool:
+    def _has_copy(self, seq: int, holder: Holder) -> bool:
         """Whether a copy begins with all that `seq` holds; it is then the most recently used."""
-        return self._copies.touch(self._context.tokens(seq), owner)
+        return self._copies.touch(self._context.tokens(seq), holder)
 
-    def _copy(self, seq: int, owner: str, *, alone: bool) -> bool:
+    def _copy(self, seq: int, holder: Holder, *, alone: bool) -> bool:
         """Copy what idle `seq` holds; False, and no change, if that cannot be."""
         prefix = self._context.copy_out(seq, max_bytes=self._max_bytes(alone=alone))
         if prefix is None:
             return False
-        self._copies.add(prefix, owner)
+        self._copies.add(prefix, holder)
         return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.request import NO_OWNER
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -11,60 +13,69 @@ if TYPE_CHECKING:
 MAX_PREFIXES = 64  # every new prompt is compared with each
 
 
+class Holder(NamedTuple):
+    """Whose a prefix is, and whether it is a session's, which is kept longer."""
+
+    owner: str = NO_OWNER
+    in_session: bool = False
+
+
 class SwapStore:
     """At most `limit` bytes, and `MAX_PREFIXES`, of copies; the least recently used are deleted for a new one.
 
-    While a copy is made there is one more. Each is an owner's, and is found by that owner only.
+    A session's are deleted after all others. While a copy is made there is one more. Each is an owner's, and is found
+    by that owner only.
     """
 
     def __init__(self, context: Context, limit: int) -> None:
         self._context = context
         self.limit = limit
         self.n_bytes = 0
-        self._owners: dict[SwappedPrefix, str] = {}  # the copies, least recently used first
+        self._holders: dict[SwappedPrefix, Holder] = {}  # the copies, least recently used first
 
-    def find(self, tokens: Sequence[int], room: int, owner: str) -> tuple[SwappedPrefix | None, int]:
+    def find(self, tokens: Sequence[int], room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
         """The copy of at most `room` tokens that has most leading `tokens`, and how many; of equals the shortest."""
-        fitting = [prefix for prefix in self._of(owner) if prefix.n_tokens <= room]
+        fitting = [prefix for prefix in self._of(holder.owner) if prefix.n_tokens <= room]
         lengths = self._context.common_with(fitting, tokens)
         found = max(zip(lengths, fitting, strict=True), key=lambda pair: (pair[0], -pair[1].n_tokens), default=None)
         return (found[1], found[0]) if found is not None and found[0] else (None, 0)
 
-    def longest_match(self, tokens: Sequence[int], owner: str) -> int:
+    def longest_match(self, tokens: Sequence[int], holder: Holder) -> int:
         """How many leading `tokens` any copy has."""
-        return max((n_tokens for _, n_tokens in self._matches(tokens, owner)), default=0)
+        return max((n_tokens for _, n_tokens in self._matches(tokens, holder.owner)), default=0)
 
-    def touch(self, tokens: Sequence[int], owner: str) -> bool:
+    def touch(self, tokens: Sequence[int], holder: Holder) -> bool:
         """Whether a copy begins with all of `tokens`; it is then the most recently used."""
-        for prefix, n_tokens in self._matches(tokens, owner):
+        for prefix, n_tokens in self._matches(tokens, holder.owner):
             if n_tokens == len(tokens):
-                self._owners[prefix] = self._owners.pop(prefix)
+                del self._holders[prefix]
+                self._holders[prefix] = holder
                 return True
         return False
 
-    def add(self, prefix: SwappedPrefix, owner: str) -> None:
+    def add(self, prefix: SwappedPrefix, holder: Holder) -> None:
         """Keep `prefix`, and delete copies that it begins with."""
-        for old, n_tokens in self._matches(prefix.tokens, owner):
+        for old, n_tokens in self._matches(prefix.tokens, holder.owner):
             if n_tokens == old.n_tokens:
                 self.discard(old)
-        self._owners[prefix] = owner
+        self._holders[prefix] = holder
         self.n_bytes += prefix.n_bytes
-        while self.n_bytes > self.limit or len(self._owners) > MAX_PREFIXES:
-            self.discard(next(iter(self._owners)))
+        while self.n_bytes > self.limit or len(self._holders) > MAX_PREFIXES:
+            self.discard(min(self._holders, key=lambda kept: self._holders[kept].in_session))
 
     def discard(self, prefix: SwappedPrefix) -> None:
         """Delete `prefix`, if it is there."""
-        if self._owners.pop(prefix, None) is not None:
+        if self._holders.pop(prefix, None) is not None:
             self.n_bytes -= prefix.n_bytes
 
-    def discard_copy(self, tokens: Sequence[int], owner: str) -> None:
+    def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
         """Delete the copy of exactly `tokens`, if there is one."""
-        for prefix, n_tokens in self._matches(tokens, owner):
+        for prefix, n_tokens in self._matches(tokens, holder.owner):
             if n_tokens == len(tokens) == prefix.n_tokens:
                 self.discard(prefix)
 
     def _of(self, owner: str) -> list[SwappedPrefix]:
-        return [prefix for prefix, other in self._owners.items() if other == owner]
+        return [prefix for prefix, holder in self._holders.items() if holder.owner == owner]
 
     def _matches(self, tokens: Sequence[int], owner: str) -> list[tuple[SwappedPrefix, int]]:
         """The owner's copies, and how many leading `tokens` each has: the last one counts too, unlike a prompt's."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyllmcancel.request import PRIORITIES, Choice, Request
 from pyllmcancel.scheduler import Scheduler
+from pyllmcancel.swap_store import Holder
 from pyllmcancel.waiting_queue import WaitingQueue
 from tests.support.bare import bare_request
 from tests.support.driver import MEMORIES, Driver, Tracked
@@ -372,26 +373,26 @@ def test_not_one_token_of_another_owners_idle_prefix_is_reused() -> None:
     for n_bytes in (0, 1 << 20):
         context = context_with(LONG, n_seq_max=1)
         cache = cache_of(context, swap_bytes=n_bytes)
-        found = cache.find([*LONG, 1], running=(), owner="b")
+        found = cache.find([*LONG, 1], running=(), holder=Holder("b"))
         assert (found.n_shared, found.swapped) == (0, None)
-        cache.take(found, running=(), owner="b")
+        cache.take(found, running=(), holder=Holder("b"))
         assert context.n_committed(0) == 0
 
 
 def test_another_owners_swapped_prefix_is_neither_found_nor_replaced() -> None:
     context = context_with(LONG, LONG, n_seq_max=3)
     cache = cache_of(context, swap_bytes=1 << 20)
-    cache.take(cache.find([*LONG, 1], running=(), owner="b"), running=RUNNING, owner="b")
+    cache.take(cache.find([*LONG, 1], running=(), holder=Holder("b")), running=RUNNING, holder=Holder("b"))
     while cache.n_cells:
         cache.evict(1)
-    assert cache.find([*LONG, 1], running=(), owner="b").swapped is None
+    assert cache.find([*LONG, 1], running=(), holder=Holder("b")).swapped is None
     assert cache.find([*LONG, 1], running=()).swapped is not None
 
 
 def test_another_owners_running_prefix_is_not_shared() -> None:
     cache = cache_of(context_with(LONG, open_seqs=(0,)))
     cache.take(cache.find(LONG, running=()), running=RUNNING)
-    assert cache.find([*LONG, 1], running=[0], owner="b").source is None
+    assert cache.find([*LONG, 1], running=[0], holder=Holder("b")).source is None
 
 
 def test_how_many_tokens_were_cached_does_not_tell_what_others_asked(make_driver: MakeDriver) -> None:

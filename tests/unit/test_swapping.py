@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
-from pyllmcancel.request import NO_OWNER
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.swap_space import MIN_SHARED_TOKENS
-from pyllmcancel.swap_store import MAX_PREFIXES, SwapStore
+from pyllmcancel.swap_store import MAX_PREFIXES, Holder, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
@@ -129,9 +128,9 @@ def test_only_so_many_swapped_prefixes_are_remembered() -> None:
     context = context_with()
     store = SwapStore(context, 1 << 30)
     for n in range(MAX_PREFIXES + 3):
-        store.add(SwappedPrefix([n, *LONG]), NO_OWNER)
-    assert store.find([2, *LONG, 1], 512, NO_OWNER) == (None, 0)
-    assert store.find([3, *LONG, 1], 512, NO_OWNER)[1] == 61
+        store.add(SwappedPrefix([n, *LONG]), Holder())
+    assert store.find([2, *LONG, 1], 512, Holder()) == (None, 0)
+    assert store.find([3, *LONG, 1], 512, Holder())[1] == 61
     assert store.n_bytes == MAX_PREFIXES * 61 * BYTES_PER_CELL
 
 
@@ -171,11 +170,11 @@ def test_memories_that_cannot_be_copied_are_left_alone() -> None:
 def test_what_is_found_to_be_remembered_already_was_used_just_now() -> None:
     store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
     for first in (1, 2):
-        store.add(SwappedPrefix([first, *LONG]), NO_OWNER)
-    assert store.touch([1, *LONG[:40]], NO_OWNER)
-    assert not store.touch([3, *LONG[:40]], NO_OWNER)
-    store.add(SwappedPrefix([3, *LONG]), NO_OWNER)
-    assert [store.find([first, *LONG, 0], 512, NO_OWNER)[1] for first in (1, 2, 3)] == [61, 0, 61]
+        store.add(SwappedPrefix([first, *LONG]), Holder())
+    assert store.touch([1, *LONG[:40]], Holder())
+    assert not store.touch([3, *LONG[:40]], Holder())
+    store.add(SwappedPrefix([3, *LONG]), Holder())
+    assert [store.find([first, *LONG, 0], 512, Holder())[1] for first in (1, 2, 3)] == [61, 0, 61]
 
 
 def test_of_several_that_make_room_at_once_only_the_last_is_copied() -> None:
@@ -277,3 +276,30 @@ def test_a_prefix_too_large_to_copy_stays_in_its_cells(monkeypatch: pytest.Monke
     for _ in range(3 * SWAP_AFTER_STEPS):
         cache.maintain(())
     assert cache.n_cells == 60
+
+
+SESSION = Holder(in_session=True)
+
+
+def test_copies_of_a_session_are_deleted_after_all_others() -> None:
+    store = SwapStore(context_with(), 130 * BYTES_PER_CELL)
+    store.add(SwappedPrefix([1, *LONG]), SESSION)
+    for first in (2, 3):
+        store.add(SwappedPrefix([first, *LONG]), Holder())
+    assert [store.find([first, *LONG, 0], 512, Holder())[1] for first in (1, 2, 3)] == [61, 0, 61]
+    for first in (4, 5):
+        store.add(SwappedPrefix([first, *LONG]), SESSION)
+    assert [store.find([first, *LONG, 0], 512, Holder())[1] for first in (1, 3, 4, 5)] == [0, 0, 61, 61]
+
+
+def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:
+    context = context_with(LONG, LONG[::-1])
+    cache = cache_of(context)
+    cache.take(PrefixMatch(0, None, len(LONG)), running=(), holder=SESSION)
+    cache.give_back(0)
+    cache.take(PrefixMatch(1, None, len(LONG)), running=())
+    cache.give_back(1)
+    cache.evict(1)
+    assert [context.n_committed(seq) for seq in (0, 1)] == [len(LONG), 0]
+    cache.evict(1)
+    assert context.n_committed(0) == 0
