@@ -113,6 +113,8 @@ async def test_implied_keys_are_of_a_class_of_endpoint(path: str, fields: dict[s
 async def test_chats_supersede_where_that_is_asked_for() -> None:
     async with open_world(supersede="client-ip", supersede_chats=True) as world:
         assert (await entry_of(world, {}, {}, path=CHAT))["supersede"] == " client-ip 127.0.0.1 chat"
+        warm_up = {"max_tokens": None, "n_predict": 0}
+        assert (await entry_of(world, warm_up, {}, path=CHAT))["supersede"] is None
 
 
 async def test_addresses_are_told_apart_and_ports_are_not() -> None:

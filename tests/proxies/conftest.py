@@ -19,11 +19,16 @@ MakeProxy = Callable[..., Proxy]
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """With one slot, and a context so long that nothing ends by itself while a test runs."""
-    model = write_tiny_llama(tmp_path_factory.mktemp("models") / "long.gguf", n_ctx_train=CONTEXT)
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a context so long that nothing ends by itself while a test runs."""
+    return write_tiny_llama(tmp_path_factory.mktemp("models") / "long.gguf", n_ctx_train=CONTEXT)
+
+
+@pytest.fixture(scope="session")
+def server(long_model: Path) -> Iterator[ServerProcess]:
+    """With one slot."""
     options = ("--ctx-size", str(CONTEXT), "--parallel", "1", "--sse-ping-interval", str(PING_INTERVAL))
-    with ServerProcess("--model", str(model), *options) as process:
+    with ServerProcess("--model", str(long_model), *options) as process:
         yield process.started()
 
 
@@ -63,6 +68,5 @@ def run(server: ServerProcess, tmp_path: Path) -> Iterator[MakeProxy]:
 
 def installed(kind: type[Proxy]) -> type[Proxy]:
     if not kind.is_installed():
-        package = {"nginx": "nginx-light"}.get(kind.program, kind.program)
-        pytest.skip(f"{kind.program.upper()} WAS NOT TRIED: it is not installed (apt install {package})")
+        pytest.skip(f"{kind.program.upper()} WAS NOT TRIED: it is not installed ({kind.advice})")
     return kind

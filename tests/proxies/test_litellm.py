@@ -1,4 +1,4 @@
-"""LiteLLM, set up as in ``deploy/``, and without what is there. It is looked for in PATH, or in PYLLMCANCEL_LITELLM.
+"""LiteLLM, set up as in ``deploy/``, and without what is there. It is looked for in PATH, or in LITELLM.
 
 Not installed by ``.ci/run``: its hundred packages want an environment of their own.
 """

@@ -174,8 +174,12 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 class RawClient(AbstractContextManager["RawClient"]):
     """A connection whose every byte is the test's."""
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, port: int, *, host: str = "127.0.0.1", source: str | None = None, receive_buffer: int | None = None
+    ) -> None:
         self.socket = socket.socket()
+        if source is not None:
+            self.socket.bind((source, 0))
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(LIMIT)

@@ -44,6 +44,7 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
     """
 
     program: str
+    advice: str  # where the program comes from
 
     def __init__(self, upstream: int, folder: Path, settings: dict[str, str | None] | None = None) -> None:
         self.port = free_port()
@@ -90,12 +91,12 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
 
 
 class Nginx(Proxy):
-    program = "nginx"
+    program, advice = "nginx", "apt install nginx-light"
 
     def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
         site = (DEPLOY / "nginx.conf").read_text()
         site = changed(site, "        {} {};", settings, after="proxy_pass http://pyllmcancel;")
-        site = replaced(site, "listen 8080;", f"listen 127.0.0.1:{self.port};")
+        site = replaced(site, "listen 8080 ", f"listen 127.0.0.1:{self.port} ")
         site = replaced(site, "server 127.0.0.1:8000;", f"server 127.0.0.1:{upstream};")
         (folder / "site.conf").write_text(site)
         # Its workers would be another user, who cannot enter a test's folder.
@@ -106,12 +107,12 @@ class Nginx(Proxy):
 
 
 class HAProxy(Proxy):
-    program = "haproxy"
+    program, advice = "haproxy", "apt install haproxy"
 
     def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
         whole = (DEPLOY / "haproxy.cfg").read_text()
         whole = changed(whole, "    {} {}", settings, after="mode http")
-        whole = replaced(whole, "bind :8080", f"bind 127.0.0.1:{self.port}")
+        whole = replaced(whole, "bind :8080 ", f"bind 127.0.0.1:{self.port} ")
         whole = replaced(whole, "server one 127.0.0.1:8000", f"server one 127.0.0.1:{upstream}")
         (folder / "haproxy.cfg").write_text(whole)
         return [str(self.path()), "-db", "-f", str(folder / "haproxy.cfg")]
@@ -123,7 +124,7 @@ class LiteLLM(Proxy):
     `upstream` is where its model is; `direct` is where its callback finds the server, by default the same.
     """
 
-    program = "litellm"
+    program, advice = "litellm", "pip install 'litellm[proxy]', and its path in LITELLM"
     key = f"sk-{secrets.token_hex(16)}"
 
     def __init__(
@@ -134,7 +135,7 @@ class LiteLLM(Proxy):
 
     @classmethod
     def path(cls) -> str | None:
-        return os.environ.get("PYLLMCANCEL_LITELLM") or super().path()
+        return os.environ.get("LITELLM") or super().path()
 
     def command(self, upstream: int, folder: Path, settings: dict[str, str | None]) -> list[str]:
         recipe = (DEPLOY / "litellm.yaml").read_text()

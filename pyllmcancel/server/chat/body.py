@@ -199,6 +199,10 @@ class ChatBody(GenerationBody):
     )
 
     @property
+    def only_warms(self) -> bool:
+        return self.most_tokens == 0
+
+    @property
     def most_tokens(self) -> int | None:
         """Of an answer; None: until the context is full."""
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)

@@ -62,7 +62,7 @@ class CompletionBody(GenerationBody):
 
     @property
     def only_warms(self) -> bool:
-        return self.max_tokens == 0
+        return self.most_tokens == 0
 
     @property
     def n_generated(self) -> int:

@@ -1,0 +1,370 @@
+"""llama.vim in Vim, on a terminal, before ``serve --supersede client-ip``: what its user waits for is not superseded.
+
+    git clone https://github.com/ggml-org/llama.vim
+    python -m tests.editors.llama_vim --plugin llama.vim                          # the packaged model
+    python -m tests.editors.llama_vim --plugin llama.vim -- --model FILE.gguf …   # one that is slower; serve's options
+
+Needs Vim (9.0, with +textprop and +job) and curl; the plugin is not part of this repository. A user types, accepts a
+suggestion, has a selection edited by an instruction, saves and changes files, while the plugin warms the cache up; then
+the same beside a chat from the same address. Each request's body is taken where the plugin calls curl. Exits with 1
+if a request was superseded that its user waited for, or if the editor never did what this is about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.http_process import CHAT, ServerProcess, until
+
+KEYS_PER_SECOND = 8.0
+ENDED = ("finished", "cancelled", "failed")
+PATIENCE = 300.0  # seconds for the last answers, of a slow model
+KINDS = ("suggestion", "edit", "warm-up of suggestions", "warm-up of edits")
+ROUNDS = 3
+# What the plugin calls: it names the request, keeps its body, and becomes curl.
+CURL = """#!{python} -IS
+import os, sys
+body = sys.stdin.buffer.read()
+name = f"vim-{{os.getpid()}}"
+with open(f"{folder}/{{name}}.json", "wb") as file:
+    file.write(body)
+read, write = os.pipe()
+if os.fork() == 0:
+    os.close(read)
+    with open(write, "wb") as file:
+        file.write(body)
+    os._exit(0)
+os.close(write)
+os.dup2(read, 0)
+os.execv("{curl}", ["curl", *sys.argv[1:], "--header", f"X-Request-Id: {{name}}"])
+"""
+VIMRC = """
+set nocompatible noswapfile nobackup viminfo= hidden nomore shortmess+=I encoding=utf-8
+set runtimepath^={plugin}
+filetype plugin on
+let g:llama_config = {{
+  \\ 'endpoint_fim': '{url}/infill',
+  \\ 'endpoint_inst': '{url}/v1/chat/completions',
+  \\ 'ring_chunk_size': 16,
+  \\ 'n_prefix': 64,
+  \\ 'n_suffix': 16,
+  \\ }}
+"""
+SOURCE = '''"""Shapes."""
+
+import math
+
+
+class Circle:
+    def __init__(self, radius):
+        self.radius = radius
+
+    def area(self):
+        return math.pi * self.radius ** 2
+
+
+class Square:
+    def __init__(self, side):
+        self.side = side
+
+    def area(self):
+        return self.side ** 2
+
+
+'''
+TYPED = (
+    "def perimeter(shape):\n",
+    "    if isinstance(shape, Circle):\n",
+    "return 2 * math.pi * ",
+    "\n\ndef scale(shape, ",
+)
+
+
+class Vim(AbstractContextManager["Vim"]):
+    """Vim on a terminal of its own, and a user at its keys."""
+
+    def __init__(self, program: str, plugin: Path, folder: Path, url: str, files: Sequence[Path]) -> None:
+        vimrc, bin_folder, self.bodies = folder / "vimrc", folder / "bin", folder / "bodies"
+        bin_folder.mkdir()
+        self.bodies.mkdir()
+        vimrc.write_text(VIMRC.format(plugin=plugin, url=url))
+        curl = bin_folder / "curl"
+        curl.write_text(CURL.format(python=sys.executable, folder=self.bodies, curl=shutil.which("curl")))
+        curl.chmod(0o755)
+        self._terminal, screen = pty.openpty()
+        fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+        environment = os.environ | {"TERM": "xterm", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+        self._process = subprocess.Popen(
+            [program, "-u", vimrc, "-i", "NONE", "-N", *files],
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+        os.close(screen)
+        self._screen = bytearray()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                self._screen += os.read(self._terminal, 65_536)
+            except OSError:
+                return  # Vim is gone
+
+    def start(self) -> None:
+        """Wait until a file is shown. The plugin asks for Vim 9.1, and wants to be told that its warning was read."""
+        self._until_drawn("Warning", "class Circle")
+        self.press("\r")
+        self._until_drawn("class Circle")
+
+    def _until_drawn(self, *texts: str) -> None:
+        until(lambda: self._screen.decode("utf-8", "replace"), lambda drawn: any(text in drawn for text in texts))
+
+    def type(self, text: str) -> None:
+        """As fast as a user does."""
+        for key in text:
+            os.write(self._terminal, key.encode())
+            time.sleep(1 / KEYS_PER_SECOND)
+
+    def press(self, keys: str) -> None:
+        """At once."""
+        os.write(self._terminal, keys.encode())
+        time.sleep(0.2)
+
+    def command(self, text: str) -> None:
+        self.press(f"\x1b:{text}\r")
+
+    def sent(self) -> dict[str, dict[str, Any]]:
+        """The bodies of the plugin's requests, by id."""
+        return {file.stem: json.loads(file.read_text()) for file in self.bodies.glob("*.json") if file.stat().st_size}
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._reader.join()
+        os.close(self._terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request of the plugin, and what became of it."""
+
+    id: str
+    kind: str  # suggestion, edit, warm-up of either, chat
+    status: str
+    reason: str | None
+    superseded_by: str | None
+    began: float
+    ended: float
+
+    @property
+    def is_waited_for(self) -> bool:
+        return not self.kind.startswith("warm-up")
+
+
+def kind_of(body: dict[str, Any]) -> str:
+    what = "edit" if "messages" in body else "suggestion"
+    return f"warm-up of {what}s" if body.get("n_predict") == 0 else what
+
+
+class Ledger(AbstractContextManager["Ledger"]):
+    """How requests ended, by id: the server remembers the last 256, an hour of typing is more."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._ended: dict[str, dict[str, Any]] = {}
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with httpx.Client(base_url=self._server.url, timeout=60.0) as client:
+            while not self._enough.wait(0.5):
+                self._look(client)
+            self._look(client)
+
+    def _look(self, client: httpx.Client) -> None:
+        for seen in client.get("/v1/requests").json()["data"]:
+            if seen["status"] in ENDED:
+                self._ended[seen["id"]] = seen
+
+    def of(self, kinds: dict[str, str]) -> list[Sent]:
+        """Of these requests, by id, the ones that have arrived: the plugin may end its curl before that."""
+        return [sent(self._ended[name], kind) for name, kind in kinds.items() if name in self._ended]
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+
+def sent(seen: dict[str, Any], kind: str) -> Sent:
+    began = seen["created"]
+    ended = began + seen["seconds"]
+    return Sent(seen["id"], kind, seen["status"], seen["cancel_reason"], seen["superseded_by"], began, ended)
+
+
+def work(vim: Vim) -> None:
+    """A round of a user's work."""
+    vim.command("b shapes.py")
+    vim.press("Go")
+    for text in TYPED:
+        vim.type(text)
+        time.sleep(1.0)  # looks at the suggestion
+    vim.press("\t")
+    time.sleep(0.5)
+    vim.command("w")  # the plugin picks a chunk to warm up with
+    edit(vim, "add docstrings")
+    vim.command("b other.py")
+    vim.press("ggyG")  # another chunk
+    vim.press("Go")
+    vim.type("value = Circle(3).area()\n")
+    vim.command("w")
+    time.sleep(3.0)  # warms up in normal mode, once a second
+    vim.command("b shapes.py")
+    vim.press("gg")
+    vim.press("\t")  # accepts the edit, if the cursor is on it
+
+
+def edit(vim: Vim, instruction: str) -> None:
+    """Have the first class edited, and go on typing while it streams."""
+    known = set(vim.sent())
+    vim.command("6,11LlamaInstruct")
+    time.sleep(0.5)
+    vim.type(f"{instruction}\r")
+    until(lambda: [body for name, body in vim.sent().items() if name not in known and kind_of(body) == "edit"], bool)
+    vim.press("Go")
+    vim.type("width = Square(2).side\n")
+    vim.command("w")
+
+
+@contextmanager
+def chatting(server: ServerProcess, found: list[str]) -> Iterator[None]:
+    """Beside the block, another client of the same address chats, one answer after the other; ids go to `found`."""
+    enough = threading.Event()
+
+    def chat() -> None:
+        with httpx.Client(base_url=server.url, timeout=60.0) as client:
+            while not enough.is_set():
+                request_id = f"chat-{len(found)}"
+                body = {"messages": [{"role": "user", "content": "How do I sort a list?"}], "max_tokens": 400}
+                headers = {"X-Request-Id": request_id}
+                found.append(request_id)
+                with client.stream("POST", CHAT, json=body | {"stream": True}, headers=headers) as answer:
+                    answer.read()
+
+    thread = threading.Thread(target=chat)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def session(options: argparse.Namespace, *, beside_chat: bool) -> list[Sent]:
+    """A user's session with the editor; all that was asked for meanwhile."""
+    chats: list[str] = []
+    with tempfile.TemporaryDirectory() as name, ServerProcess("--supersede", "client-ip", *options.serve) as server:
+        folder = Path(name)
+        files = [folder / "shapes.py", folder / "other.py"]
+        files[0].write_text(SOURCE * 4)
+        files[1].write_text(SOURCE)
+        server.started()
+        with Ledger(server) as ledger, Vim(options.vim, options.plugin.resolve(), folder, server.url, files) as vim:
+            vim.start()
+            with chatting(server, chats) if beside_chat else nullcontext():
+                for _ in range(options.rounds):
+                    work(vim)
+            until(
+                lambda: server.http.get("/health").json(),
+                lambda seen: seen["waiting"] == seen["running"] == 0,
+                PATIENCE,
+            )
+            kinds = {name: kind_of(body) for name, body in vim.sent().items()} | dict.fromkeys(chats, "chat")
+        server.signal()
+        server.wait()
+    return ledger.of(kinds)
+
+
+def faults(all_sent: Sequence[Sent], *, beside_chat: bool) -> list[str]:
+    """What must not be, and what did not happen although it is what this is about."""
+    kinds = {one.id: one.kind for one in all_sent}
+    found = [
+        f"{one.kind} {one.id} was superseded by {kinds.get(one.superseded_by or '', 'something')} {one.superseded_by}"
+        for one in all_sent
+        # A suggestion is not waited for any more when the next one is asked for.
+        if one.reason == "superseded" and (one.kind, kinds.get(one.superseded_by or "")) != ("suggestion", "suggestion")
+    ]
+    found += [f"{one.kind} {one.id} failed" for one in all_sent if one.status == "failed"]
+    expected = {*KINDS, "chat"} if beside_chat else set(KINDS)
+    found += [f"there was no {kind}" for kind in sorted(expected - set(kinds.values()))]
+    return found
+
+
+def beside(one: Sent, all_sent: Sequence[Sent], kind: str) -> bool:
+    """Whether a request of that kind began while this one was alive."""
+    return any(one.began < other.began < one.ended for other in all_sent if other.kind.startswith(kind))
+
+
+def table(all_sent: Sequence[Sent]) -> str:
+    rows = [
+        "| | requests | finished | superseded | otherwise cancelled | a warm-up began meanwhile |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in dict.fromkeys(one.kind for one in sorted(all_sent, key=lambda one: one.kind)):
+        own = [one for one in all_sent if one.kind == kind]
+        reasons = Counter(one.reason for one in own if one.reason is not None)
+        others = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if reason != "superseded") or "0"
+        finished = sum(one.status == "finished" for one in own)
+        met = sum(beside(one, all_sent, "warm-up") for one in own)
+        rows.append(f"| {kind} | {len(own)} | {finished} | {reasons['superseded']} | {others} | {met} |")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plugin", type=Path, required=True, help="the folder of llama.vim")
+    parser.add_argument("--vim", default="vim", help="the program")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("serve", nargs="*", help="further options of `serve`, after --")
+    options = parser.parse_args()
+    status = n_beside = 0
+    for beside_chat in (False, True):
+        all_sent = session(options, beside_chat=beside_chat)
+        found = faults(all_sent, beside_chat=beside_chat)
+        n_beside += sum(beside(one, all_sent, "warm-up") for one in all_sent if one.is_waited_for)
+        name = "beside a chat" if beside_chat else "alone"
+        lines = "".join(f"FAULT: {fault}\n" for fault in found)
+        sys.stdout.write(f"\nllama.vim {name}\n\n{table(all_sent)}\n{lines}")
+        status = status or bool(found)
+    if not n_beside:
+        sys.stdout.write("FAULT: nothing was waited for while a warm-up began: take a slower model\n")
+    return int(status or not n_beside)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
