@@ -336,3 +336,49 @@ def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
     assert left.ended.result(TEST_LIMIT).cancel_reason is CancelReason.STALLED
     for request, tokens in zip(requests, expected, strict=True):
         assert [real.tokens(request, index) for index in range(n)] == [tokens] * n
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [2, 10])
+def test_requests_of_one_session_at_once_get_the_tokens_they_get_alone(
+    make_real: Callable[..., Real], kind: str, n: int
+) -> None:
+    """A turn of an agent, its title and its summary."""
+    real = make_real(kind)
+    requests = [real.submit(LONG[start : start + 40], max_tokens=16, session="conversation") for start in range(n)]
+    for start, request in enumerate(requests):
+        assert real.tokens(request) == alone(make_real, kind, LONG[start : start + 40], 16)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spares_the_stranger(
+    make_real: Callable[..., Real], kind: str
+) -> None:
+    """All are in one batch when the session of the family's root is cancelled, as a step ends."""
+    real = make_real(kind, parallel=6)
+    stranger = real.submit(LONG[:40], max_tokens=60, session="another")
+    parents = {"root": None, "child": "root", "grandchild": "child", "great-grandchild": "grandchild"}
+    family = [
+        real.submit(LONG[start : start + 30], max_tokens=400, session=name, parent=parent)
+        for start, (name, parent) in enumerate([("root", None), *parents.items()])
+    ]
+    members = {request.id for request in family}
+    all_in_one = threading.Event()
+    cancelled = threading.Event()
+
+    def hold_the_engine(record: StepRecord) -> None:
+        if members | {stranger.id} <= {entry[0] for entry in record.sequences} and not all_in_one.is_set():
+            all_in_one.set()
+            assert cancelled.wait(TEST_LIMIT)
+
+    real.watcher.on_step_done = hold_the_engine
+    assert all_in_one.wait(TEST_LIMIT)
+    n_steps_at_cancel = len(real.watcher.steps)
+    reached = real.engine.cancel_session("root")
+    assert {request.id for request in reached or ()} == members
+    cancelled.set()
+    reasons = [request.ended.result(TEST_LIMIT).cancel_reason for request in family]
+    assert reasons == [CancelReason.EXPLICIT] * 5
+    assert real.tokens(stranger) == alone(make_real, kind, LONG[:40], 60)
+    later = [entry[0] for record in real.watcher.steps[n_steps_at_cancel:] for entry in record.sequences]
+    assert set(later) == {stranger.id}
