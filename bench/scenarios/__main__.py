@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bench.scenarios import resume, storming, tabby
+from bench.scenarios import flood, resume, storming, tabby
 from bench.scenarios.harness import Bench
 from bench.scenarios.report import Report
 from pyllmcancel.models import packaged_model_path
@@ -21,6 +21,7 @@ Scenario = Callable[[Bench], Coroutine[Any, Any, Report]]
 
 SCENARIOS: dict[str, Scenario] = {
     "tabby": tabby.run,
+    "flood": flood.run,
     "resume": resume.run,
     "storm": storming.run,
     "soak": storming.run_soak,

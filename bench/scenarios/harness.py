@@ -24,11 +24,11 @@ from pyllmcancel.bench.exchange import Ask, Target
 class Server:
     """A running server as its clients, its log's reader and its operator see it."""
 
-    def __init__(self, peer: RunningPeer, log: ServerLog) -> None:
+    def __init__(self, peer: RunningPeer, log: ServerLog, api_key: str | None = None) -> None:
         self.process = peer.process
         self.url = peer.url
         self.log = log
-        self.client = Client(Target(url=peer.url, keep_alive=False))
+        self.client = Client(Target(url=peer.url, keep_alive=False, api_key=api_key))
         self.n_ctx = self.n_vocab = 0
 
     @property
@@ -112,7 +112,7 @@ class Bench:
     plots: Path | None = None
 
     @asynccontextmanager
-    async def server(self, *options: str) -> AsyncIterator[Server]:
+    async def server(self, *options: str, api_key: str | None = None) -> AsyncIterator[Server]:
         """Start a server, wait until it is ready, and stop it at the end."""
         settings = Settings(
             model=self.model,
@@ -130,7 +130,7 @@ class Bench:
 
         # Blocks the event loop while the server starts and ends: nothing else is under way then.
         with running(OURS, settings, self.log, take) as peer:
-            server = Server(peer, log)
+            server = Server(peer, log, api_key)
             await server.learn_facts()
             yield server
         await asyncio.sleep(0)  # until the last lines were taken
