@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyllmcancel.engine import generation_params
+from pyllmcancel.generation import Generation
 from pyllmcancel.request import PRIORITIES, Choice, Request
 from pyllmcancel.scheduler import Scheduler
 from pyllmcancel.swap_store import Holder
 from pyllmcancel.waiting_queue import WaitingQueue
+from tests.support import fake_native
 from tests.support.bare import bare_request
-from tests.support.driver import MEMORIES, Driver, Tracked
+from tests.support.driver import MEMORIES, Driver, RecordingSink, Tracked
 from tests.support.fake_native import Model
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 from tests.support.invariants import check_invariants
@@ -174,6 +177,21 @@ def test_pending_choices_come_before_waiting_ones_of_their_priority() -> None:
     assert bench.scheduler.choose([bench_request("waiting", [3])]) is None
     interactive = bench_request("interactive", [4], priority=1)
     assert bench.scheduler.choose([interactive]) is interactive
+
+
+def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -> None:
+    bench = Bench(parallel=2)
+    generation = Generation(bench.context, bench.config, fake_native)
+    params = generation_params(temperature=0.0, max_tokens=4)
+    two_prompts, other = (
+        generation.request(prompts, params, RecordingSink(), owner=owner)
+        for prompts, owner in (([[1], [2]], "a"), ([[3]], "b"))
+    )
+    for request in (two_prompts, other):
+        assert generation.choose([request]) is request
+        generation.admit(request)
+    assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]
+    assert generation.scheduler.n_preempted == 0
 
 
 # -- no livelock ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class Recorder:
         self.running: list[Request] = []
         self.results: list[Update] = []
         self.ended_by_plan: list[Update] = []
+        self.has_room = True
         self.at_looks: list[Callable[[], object]] = []  # what happens at the next ones
 
     @property
@@ -56,7 +57,7 @@ class Recorder:
         self.calls.append("heed readers")
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        return heads[0]
+        return heads[0] if self.has_room else None
 
     def admit(self, request: Request) -> list[Update]:
         self.calls.append(f"admit {request.id}")
@@ -113,8 +114,8 @@ class Rig:
         parts = (self.recorder, self.registry, self.endings, self.recorder)
         self.loop = EngineLoop(*parts, observer=NullObserver(), trace=StepTrace(8))  # type: ignore[arg-type]
 
-    def submit(self, name: str) -> Request:
-        request = bare_request(name)
+    def submit(self, name: str, **origin: str) -> Request:
+        request = bare_request(name, **origin)
         request.sink = Told(name, self.recorder.calls)
         self.registry.accept(request)
         return request
@@ -167,6 +168,16 @@ def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> Non
     assert rig.turn()[:7] == [
         *("look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "look", "admit newcomer")
     ]
+
+
+def test_a_waiting_request_that_is_cancelled_needs_no_room_to_end(rig: Rig) -> None:
+    rig.recorder.has_room = False
+    waits, leaver = rig.submit("waits", owner="a"), rig.submit("leaver", owner="b")
+    # Its canceller has not withdrawn it yet.
+    leaver.cancellation.request(CancelReason.EXPLICIT)
+    rig.turn()
+    rig.turn()
+    assert (waits.live, leaver.ended.done()) == (True, True)
 
 
 def test_what_ends_in_planning_is_told_before_the_step(rig: Rig) -> None:
