@@ -140,7 +140,7 @@ def _add_request_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "n-predict", natural_or_none, None, text, also=("-n", "--predict"))
     text = "most requests of one API key that run at once, the others wait; -1: no limit"
     add_option(group, "max-running", natural_or_none, ENGINE.max_running, text)
-    text = "requests without X-Supersede cancel older ones of the same kind of endpoint and the same address, user or session"
+    text = "requests without X-Supersede cancel older ones of the same kind of endpoint and address, user or session"
     add_option(group, "supersede", str, None, text, choices=("client-ip", "user", "session"))
     add_switch(group, "supersede-chats", SERVER.supersede_chats, "so do chats; without it completions and infill only")
     text = "proxies whose X-Forwarded-For names the client: addresses or networks, with commas"
