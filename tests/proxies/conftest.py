@@ -27,8 +27,8 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(long_model: Path) -> Iterator[ServerProcess]:
     """With one slot."""
-    options = ("--ctx-size", str(CONTEXT), "--parallel", "1", "--sse-ping-interval", str(PING_INTERVAL))
-    with ServerProcess("--model", str(long_model), *options) as process:
+    times = ("--sse-ping-interval", str(PING_INTERVAL), "--reader-stall", "3")
+    with ServerProcess("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "1", *times) as process:
         yield process.started()
 
 

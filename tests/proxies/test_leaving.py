@@ -76,3 +76,9 @@ def test_a_stream_is_not_held_back_not_even_the_pings_of_one_that_waits(
         client.post(stream=True)
         # A buffer of 4 KiB would need 450 of them.
         assert client.answer().readline() == b": ping\n"
+
+
+def test_a_client_that_does_not_read_is_seen_behind_the_proxy(proxy: Proxy, server: ServerProcess) -> None:
+    with RawClient(proxy.port, receive_buffer=4_096) as client:
+        request_id = client.post(stream=True, ignore_eos=True)
+        assert server.wait_for(request_id, status="cancelled")["cancel_reason"] == "stalled"
