@@ -67,8 +67,8 @@ class EngineConfig:
         all others at every node of the graph. Where flash attention computes one token over 512 cells or more of
         ``f16``, its last bits depend on the number of threads: choose one for answers that do not depend on the load.
     cached_sequences
-        Idle prefixes kept in cells beside the running sequences (attention models with unified cells only; divided ones
-        keep what `cache_ram` can).
+        Idle prefixes kept in cells beside the running sequences. Attention models with unified cells only; divided ones
+        keep what `cache_ram` can, recurrent and hybrid models one at most, of a preempted request for example.
     cache_ram
         On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
         none, None: no limit. llama.cpp's attention walks over all cells in use, so that idle ones slow down every step.

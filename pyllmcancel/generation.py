@@ -63,9 +63,7 @@ class Generation:
     @classmethod
     def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
         """Make a context on a loaded model, and generate in it; ContextError if that cannot be."""
-        # Idle prefixes beside the running sequences: a part of divided cells each, a whole state in other memories.
-        unified = config.kv_unified or not model.can_divide_cells
-        n_cached = config.cached_sequences if model.memory_kind == "attention" and unified else 0
+        n_cached = n_spare_sequences(model, config)
         context = native.Context(
             model,
             n_ctx=config.context_size(model.n_ctx_train),
@@ -266,6 +264,15 @@ class Generation:
     def _fail(self, request: Request, error: str, param: str | None, *, keep: bool) -> Finished:
         self.release(request, keep=keep)
         return Finished(request, FinishReason.ERROR, error=error, param=param)
+
+
+def n_spare_sequences(model: Model, config: EngineConfig) -> int:
+    """Sequences beside the running ones, for idle prefixes: each takes a part of divided cells, or a whole state."""
+    if model.memory_kind == "attention":
+        unified = config.kv_unified or not model.can_divide_cells
+        return config.cached_sequences if unified else 0
+    # One, for what a preempted choice has computed: such a memory cannot be swapped out.
+    return min(1, config.cached_sequences)
 
 
 def prompt_progress(choice: Choice) -> Sequence[Update]:

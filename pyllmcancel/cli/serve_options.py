@@ -118,7 +118,7 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
     text = "longest step a prompt may cause alone"
     add_option(group, "max-step-seconds", seconds, ENGINE.max_step_seconds, text, metavar="S")
-    text = "idle prefixes kept, beside --parallel; none if the context is divided"
+    text = "idle prefixes kept, beside --parallel; none if the context is divided, at most one without attention cells"
     add_option(group, "cached-sequences", natural, ENGINE.cached_sequences, text)
     text = "most memory for copies of idle prefixes, in MiB; 0: none, -1: no limit"
     add_option(group, "cache-ram", natural_or_none, ENGINE.cache_ram, text, also=("-cram",))

@@ -22,7 +22,7 @@ from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, Event, FinishReason
 from pyllmcancel.generation import Generation
-from pyllmcancel.observer import StepRecord
+from pyllmcancel.observer import NullObserver, StepRecord
 from pyllmcancel.request import Request
 from pyllmcancel.token_stream import Bound, LoopSink
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
@@ -319,7 +319,8 @@ def test_what_pauses_again_and_again_goes_on_with_the_same_tokens(
 
     async def read(prompt: list[int], *, leaves: bool = False) -> Request:
         sink = ReadInLoop(Bound(1, 0, real.engine.registry.wake))
-        request = real.submit(prompt, reader=sink, max_tokens=24, n=n)
+        # The leaver has many tokens left, however far the engine is ahead of a busy event loop.
+        request = real.submit(prompt, reader=sink, max_tokens=500 if leaves else 24, n=n)
         for n_read in count():
             while not (request.paused or request.ended.done()):  # noqa: ASYNC110 - a pause is no event here
                 await asyncio.sleep(0)
@@ -382,3 +383,28 @@ def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spa
     assert real.tokens(stranger) == alone(make_real, kind, LONG[:40], 60)
     later = [entry[0] for record in real.watcher.steps[n_steps_at_cancel:] for entry in record.sequences]
     assert set(later) == {stranger.id}
+
+
+@pytest.mark.parametrize("kind", ["attention", "hybrid", "recurrent"])
+def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files: dict[str, Path], kind: str) -> None:
+    generation = Generation.on(Model.load(model_files[kind]), EngineConfig(parallel=1, ctx_size=1024), _native)
+    params = generation_params(temperature=0.0, max_tokens=8)
+    background, interactive = (
+        generation.request([prompt], params, RecordingSink(), priority=priority)
+        for prompt, priority in ((LONG, -1), (LONG[::-1], 1))
+    )
+
+    def compute_until(reached: Callable[[], bool]) -> None:
+        while not reached():
+            items, _ = generation.plan()
+            generation.take(generation.compute(items).rows, NullObserver())
+
+    (waiting,), (urgent,) = background.choices, interactive.choices
+    generation.admit(background)
+    compute_until(lambda: len(waiting.generated) == 3)
+    assert generation.choose([interactive]) is interactive
+    generation.admit(interactive)
+    assert waiting.seq is None
+    compute_until(lambda: urgent.finish_reason is not None)
+    generation.plan()
+    assert (waiting.seq is not None, waiting.n_pending) == (True, 1)
