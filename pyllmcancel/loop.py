@@ -167,6 +167,8 @@ class EngineLoop:
     def _finish(self, finished: Finished) -> None:
         request, finish_reason, last, error, param = finished
         self._running.remove(request)
+        # Before the ending: a reader in a plain thread has it at once, and finds its slots free.
+        self.occupancy = self._scheduler.occupancy()
         self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error, param=param)
 
     def _publish(self) -> None:
