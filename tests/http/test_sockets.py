@@ -17,7 +17,6 @@ from tests.support.http_process import (
     fresh_id,
     long_prompt,
     post_bytes,
-    until,
 )
 
 ways = pytest.mark.parametrize("way", WAYS_TO_LEAVE)
@@ -126,29 +125,10 @@ def test_a_client_that_does_not_read_can_be_cancelled_and_learns_of_it_when_it_d
 
 
 def blocked_stream(server: ServerProcess, client: RawClient) -> str:
-    """A stream of long events, all of whose buffers are full."""
+    """A stream of long events, all of whose buffers are full: so it has paused."""
     mine = client.post(stream=True)
-    server.wait_for(mine, completion_tokens=lambda n: n > 0)
-
-    def grown_meanwhile() -> int:
-        queued, tokens = sending_queue(client), server.request(mine)["completion_tokens"]
-        # These are more bytes than our own buffer takes.
-        server.wait_for(mine, completion_tokens=lambda n: n > tokens + 20)
-        return sending_queue(client) - queued
-
-    until(grown_meanwhile, lambda n_bytes: n_bytes == 0)
-    assert server.request(mine)["status"] == "running"
+    server.wait_for(mine, status="running", paused=True)
     return mine
-
-
-def sending_queue(client: RawClient) -> int:
-    """Bytes that wait in the kernel on the server's side of a connection."""
-    ours, theirs = (f":{port:04X}" for port in (client.socket.getpeername()[1], client.socket.getsockname()[1]))
-    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines():
-        _, local, remote, _, queues, *_ = line.split()
-        if local.endswith(ours) and remote.endswith(theirs):
-            return int(queues.partition(":")[0], 16)
-    raise AssertionError("there is no such connection")
 
 
 # -- connections that are kept -----------------------------------------------------------------------------------------
