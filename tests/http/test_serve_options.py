@@ -10,8 +10,8 @@ import pytest
 from pyllmcancel.chat_template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.cli.serve import certificate_of, server_config
-from pyllmcancel.errors import Error
-from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.errors import Error, UsageError
+from pyllmcancel.server.config import ApiKey, ServerConfig
 from tests.http.test_startup import serve_parser
 
 
@@ -147,8 +147,21 @@ def test_adapters_add_up_in_their_order_with_their_scales(adapter: Path, monkeyp
 
 def test_keys_come_from_the_option_and_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    path.write_text("# of the team\n\n second \nthird\n", "utf-8")
-    assert config_of("--api-key", "first, ", "--api-key-file", str(path)).api_keys == ("first", "second", "third")
+    path.write_text("# of the team\n\n third \nann: fourth:with-a-colon\nann:fifth\n", "utf-8")
+    config = config_of("--api-key", "first, second", "--api-key-file", str(path), "--admin-api-key", "root")
+    unnamed = [ApiKey.unnamed(key) for key in ("first", "second", "third")]
+    assert config.api_keys == (*unnamed, ApiKey("ann", "fourth:with-a-colon"), ApiKey("ann", "fifth"))
+    assert len({key.owner for key in unnamed}) == 3
+    assert config.admin_api_keys == ("root",)
+    assert config.shared
+
+
+@pytest.mark.parametrize("lines", ["# nothing\n", "ann:\n", ":key\n", "an owner:key\n", "ann:same\nbob:same\n"])
+def test_a_file_of_keys_that_says_nothing_clear_is_refused(tmp_path: Path, lines: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(lines, "utf-8")
+    with pytest.raises(UsageError, match="key"):
+        config_of("--api-key-file", str(path))
 
 
 def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
