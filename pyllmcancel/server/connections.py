@@ -55,7 +55,7 @@ class Connections:
         self._open: set[Client] = set()
         self._of_address: Counter[str] = Counter()
         self._waiting: dict[Client, None] = {}  # in the order in which they began to
-        self._blocked: dict[Client, None] = {}  # likewise
+        self._blocked: dict[Client, str] = {}  # likewise; with their addresses
         self._closed = False
         self._n_closed = 0
         self._told_at = float("-inf")
@@ -102,8 +102,8 @@ class Connections:
         """From now on bytes wait for its client. Of too many of one address the first one has stalled."""
         if client not in self._open:
             return
-        self._blocked[client] = None
-        neighbours = [one for one in self._blocked if one.address == client.address]
+        address = self._blocked[client] = client.address
+        neighbours = [one for one, its_address in self._blocked.items() if its_address == address]
         if len(neighbours) > self._most_blocked:
             del self._blocked[neighbours[0]]
             neighbours[0].has_stalled()
