@@ -322,7 +322,7 @@ class Engine:
         Returns the requests that had not ended. With a positive `hold`, the ones that arrive within so many seconds are
         cancelled on their arrival, of a session that is not known yet too.
         """
-        family = self.registry.family(session, owner, descendants=descendants, hold=hold)
+        family = self.registry.family_to_cancel(session, owner, descendants=descendants, hold=hold)
         if family is None:
             return None
         requests = [request for members in family.values() for request in members]

@@ -24,7 +24,11 @@ MAX_GENERATIONS = 16  # of one family
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One owner's session. `created_at` and `used_at` are seconds since the epoch."""
+    """One owner's session. `created_at` and `used_at` are seconds since the epoch.
+
+    `cancelled_at` and `family_cancelled_at`, in monotonic seconds: when it alone, or with its descendants, was last
+    cancelled.
+    """
 
     owner: str
     name: str
@@ -34,6 +38,19 @@ class Session:
     n_requests: int = 0
     created_at: float = field(default_factory=time.time)
     used_at: float = 0.0
+    cancelled_at: float = 0.0
+    family_cancelled_at: float = 0.0
+
+    def note_cancel(self, *, descendants: bool) -> None:
+        """It is being cancelled now, with its descendants or without."""
+        self.cancelled_at = time.monotonic()
+        if descendants:
+            self.family_cancelled_at = self.cancelled_at
+
+    def cancels(self, request: Request) -> bool:
+        """Whether a cancel of it reaches `request`, its own or a descendant's, which had arrived before that."""
+        own = (request.parent if request.session is None else request.session) == self.name
+        return request.arrived_at < (self.cancelled_at if own else self.family_cancelled_at)
 
     @property
     def forgettable(self) -> bool:

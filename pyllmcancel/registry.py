@@ -21,7 +21,7 @@ from pyllmcancel.waiting_queue import WaitingQueue
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
-    from pyllmcancel.families import SessionSummary
+    from pyllmcancel.families import Session, SessionSummary
     from pyllmcancel.request import Request, RequestSummary
 
 
@@ -85,9 +85,7 @@ class Registry:
             if superseding is not None and superseding.older.cancellation.request(CancelReason.SUPERSEDED):
                 superseding.older.superseded_by = superseding.newer.id
                 cancelled.append(superseding.older)
-            session = self._families.of_request(request)
-            if self._holds.reach(request, () if session is None else session.lineage()):
-                request.cancellation.request(CancelReason.EXPLICIT)
+            if self._is_cancelled_on_arrival(request) and request.cancellation.request(CancelReason.EXPLICIT):
                 cancelled.append(request)
             self._tell()
             return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._withdraw(old)))
@@ -102,6 +100,13 @@ class Registry:
         # A key's newest takes the place of the one that it supersedes, in a full queue too.
         rival = self._keys.rival(request)
         self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
+
+    def _is_cancelled_on_arrival(self, request: Request) -> bool:
+        """Whether it is held, or its family was cancelled after it had arrived."""
+        session = self._families.of_request(request)
+        lineage = () if session is None else tuple(session.lineage())
+        held = self._holds.reach(request, lineage)
+        return held or any(member.cancels(request) for member in lineage)
 
     def withdraw(self, request: Request) -> bool:
         """Take a waiting request out, to end it; False if it is not, or no longer, waiting."""
@@ -231,20 +236,34 @@ class Registry:
             self._families.declare(owner, session, parent)
 
     def family(
+        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
+    ) -> dict[str, list[Request]] | None:
+        """The requests of a session and its descendants that have not ended, by session; None if it is not known."""
+        with self._lock:
+            return self._family(self._families.find(owner, session), descendants=descendants)
+
+    def family_to_cancel(
         self, session: str, owner: str = NO_OWNER, *, descendants: bool = True, hold: float = 0.0
     ) -> dict[str, list[Request]] | None:
-        """The requests of a session and its descendants that have not ended, by session; None if it is not known.
+        """As `family`, for a caller that cancels all of it.
 
-        If `hold` is positive, all that arrive in them within `hold` seconds will be cancelled on their arrival.
+        Those that have arrived, and are accepted later, will be cancelled on their acceptance. If `hold` is positive,
+        so will all that arrive within `hold` seconds, of a session that is not known too.
         """
         with self._lock:
             if hold > 0.0:
                 self._holds.hold_session(owner, session, hold, descendants=descendants)
             found = self._families.find(owner, session)
-            if found is None:
-                return None
-            members = found.family() if descendants else (found,)
-            return {member.name: list(member.live.values()) for member in members}
+            if found is not None:
+                found.note_cancel(descendants=descendants)
+            return self._family(found, descendants=descendants)
+
+    @staticmethod
+    def _family(session: Session | None, *, descendants: bool) -> dict[str, list[Request]] | None:
+        if session is None:
+            return None
+        members = session.family() if descendants else (session,)
+        return {member.name: list(member.live.values()) for member in members}
 
     def sessions(self, owner: str | None = NO_OWNER) -> list[SessionSummary]:
         """The most recently used first."""

@@ -99,7 +99,7 @@ class Visible:
     def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Target] | None:
         """The requests of a session and its descendants that have not ended; None if the session is not known."""
         owner = self._owner_of(name, self.sessions())
-        family = self._registry.family(name, owner, descendants=descendants, hold=hold)
+        family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
         prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
         if family is None and not prepared:
             return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
-from tests.support.http_asgi import Exchange
+from pyllmcancel.server.limits import INLINE_BODY
+from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +117,27 @@ async def test_a_cancel_ends_all_requests_of_a_session_and_its_descendants_and_n
         assert sessions["grandchild"]["parent"] == "child"
         assert all(not entry["requests"] for entry in sessions.values())
         assert (await world.get("/v1/sessions?live=true")).json()["data"] == []
+
+
+async def test_a_cancel_reaches_a_request_whose_prompt_is_being_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has arrived, and no table has it yet: a worker reads its long prompt."""
+    async with open_world() as world:
+        reading, may_end = threading.Event(), threading.Event()
+        tokenize = world.model.tokenize
+
+        def slowly(text: str | bytes, **options: bool) -> list[int]:
+            reading.set()
+            assert may_end.wait(LIMIT)
+            return tokenize(text, **options)
+
+        assert (await member(world, "first", "child", "parent", max_tokens=1).end()).status == 200
+        monkeypatch.setattr(world.model, "tokenize", slowly)
+        late = member(world, "late", "child", "parent", metadata={"long": "x" * INLINE_BODY})
+        assert await asyncio.to_thread(reading.wait, LIMIT)
+        assert (await world.post("/v1/sessions/parent/cancel")).json()["requests"] == []
+        may_end.set()
+        assert (await late.end()).json()["error"]["code"] == "explicit"
+        assert (await member(world, "new", "child", "parent", max_tokens=1).end()).status == 200
 
 
 async def test_descendants_can_be_left_out() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.registry import Registry
 from pyllmcancel.request import Request
@@ -16,7 +18,7 @@ def arrive(registry: Registry, **origin: str) -> Request:
 
 def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
     registry = Registry(max_queue=10)
-    assert registry.family("s", hold=60.0) is None
+    assert registry.family_to_cancel("s", hold=60.0) is None
     held = [arrive(registry, session="s") for _ in range(3)]
     assert [request.cancellation.reason for request in held] == [CancelReason.EXPLICIT] * 3
     assert not arrive(registry, session="another").cancellation.requested
@@ -25,16 +27,43 @@ def test_a_held_session_cancels_all_its_requests_that_arrive_in_time() -> None:
 
 def test_a_held_session_holds_its_descendants_too() -> None:
     registry = Registry(max_queue=10)
-    registry.family("s", hold=60.0)
+    registry.family_to_cancel("s", hold=60.0)
     registry.declare("child", "s")
     assert arrive(registry, session="grandchild", parent="child").cancellation.requested
     assert arrive(registry, parent="s").cancellation.requested
     assert not arrive(registry, session="stranger").cancellation.requested
 
 
+@pytest.mark.parametrize(
+    ("origin", "descendants", "reached"),
+    [
+        ({"session": "s"}, True, True),
+        ({"session": "s"}, False, True),
+        ({"parent": "s"}, False, True),
+        ({"session": "new", "parent": "s"}, True, True),
+        ({"session": "new", "parent": "s"}, False, False),
+        ({"session": "newer", "parent": "child"}, True, True),
+        ({"session": "stranger"}, True, False),
+        ({"session": "above"}, True, False),
+    ],
+)
+def test_a_cancel_reaches_what_has_arrived_and_is_accepted_later(
+    origin: dict[str, str], descendants: bool, reached: bool
+) -> None:
+    """Its body was being read, or its prompt tokenized."""
+    registry = Registry(max_queue=10)
+    registry.declare("child", "s")
+    registry.declare("s", "above")
+    arrived_before = bare_request(**origin)
+    assert registry.family_to_cancel("s", descendants=descendants) is not None
+    registry.accept(arrived_before)
+    assert arrived_before.cancellation.requested is reached
+    assert not arrive(registry, **origin).cancellation.requested
+
+
 def test_descendants_are_left_out_where_that_is_asked() -> None:
     registry = Registry(max_queue=10)
-    registry.family("s", hold=60.0, descendants=False)
+    registry.family_to_cancel("s", hold=60.0, descendants=False)
     assert not arrive(registry, session="child", parent="s").cancellation.requested
     assert arrive(registry, session="s").cancellation.requested
 
@@ -42,20 +71,20 @@ def test_descendants_are_left_out_where_that_is_asked() -> None:
 def test_a_known_session_is_held_too_and_its_live_requests_are_told() -> None:
     registry = Registry(max_queue=10)
     live = arrive(registry, session="s")
-    assert registry.family("s", hold=60.0) == {"s": [live]}
+    assert registry.family_to_cancel("s", hold=60.0) == {"s": [live]}
     assert arrive(registry, session="s").cancellation.requested
     assert not live.cancellation.requested  # the caller does that
 
 
 def test_a_hold_that_has_expired_cancels_nothing() -> None:
     registry = Registry(max_queue=10)
-    registry.family("s", hold=1e-9)
+    registry.family_to_cancel("s", hold=1e-9)
     assert not arrive(registry, session="s").cancellation.requested
 
 
 def test_a_hold_is_its_owners() -> None:
     registry = Registry(max_queue=10)
-    registry.family("s", "one", hold=60.0)
+    registry.family_to_cancel("s", "one", hold=60.0)
     registry.find("r0", hold=60.0, owner="one")
     assert not arrive(registry, session="s", owner="two").cancellation.requested
     assert not arrive(registry, session="s").cancellation.requested
