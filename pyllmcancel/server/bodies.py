@@ -17,11 +17,13 @@ from pydantic_core import from_json
 
 from pyllmcancel.engine import compiled_module
 from pyllmcancel.pausing import Pause, no_pause
+from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.body_limit import body_is_used
 from pyllmcancel.server.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.workers import Work
 
 if TYPE_CHECKING:
     from fastapi import Response
@@ -88,7 +90,7 @@ async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
     """
     if request.scope["state"][LENGTH] <= INLINE_BODY:
         return work(no_pause)
-    return await state_of(request).workers.run(request.receive, work)
+    return await state_of(request).workers.run(request.receive, work, Work(owner_of(request.scope)))
 
 
 def validated(text: bytes, body_type: type[BaseModel], max_values: int, pause: Pause) -> BaseModel:

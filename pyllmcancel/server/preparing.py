@@ -33,9 +33,8 @@ class Preparation(Work):
     """A request in preparation."""
 
     def __init__(self, origin: Origin) -> None:
-        super().__init__()
+        super().__init__(origin["owner"])
         self.id = origin["request_id"] or ""
-        self.owner = origin["owner"]
         self.session = origin.get("session")
         self.parent = origin.get("parent")
         self.supersede = origin.get("supersede")
@@ -82,11 +81,14 @@ class Preparation(Work):
 
 
 class Preparations:
-    """All of them. Touched by the event loop only."""
+    """All of them. Touched by the event loop only.
 
-    def __init__(self) -> None:
+    If there are several owners, who share the server, none gets all threads: what it prepares may take seconds.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
         self._live: dict[tuple[str, str], Preparation] = {}  # by owner and id, oldest first
-        self._workers = Workers(N_THREADS, "pyllmcancel-prepare")
+        self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
 
     def live(self, owner: str | None = None) -> list[Preparation]:
         """Of one owner, or all."""

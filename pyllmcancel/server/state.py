@@ -64,11 +64,11 @@ class ServerState:
         self.metrics = metrics or EngineMetrics()
         self.created = int(time.time())
         self.chat_template = ChatTemplate(None)  # the model's, once there is one; each use may refuse
-        self.preparations = Preparations()
+        self.preparations = Preparations(shared=config.shared)
         self._guidance: BoundedGuidance | None = None
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
-        self.workers = Workers(WORKERS, "pyllmcancel-input")
+        self.workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
         self._texts: TextReader | None = None
         self._engine: Engine | None = None
         self._loading: Loading | None = None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.pausing import Pause
+from pyllmcancel.request import NO_OWNER
 from pyllmcancel.server.connection import watched
 
 if TYPE_CHECKING:
@@ -28,9 +31,10 @@ class Abandoned(Exception):  # noqa: N818
 
 
 class Work:
-    """One piece of work for a thread. Touched by the event loop only, but where it says otherwise."""
+    """One piece of work for a thread, and whose it is. Touched by the event loop only, but where it says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = NO_OWNER) -> None:
+        self.owner = owner
         self._loop = asyncio.get_running_loop()
         self.stopped: asyncio.Future[Exception] = self._loop.create_future()  # why it was given up
         self.ended = asyncio.Event()  # its thread is done with it, or it was dropped before
@@ -72,12 +76,21 @@ class Workers:
     """Runs what one request asks for, off the event loop. Used by the event loop only.
 
     What runs is not interrupted: it says where it can be, by calling its `Pause`. What waits for a thread is dropped.
+    Owners take turns, so that one that asks for a lot does not hold up another.
+
+    Parameters
+    ----------
+    per_owner
+        Most threads that work for one owner at once; by default all.
     """
 
-    def __init__(self, n_threads: int, name: str) -> None:
+    def __init__(self, n_threads: int, name: str, per_owner: int | None = None) -> None:
         self.n_threads = n_threads
+        self._per_owner = n_threads if per_owner is None else per_owner
         self._threads = ThreadPoolExecutor(n_threads, name)
         self._live: set[Work] = set()
+        self._working = Counter[str]()  # threads, by owner
+        self._waiting: dict[str, dict[Work, Callable[[], None]]] = {}  # what begins each, by owner, in their turns
         self._closed = False
 
     @property
@@ -104,19 +117,62 @@ class Workers:
             raise EngineClosedError("the server is shutting down")
         work = work or Work()
         self._live.add(work)
-        submitted = self._threads.submit(function, work.check)
-        submitted.add_done_callback(work.note_end)
-        done = asyncio.wrap_future(submitted)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(work.owner, {})[work] = partial(self._begin, function, work, done)
+        self._begin_next()
         try:
             with watched(receive, work.client_left):
                 await asyncio.wait((done, work.stopped), return_when=asyncio.FIRST_COMPLETED)
             if work.stopped.done():
-                raise work.stopped.result()  # even if `done` is too: closing cancels what has not begun
+                raise work.stopped.result()  # even if `done` is too
             return done.result()
         finally:
             work.abandon()
-            done.cancel()  # drops what has not begun; of what has, the outcome is not used
+            done.cancel()  # of what has begun, the outcome is not used
             self._live.discard(work)
+            self._drop(work)
+
+    def _begin_next(self) -> None:
+        """Give the free threads to the next owners in turn."""
+        while self._working.total() < self.n_threads:
+            owner = next((one for one in self._waiting if self._working[one] < self._per_owner), None)
+            if owner is None:
+                return
+            works = self._waiting.pop(owner)
+            begin = works.pop(next(iter(works)))
+            if works:
+                self._waiting[owner] = works  # behind the others
+            self._working[owner] += 1
+            begin()
+
+    def _begin(self, function: Callable[[Pause], T], work: Work, done: asyncio.Future[T]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def note_end(submitted: Future[T]) -> None:
+            """Called in the work's thread, or where it was dropped before it began."""
+            work.note_end(submitted)
+            with suppress(RuntimeError):  # the event loop has ended before
+                loop.call_soon_threadsafe(self._end, work, done, submitted)
+
+        self._threads.submit(function, work.check).add_done_callback(note_end)
+
+    def _end(self, work: Work, done: asyncio.Future[T], submitted: Future[T]) -> None:
+        """Its thread is done with it, and free for another."""
+        self._working -= Counter({work.owner: 1})
+        if submitted.cancelled():
+            done.cancel()
+        elif not done.done():
+            set_outcome(done, submitted)
+        if not self._closed:
+            self._begin_next()
+
+    def _drop(self, work: Work) -> None:
+        """It waits no more."""
+        works = self._waiting.get(work.owner, {})
+        if works.pop(work, None) is not None:
+            work.ended.set()
+            if not works:
+                del self._waiting[work.owner]
 
     def close(self) -> None:
         """Give everything up, and take no more. Idempotent; waits for nothing."""
@@ -129,3 +185,11 @@ class Workers:
         """Close, and wait for the pieces that are being worked on."""
         self.close()
         await asyncio.to_thread(self._threads.shutdown)
+
+
+def set_outcome(done: asyncio.Future[T], submitted: Future[T]) -> None:
+    error = submitted.exception()
+    if error is None:
+        done.set_result(submitted.result())
+    else:
+        done.set_exception(error)

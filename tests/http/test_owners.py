@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.server.config import ApiKey
-from tests.support.http_asgi import Exchange
+from tests.support.http_asgi import LIMIT, Exchange
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -130,6 +133,24 @@ async def test_one_owner_cannot_fill_the_queue_of_another(world: World) -> None:
     await world.added("b")
     world.gate.open()
     assert (await bobs.end()).status == 200
+
+
+async def test_what_one_owner_prepares_does_not_hold_up_anothers_chat(world: World, monkeypatch: Any) -> None:
+    """A schema that cannot be compiled takes seconds to be refused."""
+    compiling, may_end = threading.Event(), threading.Event()
+
+    def endlessly(*_: Any, **__: Any) -> None:
+        compiling.set()
+        assert may_end.wait(LIMIT)
+
+    monkeypatch.setattr(BoundedGuidance, "compile", endlessly)
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}}
+    flood = [world.chat(headers=ANN, response_format=schema, max_tokens=1) for _ in range(5)]
+    assert await asyncio.to_thread(compiling.wait, LIMIT)
+    assert (await world.chat(headers=BOB, max_tokens=1).end()).status == 200
+    may_end.set()
+    for exchange in flood:
+        await exchange.end()
 
 
 async def test_an_administrator_sees_and_cancels_all(world: World) -> None:
