@@ -7,6 +7,7 @@ import logging
 import re
 import signal
 import sys
+from collections.abc import Set
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.loading import Loading
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.config import ApiKey, Certificate, ServerConfig
+from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig
 from pyllmcancel.server.limits import Limits
 from pyllmcancel.server.listening import close_all, listen, raise_file_limit
 from pyllmcancel.server.metrics import EngineMetrics
@@ -75,13 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
     """What the options say; UsageError, InvalidRequestError or OSError for what they cannot mean."""
+    owners = api_keys(arguments)
     return ServerConfig(
         engine=engine_config(arguments),
         supersede=arguments.supersede,
         supersede_chats=arguments.supersede_chats,
         trusted_proxies=arguments.trusted_proxies,
-        api_keys=api_keys(arguments),
-        admin_api_keys=admin_api_keys(arguments),
+        api_keys=owners,
+        admin_api_keys=admin_api_keys(arguments, {key for _, key in owners}),
         strict_model=arguments.strict_model,
         tags=arguments.tags,
         drain=arguments.drain,
@@ -130,8 +132,8 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
 def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
     found = [ApiKey.unnamed(key) for key in given_keys(arguments.api_key, "--api-key")]
     if arguments.api_key_file is not None:
-        lines = arguments.api_key_file.read_text("utf-8").splitlines()
-        in_file = [owned_key(line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+        lines = map(str.strip, key_file_text(arguments.api_key_file).splitlines())
+        in_file = [owned_key(line) for line in lines if line and not line.startswith("#")]
         if not in_file:
             # A file of keys is not named in order to serve without any.
             raise UsageError(f"there is no key in --api-key-file {arguments.api_key_file}")
@@ -141,6 +143,13 @@ def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
         if owners.setdefault(key, owner) != owner:
             raise UsageError(f"the owners {owners[key]} and {owner} have the same key")
     return tuple(found)
+
+
+def key_file_text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")  # some editors begin a file with a mark that would become part of a key
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--api-key-file {path} is not UTF-8: {error}") from None
 
 
 def given_keys(text: str | None, option: str) -> list[str]:
@@ -158,13 +167,17 @@ def owned_key(line: str) -> ApiKey:
         return ApiKey.unnamed(line)
     if not OWNER_NAME.fullmatch(name) or not key.strip():
         raise UsageError(f"a line of --api-key-file must be KEY or NAME:KEY, with a NAME like {OWNER_NAME.pattern}")
+    if name == ADMIN:
+        raise UsageError(f"{ADMIN} is the owner of what the keys of --admin-api-key ask for: name another")
     return ApiKey(name, key.strip())
 
 
-def admin_api_keys(arguments: argparse.Namespace) -> tuple[str, ...]:
+def admin_api_keys(arguments: argparse.Namespace, owners_keys: Set[str]) -> tuple[str, ...]:
     keys = given_keys(arguments.admin_api_key, "--admin-api-key")
     if keys and arguments.api_key is None and arguments.api_key_file is None:
         raise UsageError("--admin-api-key needs --api-key or --api-key-file: without them everything is open")
+    if not owners_keys.isdisjoint(keys):
+        raise UsageError("a key of --admin-api-key is an owner's key, too: which of them it means is not clear")
     return tuple(keys)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 
 from pyllmcancel.request import NO_OWNER
+from pyllmcancel.server.config import ADMIN
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.request_context import request_id_of
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 # The page and the documentation hold nothing that is not in this package: browsers cannot send a key with a visit.
 PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
-ADMIN = "admin"  # the owner of the administrator's own requests
 
 
 def owner_of(scope: Scope) -> str:
@@ -62,9 +62,10 @@ class ApiKeys:
         """Note in `scope` whose key it has; False if it has none."""
         headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        bearer = token.strip() if scheme.lower() == "bearer" else ""
+        bearer = token.strip(" \t") if scheme.lower() == "bearer" else ""
         # Every pair is compared, in constant time, so that timing tells neither which nor how much matched. Headers
-        # are Latin-1 by the protocol, keys are what was typed: compared as the bytes that were sent.
+        # are Latin-1 by the protocol, keys are what was typed: compared as the bytes that were sent. One of them may
+        # be what Latin-1 calls a blank: only those of the protocol go.
         given = [text.encode("latin-1") for text in (bearer, headers.get("x-api-key", ""))]
         found = [(owner, admin) for sent in given for key, owner, admin in self._keys if hmac.compare_digest(sent, key)]
         if found:

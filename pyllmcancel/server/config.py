@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
 
 
+ADMIN = "admin"  # the owner of the administrator's own requests
+
+
 class ApiKey(NamedTuple):
     """A key, and the name of its owner; several may be one owner's."""
 
@@ -97,8 +100,8 @@ class ServerConfig:
 
     @property
     def shared(self) -> bool:
-        """Whether there are several owners, who must not learn of each other."""
-        return len({key.owner for key in self.api_keys}) > 1
+        """Whether there are several owners, the administrator among them, who must not learn of each other."""
+        return len({key.owner for key in self.api_keys}) + bool(self.admin_api_keys) > 1
 
     def request_defaults(self) -> SamplingParams:
         """What the next request gets where it leaves a parameter open."""

@@ -26,6 +26,14 @@ async def test_x_api_key_opens_as_well(key: str) -> None:
         assert (await world.get("/v1/models", headers={"x-api-key": header + "x"})).status == 401
 
 
+@pytest.mark.parametrize("key", ["voilà", "à", "schlüssel"])
+async def test_a_bearers_key_is_what_was_typed(key: str) -> None:
+    """The last byte of an à is a blank in Latin-1, but none of the header's."""
+    async with open_world(api_keys=unnamed(key)) as world:
+        sent = key.encode().decode("latin-1")
+        assert (await world.get("/v1/models", headers={"authorization": f"Bearer  {sent} "})).status == 200
+
+
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic first", "first"])
 async def test_anything_else_is_401(authorization: str | None) -> None:
     async with open_world(api_keys=unnamed("first")) as world:

@@ -156,10 +156,27 @@ def test_keys_come_from_the_option_and_from_a_file(tmp_path: Path) -> None:
     assert config.shared
 
 
-@pytest.mark.parametrize("lines", ["# nothing\n", "ann:\n", ":key\n", "an owner:key\n", "ann:same\nbob:same\n"])
-def test_a_file_of_keys_that_says_nothing_clear_is_refused(tmp_path: Path, lines: str) -> None:
+@pytest.mark.parametrize("lines", ["  # a comment\nann:first\n", "\ufeffann:first\n", "\t#\n\n\x0bann:first\r\n"])
+def test_comments_and_marks_in_a_file_of_keys_open_nothing(tmp_path: Path, lines: str) -> None:
     path = tmp_path / "keys"
     path.write_text(lines, "utf-8")
+    assert config_of("--api-key-file", str(path)).api_keys == (ApiKey("ann", "first"),)
+
+
+def test_an_administrator_is_an_owner_apart(tmp_path: Path) -> None:
+    assert config_of("--api-key", "one", "--admin-api-key", "root").shared
+    assert not config_of("--api-key", "one").shared
+    with pytest.raises(UsageError, match="--admin-api-key"):
+        config_of("--api-key", "one,same", "--admin-api-key", "root,same")
+
+
+NOT_CLEAR = (b"# nothing\n", b"ann:\n", b":key\n", b"an owner:key\n", b"ann:same\nbob:same\n", b"admin:key\n", b"\xffkey\n")
+
+
+@pytest.mark.parametrize("lines", NOT_CLEAR)
+def test_a_file_of_keys_that_says_nothing_clear_is_refused(tmp_path: Path, lines: bytes) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(lines)
     with pytest.raises(UsageError, match="key"):
         config_of("--api-key-file", str(path))
 
