@@ -111,11 +111,12 @@ async def test_a_key_and_a_hold_reach_their_owners_requests_only(world: World) -
     assert (await world.post("/v1/requests/mine/cancel?hold=60", headers=BOB)).status == 202
     assert (await world.post("/v1/sessions/session/cancel?hold=60", headers=BOB)).status == 202
     victim = await running(world, ANN)
-    world.gate.open()
     bobs = await world.complete(**mine(BOB)).end()
     assert bobs.json()["error"]["code"] == "explicit"
     assert (await world.get("/v1/requests/mine", headers=ANN)).json()["status"] == "running"
     newer = world.complete(**mine(ANN, "newer"))
+    await world.added("newer")
+    world.gate.open()
     assert "superseded" in (await victim.end()).events[-1]
     newer.leave()
 
