@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SESSION_HEADERS, SESSION_FIELDS = ("X-Session-Id", "x-session-affinity"), ("session_id", "prompt_cache_key")
 PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
 KEY_HEADERS, KEY_FIELDS = ("X-Supersede",), ("supersede",)
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+# W3C's, whose version ff and whose trace of zeros say that there is none.
+TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 def plain_origin(request: Request) -> Origin:
@@ -50,7 +51,8 @@ def origin_of(request: Request, body: GeneratingBody) -> Origin:
     session = named(request, SESSION_HEADERS, body, SESSION_FIELDS)
     parent = named(request, PARENT_HEADERS, body, PARENT_FIELDS)
     key = named(request, KEY_HEADERS, body, KEY_FIELDS) or implied_key(request, body, session)
-    session = session or trace_of(request)
+    if session is None and parent is None:  # of one trace there may be requests of several parents
+        session = trace_of(request)
     origin = plain_origin(request)
     if session is not None and parent is not None:
         state_of(request).engine.registry.declare(session, parent, origin["owner"])

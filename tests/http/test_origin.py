@@ -48,6 +48,10 @@ async def entry_of(
         ({}, {"x-session-id": "sch\xc3\xb6n"}, "schön"),
         ({}, {"traceparent": TRACEPARENT}, f"trace:{TRACE}"),
         ({}, {"traceparent": "nonsense"}, None),
+        ({}, {"traceparent": TRACEPARENT.replace(TRACE, "0" * 32)}, None),
+        ({}, {"traceparent": TRACEPARENT.replace(TRACE, TRACE.upper())}, None),
+        ({}, {"traceparent": f"ff{TRACEPARENT[2:]}"}, None),
+        ({}, {"traceparent": f"01{TRACEPARENT[2:]}-more"}, f"trace:{TRACE}"),
         ({"session_id": "b"}, {"traceparent": TRACEPARENT}, "b"),
     ],
 )
@@ -66,6 +70,21 @@ async def test_the_parent_of_a_session(fields: dict[str, Any], headers: dict[str
         assert (entry["session"], entry["parent_session"]) == ("c", "p")
         parent = (await world.get("/v1/sessions/p")).json()
         assert (parent["children"], parent["requests"], parent["n_requests"]) == (["c"], [], 0)
+
+
+async def test_a_trace_is_no_session_of_requests_that_name_a_parent() -> None:
+    """Tracing adds the header on its own; that of one turn is in the requests of several sub-agents."""
+    async with open_world() as world:
+        world.hold()
+        children = []
+        for parent in ("one", "two"):
+            headers = {"x-request-id": parent, "x-parent-session-id": parent, "traceparent": TRACEPARENT}
+            children.append(world.complete(max_tokens=1, headers=headers))
+            await world.added(parent)
+        world.gate.open()
+        assert [(await child.end()).status for child in children] == [200, 200]
+        sessions = (await world.get("/v1/sessions")).json()["data"]
+        assert sorted((entry["id"], entry["n_requests"]) for entry in sessions) == [("one", 1), ("two", 1)]
 
 
 @pytest.mark.parametrize(

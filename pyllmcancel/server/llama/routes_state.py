@@ -117,17 +117,15 @@ async def slots(
     if not state.config.slots:
         raise unsupported("this server was started with --no-slots")
     engine = state.engine
-    running = [choice for one in engine.registry.requests() for choice in tuple(one.choices) if choice.seq is not None]
+    own = None if is_admin(request.scope) else owner_of(request.scope)  # other owners' look idle
+    running = [
+        choice for one in engine.registry.requests(own) for choice in tuple(one.choices) if choice.seq is not None
+    ]
     # A slot is a place among the running here: any of them finds what any other computed, so none has a memory.
     del running[engine.config.parallel :]
     if fail_on_no_slot and len(running) == engine.config.parallel:
         raise ApiError(503, "no slot available", "unavailable_error", code="no_slot_available")
-    own = None if is_admin(request.scope) else owner_of(request.scope)
-    shown = [
-        busy_slot(number, engine, choice)
-        for number, choice in enumerate(running)
-        if own in (None, choice.request.owner)  # another owner's slot is not shown
-    ]
+    shown = [busy_slot(number, engine, choice) for number, choice in enumerate(running)]
     return shown + [idle_slot(number, engine) for number in range(len(running), engine.config.parallel)]
 
 
