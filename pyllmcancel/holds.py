@@ -49,11 +49,11 @@ class Holds:
 
     def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
         """Cancel the request of this id that arrives within `seconds`. QueueFullError: too many holds."""
-        self._with_room(owner).requests[request_id] = time.monotonic() + seconds
+        self._with_room(owner, request_id).requests[request_id] = time.monotonic() + seconds
 
     def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
         """Cancel all requests of a session that arrive within `seconds`. QueueFullError: too many holds."""
-        self._with_room(owner).sessions[session] = SessionHold(time.monotonic() + seconds, descendants)
+        self._with_room(owner, session).sessions[session] = SessionHold(time.monotonic() + seconds, descendants)
 
     def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
         """Whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
@@ -68,12 +68,13 @@ class Holds:
                 return True
         return False
 
-    def _with_room(self, owner: str) -> OwnerHolds:
+    def _with_room(self, owner: str, name: str) -> OwnerHolds:
+        """The owner's holds, which have room for one of this name."""
         holds, now = self._of_owner.setdefault(owner, OwnerHolds()), time.monotonic()
         # One that has run out is kept, if there is room, for requests that arrived before and are being prepared.
-        holds.drop_expired(now - LONGEST_PREPARATION)
-        if len(holds) >= MAX_HOLDS:
-            holds.drop_expired(now)
-        if len(holds) >= MAX_HOLDS:
+        for latest in (now - LONGEST_PREPARATION, now):
+            if len(holds) >= MAX_HOLDS:
+                holds.drop_expired(latest)
+        if len(holds) >= MAX_HOLDS and name not in holds.requests.keys() | holds.sessions.keys():
             raise QueueFullError("too many ids are held for cancellation")
         return holds

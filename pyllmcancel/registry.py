@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
@@ -224,6 +224,12 @@ class Registry:
             if found is None and hold > 0.0:
                 self._holds.hold_request(owner, request_id, hold)
             return found
+
+    def owners_of(self, ids: Set[str]) -> set[str]:
+        """Owners that have a request of one of these ids, live or remembered."""
+        with self._lock:
+            live = {owner for owner, request_id in self._requests if request_id in ids}
+            return live | {owner for owner, history in self._history.items() if any(old.id in ids for old in history)}
 
     def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
         """The live request of a supersede key."""

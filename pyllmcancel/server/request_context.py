@@ -92,5 +92,5 @@ class RequestContext:
         access_log.log(level, '%s "%s %s" %d %.0f ms', request_id, scope["method"], path, status, seconds * 1e3)
 
 
-def bad_id() -> ApiError:
-    return ApiError(400, f"X-Request-Id must match {SANE_ID.pattern}", param="X-Request-Id", code="bad_id")
+def bad_id(param: str = "X-Request-Id") -> ApiError:
+    return ApiError(400, f"{param} must match {SANE_ID.pattern}", param=param, code="bad_id")

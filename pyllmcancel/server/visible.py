@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Set
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Query
@@ -12,11 +12,13 @@ from fastapi import Request as HttpRequest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import RequestStatus, Usage
-from pyllmcancel.request import Request, RequestSummary
+from pyllmcancel.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.api_keys import is_admin, owner_of
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.origin import checked
 from pyllmcancel.server.preparing import Preparation
 from pyllmcancel.server.request_answers import CancelAnswer, cancel_answer, ended_answer, outside_status
+from pyllmcancel.server.request_context import SANE_ID, bad_id
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
@@ -66,14 +68,16 @@ class Visible:
         return self._registry.sessions(self.owner)
 
     def session(self, name: str) -> SessionSummary | None:
-        return self._registry.session(name, self._owner_of(name, self.sessions()))
+        return self._registry.session(name, self._owner_of_session(name))
 
     def find(self, request_id: str, hold: float = 0.0) -> list[Target]:
         """All that this id means: one request, a second one in preparation while the first lives, or none.
 
         An answer's ``id`` field is accepted for the request's own id. What is not found is held for `hold` seconds.
         """
-        owner = self._owner_of(request_id, self.summaries())
+        owner = self._owner_of({request_id, *without_prefix(request_id)}, hold)
+        if hold > 0.0 and not SANE_ID.fullmatch(request_id):
+            raise bad_id("request_id")  # none of this id can come
         preparation = self._preparations.find(owner, request_id)
         # Looked for in all its forms, and the last time held: looking and holding must be one.
         found = None
@@ -98,21 +102,25 @@ class Visible:
 
     def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Target] | None:
         """The requests of a session and its descendants that have not ended; None if the session is not known."""
-        owner = self._owner_of(name, self.sessions())
+        owner = self._owner_of_session(checked(name, "session_id"), hold)
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
         prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
         if family is None and not prepared:
             return None
         return [*prepared, *(request for members in (family or {}).values() for request in members)]
 
-    def _owner_of(self, name: str, known: Sequence[RequestSummary | SessionSummary]) -> str:
-        """The owner that is meant; an administrator need not say it where one only has something of this name."""
+    def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
+        """The owner who has a request of one of these ids."""
         if self.owner is not None:
             return self.owner
-        owners = {one.owner for one in known if one.id == name or one.id in without_prefix(name)}
-        if len(owners) > 1:
-            raise ApiError(409, "several owners have this; say which, by ?owner=NAME", param="owner", code="ambiguous")
-        return next(iter(owners), "")
+        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.id in ids}
+        return only(self._registry.owners_of(ids) | prepared, hold)
+
+    def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
+        if self.owner is not None:
+            return self.owner
+        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.session == name}
+        return only({session.owner for session in self.sessions() if session.id == name} | prepared, hold)
 
     async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
         """Cancel all of them, then report, in their order; with `wait` when the computation has stopped."""
@@ -158,6 +166,18 @@ async def report_preparation(preparation: Preparation, began: float, *, wait: bo
 
 def summary_of(target: Target) -> RequestSummary:
     return target if isinstance(target, RequestSummary) else target.summary()
+
+
+def only(owners: Set[str], hold: float) -> str:
+    """The one that an administrator means, who need not say it where one only has something of this name.
+
+    ApiError if several have, or if something that none has yet is to be held.
+    """
+    if len(owners) > 1:
+        raise ApiError(409, "several owners have this; say which, by ?owner=NAME", param="owner", code="ambiguous")
+    if not owners and hold > 0.0:
+        raise ApiError(400, "no owner has this yet; say whose is held, by ?owner=NAME", param="owner")
+    return next(iter(owners), NO_OWNER)
 
 
 def without_prefix(name: str) -> list[str]:

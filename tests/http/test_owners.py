@@ -171,6 +171,14 @@ async def test_an_administrator_sees_and_cancels_all(world: World) -> None:
         assert "explicit" in (await exchange.end()).events[-1]
 
 
+@pytest.mark.parametrize("path", ["/v1/requests/mine/cancel?hold=60", "/v1/sessions/session/cancel?hold=60"])
+async def test_an_administrator_says_whose_requests_are_held(world: World, path: str) -> None:
+    refused = await world.post(path, headers=ADMIN)
+    assert (refused.status, refused.json()["error"]["param"]) == (400, "owner")
+    assert (await world.post(f"{path}&owner=ann", headers=ADMIN)).status == 202
+    assert (await world.complete(**mine(ANN)).end()).json()["error"]["code"] == "explicit"
+
+
 @pytest.mark.parametrize("path", ["/metrics", "/v1/steps"])
 async def test_what_shows_all_owners_needs_an_administrators_key(world: World, path: str) -> None:
     assert (await world.get(path, headers=ADMIN)).status == 200

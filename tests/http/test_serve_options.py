@@ -170,7 +170,15 @@ def test_an_administrator_is_an_owner_apart(tmp_path: Path) -> None:
         config_of("--api-key", "one,same", "--admin-api-key", "root,same")
 
 
-NOT_CLEAR = (b"# nothing\n", b"ann:\n", b":key\n", b"an owner:key\n", b"ann:same\nbob:same\n", b"admin:key\n", b"\xffkey\n")
+NOT_CLEAR = (
+    b"# nothing\n",
+    b"ann:\n",
+    b":key\n",
+    b"an owner:key\n",
+    b"ann:same\nbob:same\n",
+    b"admin:key\n",
+    b"\xffkey\n",
+)
 
 
 @pytest.mark.parametrize("lines", NOT_CLEAR)

@@ -249,3 +249,19 @@ async def test_delete_cancels_too() -> None:
         assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
         assert (await exchange.end()).status == 499
         assert (await world.begin("DELETE", "/v1/requests/unknown").end()).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        (f"/v1/sessions/{'x' * 257}/cancel", "session_id"),
+        (f"/v1/sessions/{'x' * 257}/cancel?hold=60", "session_id"),
+        ("/v1/sessions/a\x7fb/cancel?hold=60", "session_id"),
+        (f"/v1/requests/{'x' * 129}/cancel?hold=60", "request_id"),
+        ("/v1/requests/two words/cancel?hold=60", "request_id"),
+    ],
+)
+async def test_what_cannot_come_is_not_held(path: str, param: str) -> None:
+    async with open_world() as world:
+        refused = await world.post(path)
+        assert (refused.status, refused.json()["error"]["param"]) == (400, param)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import QueueFullError
+from pyllmcancel.holds import MAX_HOLDS
 from pyllmcancel.registry import Registry
 from pyllmcancel.request import Request
 from tests.support.bare import bare_request
@@ -89,3 +91,20 @@ def test_a_hold_is_its_owners() -> None:
     assert not arrive(registry, session="s", owner="two").cancellation.requested
     assert not arrive(registry, session="s").cancellation.requested
     assert arrive(registry, session="s", owner="one").cancellation.requested
+
+
+def test_what_is_held_already_needs_no_more_room() -> None:
+    registry = Registry(max_queue=10)
+    for number in range(MAX_HOLDS):
+        registry.find(str(number), hold=60.0)
+    registry.find("0", hold=60.0)
+    with pytest.raises(QueueFullError):
+        registry.find("another", hold=60.0)
+
+
+def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once() -> None:
+    registry = Registry(max_queue=10)
+    late = bare_request("late", supersede="k")
+    registry.accept(bare_request("newer", supersede="k"))
+    registry.find("late", hold=60.0)
+    assert registry.accept(late).cancelled == (late,)
