@@ -8,6 +8,8 @@ from pyllmcancel.errors import InvalidRequestError, QueueFullError
 from pyllmcancel.families import MAX_GENERATIONS, MAX_SESSIONS, Families
 from tests.support.bare import bare_request
 
+OWNED = (("s", "a"), ("s", "a"), ("t", "a"), ("s", "b"))  # sessions and their owners
+
 
 def family(families: Families, name: str, owner: str = "") -> list[str]:
     found = families.find(owner, name)
@@ -35,6 +37,19 @@ def test_a_session_is_remembered_after_its_last_request() -> None:
     families.leave(request)
     assert families.count_live() == 0
     assert family(families, "parent") == ["parent", "child"]
+
+
+def test_sessions_with_live_requests_are_counted_by_owner() -> None:
+    families = Families()
+    requests = [bare_request(str(n), session=session, owner=owner) for n, (session, owner) in enumerate(OWNED)]
+    for request in requests:
+        families.join(request)
+    assert [families.count_live(owner) for owner in ("a", "b", "c", None)] == [2, 1, 0, 3]
+    for _ in range(2):  # the second time it has left
+        families.leave(requests[0])
+    assert [families.count_live(owner) for owner in ("a", "b", None)] == [2, 1, 3]
+    families.leave(requests[1])
+    assert [families.count_live(owner) for owner in ("a", "b", None)] == [1, 1, 2]
 
 
 def test_a_family_is_a_session_with_all_descendants() -> None:

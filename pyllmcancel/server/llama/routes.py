@@ -125,11 +125,11 @@ async def respond(
     state = state_of(request)
     engine = state.engine
     check_lora(body.lora, engine.config)
+    # The first time all of the vocabulary is asked. Before its preparation: from then on it can be found at any moment.
+    eog_tokens = await asyncio.to_thread(lambda: state.eog_tokens) if body.ignore_eos else ()
     constraint = await answer_constraint(request, body, body.answer_schema())
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
-    # The first time all of the vocabulary is asked.
-    eog_tokens = await asyncio.to_thread(lambda: state.eog_tokens) if body.ignore_eos else ()
     dialect = LlamaDialect(
         body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
     )
