@@ -33,8 +33,8 @@ bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving
 // a gate that knows no members. Both callbacks run on the thread that called llama_decode and armed the gate; only the
 // flags are shared between threads.
 //
-// It aborts when all members are cancelled; otherwise as worth_aborting() says, unless `only_unanimous` (recurrent and
-// hybrid memories, where an abort would harm the survivors).
+// It aborts when all members are cancelled; otherwise as worth_aborting() says, unless `only_unanimous`: with recurrent and
+// hybrid memories an abort would harm the survivors, and with divided cells the rest of a step cannot be estimated.
 //
 // ggml calls poll() after every node that the CPU back end computes. No other back end has such a hook; there eval(),
 // ggml's callback for looking at intermediate results, divides a graph by cuts: ggml computes the nodes up to a cut,

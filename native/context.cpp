@@ -119,7 +119,8 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     const std::vector<PaddingToken> padded = padding(items);
     const std::vector<int32_t> first_rows = fill_batch(items, padded);
     sequences_.save_checkpoints(items);
-    // Divided cells may take several graphs a step, and how far it has come is not to be told from the nodes of one.
+    // A recurrent or hybrid memory loses the survivors' state in an abort. Divided cells may take several graphs a step, and
+    // the nodes of one do not tell how far the step has come.
     const bool only_unanimous = !sequences_.keeps_truth() || !params_.kv_unified;
     StepResult result{runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous), 0, {}};
     const int64_t begin = now_us();
@@ -214,7 +215,7 @@ void Context::describe(const ContextSequence & sequence, int32_t n_tokens, int32
     }
 }
 
-// After a step that returned ok: what it computed is true, and each sequence whose known tokens are all computed gets its
+// After a step that returned ok: what it computed is valid, and each sequence whose known tokens are all computed gets its
 // next one. A request that is cancelled by now gets nothing computed for it any more.
 StepRow Context::commit(const StepItem & item, int32_t first_row) {
     ContextSequence & sequence = sequences_.at(item.seq);

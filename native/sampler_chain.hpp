@@ -10,7 +10,7 @@
 namespace pyllmcancel {
 
 struct SamplingParams {
-    float temperature = 0.8F; // <= 0 takes the likeliest token
+    float temperature = 0.8F; // below 1e-6, without Mirostat, takes the likeliest token
     int32_t top_k = 40;       // <= 0 keeps the whole vocabulary
     float top_p = 0.95F;
     float min_p = 0.05F;

@@ -17,7 +17,7 @@ namespace pyllmcancel {
 // A seq_id of a Context or an Embedder.
 struct Sequence {
     std::vector<llama_token> tokens; // all that are known
-    int32_t n_committed = 0; // the first ones, whose cells are true: computed by a step that returned ok, or copied
+    int32_t n_committed = 0; // the first ones, whose cells are valid: computed by a step that returned ok, or copied
     bool open = false; // for a request
     std::shared_ptr<const CancelFlag> flag; // the request's
 

@@ -43,8 +43,8 @@ class Sequences : public SequenceTable<ContextSequence> {
     // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
 
-    // Have `seq` hold exactly its first `n_tokens` tokens, or nothing if that cannot be had. `state_is_true` is false after
-    // a step that did not return ok: a recurrent state is then unknown, also at the committed length.
+    // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored. `state_is_true` is
+    // false after a step that did not return ok: a recurrent state is then unknown, also at the committed length.
     void rewind(int32_t seq, int32_t n_tokens, bool state_is_true = true);
 
     // Whole sequences can always be removed.

@@ -13,7 +13,11 @@ from typing import Protocol
 
 
 class CancelReason(StrEnum):
-    """Why a request was cancelled. The list is closed."""
+    """Why a request was cancelled. The list is closed.
+
+    A new reason also needs an HTTP status in `pyllmcancel.server.error_responses` and a line in the README's tables.
+    If its client is not to be told, ``error_told`` in `pyllmcancel.server.generate` has to know it.
+    """
 
     DISCONNECT = "disconnect"
     STALLED = "stalled"
@@ -33,9 +37,9 @@ class Flag(Protocol):
 class Cancellation:
     """Whether, why and when one request was cancelled, and whether it is too late to cancel it.
 
-    A request ends exactly once, when its owner calls :meth:`seal`. `seal` and :meth:`request` are atomic with respect
-    to each other, so either the cancel came first and the request ends as cancelled, or it came too late and is told
-    so. There is no third outcome.
+    A request ends exactly once, when the responsible thread calls :meth:`seal`. `seal` and :meth:`request` are atomic
+    with respect to each other, so either the cancel came first and the request ends as cancelled, or it came too late
+    and is told so. There is no third outcome.
     """
 
     __slots__ = ("_flag", "_lock", "_reason", "_requested_at", "_sealed")
@@ -46,7 +50,7 @@ class Cancellation:
         # Written once, under the lock, by the first thread that cancels.
         self._reason: CancelReason | None = None
         self._requested_at: float | None = None
-        # Written once, under the lock, by the request's owner.
+        # Written once, under the lock, by the thread that is responsible for the request.
         self._sealed = False
 
     @property

@@ -1,7 +1,8 @@
 """How a request is cancelled, and how it ends, once: sealed, forgotten, logged, counted, reported.
 
-A request is ended by its owner, after its computation has stopped and its slots are free: by the engine thread, or by a
-thread that cancels it while it waits, and becomes its owner by taking it out of the queue.
+A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
+That is the engine thread or, for a request that waits, a thread that cancels it: by taking it out of the queue that
+thread becomes responsible for it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Endings:
         if self._registry.withdraw(request):
             self.conclude_waiting(request)
         else:
-            self._registry.wake()  # all that runs may be paused
+            # The engine thread may be asleep, because every running request is paused.
+            self._registry.wake()
         return True
 
     def shut_down(self) -> None:
@@ -47,13 +49,13 @@ class Endings:
             self.cancel(request, CancelReason.SHUTDOWN)
 
     def conclude_waiting(self, request: Request) -> None:
-        """End a cancelled request that never left the queue; the caller has withdrawn it, so the caller owns it."""
+        """End a cancelled request that never left the queue; the caller has withdrawn it, and so is responsible."""
         outbox = Outbox()
         self.conclude(request, FinishReason.CANCELLED, outbox)
         outbox.flush()
 
     def bury(self, request: Request, outbox: Outbox, error: str) -> None:
-        """End a request of the engine thread, which dies, maybe in the middle of ending it."""
+        """End a request of the engine thread. That thread is dying, maybe in the middle of ending this request."""
         if not request.cancellation.sealed:
             self._registry.seal(request)
         if not request.ended.done():
@@ -69,7 +71,7 @@ class Endings:
         error: str | None = None,
         param: str | None = None,
     ) -> None:
-        """End `request`, whose owner the caller is.
+        """End `request`, which the calling thread is responsible for.
 
         A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.

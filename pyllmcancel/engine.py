@@ -1,8 +1,9 @@
-"""The engine: submit a request, read its stream, cancel it. Everything below is reached through here.
+"""The engine: submit a request, read its stream, cancel it. The only entry point to the layers below.
 
 The life of a request: ``Engine.submit`` → ``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit,
-step, publish) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Cancellation.request`` (the flag that
-the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits, by the caller.
+step, publish) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request``
+(the flag that the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits,
+by the caller.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Engine:
     Attributes
     ----------
     stopped : concurrent.futures.Future of None
-        Done when the engine thread computes no more: with None after `close`, with the exception that it died of else.
-        Every request has got its ending by then.
+        Done when the engine thread computes no more: with None after `close`, or else with the exception that it died
+        of. Every request has got its ending by then.
 
     Examples
     --------
@@ -195,7 +196,7 @@ class Engine:
         sink: Sink,
         **origin: Unpack[Origin],
     ) -> Request:
-        """Accept a request; its events go to `sink`. With a `supersede` key, the older request of it is cancelled.
+        """Accept a request; its events go to `sink`. Of two with one `supersede` key the earlier arrival is cancelled.
 
         Parameters
         ----------

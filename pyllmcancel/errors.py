@@ -12,7 +12,7 @@
      │   └─ ContextLengthError   … because its prompt does not fit into the context
      │       └─ TextLengthError    … or a text into what is embedded at once
      ├─ ConstraintError       the constraint of one answer failed in the middle of it
-     ├─ QueueFullError        too many requests are waiting; try again later
+     ├─ QueueFullError        a limit on what may wait or be remembered is reached; try again later
      ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
      │   └─ EngineDiedError       … or its thread has died; `__cause__` is what it died of
      ├─ RequestFailed         the computation of this request failed; its neighbours go on
@@ -100,7 +100,7 @@ class ConstraintError(Error):
 
 
 class QueueFullError(Error):
-    """As many requests are waiting as may wait."""
+    """A limit on what may wait or be remembered is reached: requests, sessions, holds, or helper processes."""
 
 
 class EngineClosedError(Error):

@@ -4,10 +4,10 @@ Of all owners the one that holds the fewest slots starts the next choice. A runn
 choice of its own owner that has a higher priority, or for an owner that holds at least two slots fewer. Owners take
 turns to have their prompts computed.
 
-Preemption ends. It takes a slot from an owner with s slots and gives it to one with at most s - 2, who then has no more
-than the other has left: the other cannot take it back before a choice ends, pauses or arrives. In between, each
-preemption makes the sum of the squares of the owners' slots smaller, or gives a slot of one owner to a higher priority.
-Both are bounded, and choices that compute end after a bounded number of tokens.
+Preemption terminates: it takes a slot from an owner with s slots and gives it to one with at most s - 2, who then has
+no more than the other has left. So the other cannot take it back before a choice ends, pauses or arrives. In between,
+each preemption makes the sum of the squares of the owners' slots smaller, or gives a slot of one owner to a higher
+priority. Both are bounded, and choices that compute end after a bounded number of tokens.
 
 Used by the engine thread only.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.request import Choice
 
-MIN_EXCESS = 2  # slots that an owner holds more than another one who preempts it
+MIN_EXCESS = 2  # an owner is preempted by one that holds at least so many slots fewer
 
 
 class Turn(NamedTuple):
@@ -34,7 +34,7 @@ class Turn(NamedTuple):
 
 
 class FairShare:
-    """Who is next, by what each owner holds and when it had its last turn. Without several owners: age alone."""
+    """Who is next, by what each owner holds and when it had its last turn. With one owner: priority, then age."""
 
     def __init__(self) -> None:
         self._n_starts = 0

@@ -1,7 +1,8 @@
 """The engine thread's loop: it admits requests, has steps planned and computed, publishes results, ends requests.
 
-One turn: end what was cancelled, publish, admit, plan, publish, look for cancels once more, compute a step with the GIL
-released, take its results. What is computed is the workload's: `generation`, or `embeddings.workload`.
+One turn: end what was cancelled; expire what took too long; pause what is not read, and resume what is; publish, admit,
+plan, publish; look for cancels once more; compute a step with the GIL released; take its results. What is computed is
+the workload's: `generation`, or `embeddings.workload`.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class EngineLoop:
         return any(not request.paused for request in self._running)
 
     def _wait_for_work(self) -> bool:
-        """Whether there may be any, and it is not the end."""
+        """Wait; whether there may be work, and it is not the end."""
         self._publish()
         wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
         has_work = wait(0.0)
@@ -130,7 +131,7 @@ class EngineLoop:
         while (request := self._registry.take_next(self._choose)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
-                # Between its leaving the queue and now, or while it waited: it never had a slot.
+                # It was cancelled while it waited, or between its leaving the queue and now: it never had a slot.
                 self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
             else:
                 self._running.append(request)

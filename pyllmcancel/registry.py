@@ -1,7 +1,7 @@
 """The registry: which requests there are, which wait, which supersede, which belong together. All under one lock.
 
-A request is owned by the waiting queue, then by the engine thread. The registry is where ownership changes hands, so it
-is the one place where threads meet: each method is one short critical section.
+A request waits in the queue until the engine thread, or a thread that cancels it, takes it out. That thread is then
+responsible for it, and ends it. Here is the one place where threads meet: each method is one short critical section.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Counts(NamedTuple):
 class Accepted(NamedTuple):
     """What an arrival brought about.
 
-    `cancelled` are the requests that it cancelled: the older one of its key, or itself, if it was held. `withdrawn` are
-    the ones of them that were waiting, which makes them the caller's to end.
+    `cancelled` are the requests that it cancelled: of two with one key the one that arrived earlier, which may be
+    itself; and itself, if it was held or its family had been cancelled. `withdrawn` are those of them that were
+    waiting: the caller is responsible for these, and has to end them.
     """
 
     cancelled: tuple[Request, ...]
@@ -65,7 +66,7 @@ class Registry:
         self._families = Families()
         self._holds = Holds()
         self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: accepted and not ended
-        self._withdrawn: set[Request] = set()  # of those: owned by their cancellers, which are about to end them
+        self._withdrawn: set[Request] = set()  # of those: their cancellers are about to end them
         self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
         self._news = False  # for the engine thread, which takes it when it looks
         self._closed = False
@@ -74,7 +75,11 @@ class Registry:
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
     def accept(self, request: Request) -> Accepted:
-        """Take a request in, as the newest of its key, or raise and change nothing."""
+        """Take a request in, or raise and change nothing.
+
+        Of two requests with one key the one that arrived earlier is cancelled. That may be this one, if it took longer
+        to prepare.
+        """
         with self._lock:
             self._check(request)
             self._families.join(request)  # may raise
@@ -97,7 +102,7 @@ class Registry:
             raise EngineClosedError("the engine is shutting down")
         if (request.owner, request.id) in self._requests:
             raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
-        # A key's newest takes the place of the one that it supersedes, in a full queue too.
+        # Of two requests with one key only one stays in the queue, so that a full queue has room for the second.
         rival = self._keys.rival(request)
         self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
 
@@ -122,7 +127,8 @@ class Registry:
     def take_next(self, choose: Callable[[Sequence[Request]], Request | None]) -> Request | None:
         """Hand a waiting request to the engine thread: the one that `choose` takes from the next of each owner.
 
-        They are in the order of the owners' turns; `choose` must be quick, and call nothing of the registry.
+        `choose` decides; their order, in which the owner last taken from is last, only breaks ties. It must be quick,
+        and call nothing of the registry.
         """
         with self._lock:
             heads = self._waiting.heads()
@@ -134,7 +140,7 @@ class Registry:
     def wait_for_work(self, timeout: float | None = None, *, has_paused: bool = False) -> bool | None:
         """Block the engine thread, which computes nothing, until there is news: a request came, ended or was cancelled.
 
-        A request that waits is no news for long: it may not be admissible before another one that is paused has ended.
+        A request that waits is news once: it may be impossible to admit it before a paused request has ended.
         False once the registry is closed, none waits, and the engine thread has none that is paused. None if `timeout`
         seconds pass before either.
         """
@@ -156,7 +162,7 @@ class Registry:
         self._changed.notify_all()
 
     def seal(self, request: Request) -> CancelReason | None:
-        """Its owner ends it: closed to cancels, and its key open to others, in one critical section.
+        """The responsible thread ends it: closed to cancels, and its key open to others, in one critical section.
 
         From here on it is not listed. Were it sealed outside, a newer one of its key could not cancel it, and for a
         moment both would live.

@@ -1,7 +1,8 @@
 """A request, its choices, and what becomes of them.
 
-A request is owned by one party at a time: by the waiting queue until it is admitted, by the engine thread after that.
-Its mutable fields are written by the owner only; everyone else reads them.
+One thread at most is responsible for a request: none while it is in the waiting queue, then the engine thread, which
+admits it, or the canceller that withdraws it. Only that thread writes its mutable fields; others read them. The
+exception is `superseded_by`, which the registry writes under its lock.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Choice:
     detokenizer: Detokenizer
     generated: list[int] = field(default_factory=list)
     seq: int | None = None  # while it holds a slot
-    n_committed: int = 0  # a copy of `Context.n_committed`, by the engine thread; kept when it gives its slot back
+    n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
     n_cached: int = 0  # tokens that its first admission found in the cache
     admitted_before: bool = False
     slot: int | None = None  # the `seq` that it has, or had last
@@ -154,7 +155,7 @@ class Origin(TypedDict, total=False):
     parent
         The session whose child `session` is; a cancel reaches all descendants.
     supersede
-        Of one key at most one request lives: the newest cancels the older one.
+        Of one key at most one request lives: of two, the one that arrived earlier is cancelled.
     priority
         -1, 0 or 1: among the requests of an owner the higher starts first, and lower ones give their slots to it.
     arrived_at
@@ -205,8 +206,8 @@ class Request:
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be some work before it is submitted.
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        self.superseded_by: str | None = None
-        # Written by the owner only.
+        self.superseded_by: str | None = None  # written by the registry, under its lock
+        # Written by the responsible thread only.
         self.choices: list[Choice] = []
         self.status = RequestStatus.WAITING
         self.paused = False  # by its reader: without slots until that reads on
@@ -215,7 +216,7 @@ class Request:
         self.ended_at: float | None = None
         self.sink: Sink = sink
         self.client = client
-        # Resolved once, by the owner, when everything else about the ending is done.
+        # Resolved once, by the responsible thread, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
         # Running from the start, so that a waiter that is cancelled cannot cancel it.
         self.ended.set_running_or_notify_cancel()

@@ -21,15 +21,17 @@ class SamplingParams:
     Attributes
     ----------
     temperature
-        0 takes the likeliest token.
+        Below 1e-6 takes the likeliest token, unless Mirostat is on.
     top_k
-        Keep the k likeliest tokens; 0 keeps all.
+        Keep the k likeliest tokens; 0 or less keeps all.
     top_p, min_p, typical_p
         Nucleus, relative-to-the-best and locally-typical truncation, each in [0, 1].
     repeat_penalty, frequency_penalty, presence_penalty
         Penalties over the last `penalty_last_n` tokens (-1: the whole context).
     seed
         Seed of this request's own random state, 32 bits.
+    ignore_eos
+        Never choose a token that ends the answer; it goes on until another limit ends it.
     n_logprobs
         Alternatives to report beside each token; None computes no logprobs.
     logit_bias

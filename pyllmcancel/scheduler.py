@@ -1,8 +1,8 @@
 """Which choices hold slots and cells. Used by the engine thread only.
 
 Choices start in the order of their requests' arrival; where there are several owners or priorities, in the order of
-`fair_share`, which also says whose slot is taken back for them. A preempted choice keeps its tokens and its sampler,
-and goes on later with the same output. Choices are also preempted when cells run out.
+`fair_share`, which also says which running choice loses its slot to them. A preempted choice keeps its tokens and its
+sampler, and goes on later with the same output. Choices are also preempted when cells run out.
 """
 
 from __future__ import annotations

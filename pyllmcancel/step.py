@@ -1,6 +1,6 @@
 """What goes into a step and what comes out: the values that cross the boundary to the compiled module.
 
-A step is one iteration of the scheduler, one ``llama_decode``, one ubatch.
+A step is one iteration of the scheduler and one ``llama_decode``. With divided cells that may be several ubatches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What goes into the next step. Used by the engine thread only.
 
-A step takes one token of every decoding choice; the steps after it take chunks of prompts, in the turns of
-`fair_share`.
-On a GPU an attention model's steps take both.
+A step takes either one token of every decoding choice, or chunks of prompts, in the turns of `fair_share`. With divided
+cells, and in recurrent and hybrid models, that is a chunk of one prompt. On a GPU an attention model's steps with
+unified cells take both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Requests that wait for a slot: a queue for each owner, and the owners' turns.
+"""Requests that wait for a slot: a queue for each owner.
 
-Taking a request out of here is how its ownership changes hands: the engine thread takes one to run it, a canceller
-withdraws one to end it. The thread that takes it out is the only one that may end it.
+Which owner is next is not decided here, but by the workload: for generation in `fair_share`. The order of the owners
+only breaks ties.
+
+A thread becomes responsible for a request by taking it out of here: the engine thread takes one to run it, a canceller
+withdraws one to end it. No other thread may end it then.
 
 Not synchronised: the registry guards it, and the other tables, with one lock.
 """
@@ -57,7 +60,7 @@ class WaitingQueue:
     def __init__(self, limit: int, max_running: int | None = None) -> None:
         self._limit = limit
         self._max_running = max_running
-        self._owners: dict[str, OwnerQueue] = {}  # in the order of their turns
+        self._owners: dict[str, OwnerQueue] = {}  # the one that was last taken from is last
 
     def __len__(self) -> int:
         return sum(map(len, self._owners.values()))
@@ -81,13 +84,13 @@ class WaitingQueue:
         self._owners.setdefault(request.owner, OwnerQueue()).append(request)
 
     def heads(self) -> list[Request]:
-        """The next request of each owner that may run one more, in the order of the owners' turns."""
+        """The next request of each owner that is below `max_running`; the owner last taken from is last."""
         most = self._max_running
         queues = (queue for queue in self._owners.values() if most is None or len(queue.running) < most)
         return [next(iter(queue)) for queue in queues if len(queue)]
 
     def take(self, request: Request) -> None:
-        """It runs from now on, and it is the others' turn."""
+        """It runs from now on, and its owner goes behind the others."""
         queue = self._owners.pop(request.owner)
         self._owners[request.owner] = queue
         queue.remove(request)

@@ -1,8 +1,8 @@
 """The watcher: it cancels requests whose deadline has passed, whose client has left, or whose stream was dropped.
 
-Deadlines and dropped streams are a thread's. Sockets are looked at by the engine thread, right before each step: an
-event loop that shares the GIL and two busy cores with the computation tells of a closed connection some milliseconds
-late, when the next step would have begun; and in company that one would be finished.
+A thread of its own waits for deadlines and dropped streams. Sockets are looked at by the engine thread, right before
+each step. The event loop shares the GIL and the cores with the computation, so it may notice a closed connection some
+milliseconds late. By then the next step would have begun; and one that other requests share might not be aborted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.engine")
 
 LONGEST_WAIT = 3600.0  # seconds; a client may ask for a longer deadline than a lock can wait for
-FEW = 64  # deadlines of ended requests that may be kept without being looked for
+FEW = 64  # so many deadlines may be kept before those of ended requests are looked for
 
 Due = tuple[float, int, "weakref.ref[Request]", CancelReason]
 
@@ -42,7 +42,7 @@ class Watcher:
     """Calls `cancel(request, reason)`, in its own thread or in that of `look`.
 
     Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
-    in a thread that holds the engine's lock. Everything else here is touched by its own thread only.
+    in a thread that holds the engine's lock. The heap of deadlines is touched by its own thread only.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ class Target:
     api
         ``completions`` or ``chat``.
     supersede_headers
-        The headers in which a key travels under which a newer request supersedes an older one. Servers of this project
-        from before ``X-Supersede`` took ``X-Session-Id``; llama-server takes ``X-Conversation-Id``.
+        The headers in which a key travels under which a newer request supersedes an older one. Older
+        versions of this server used ``X-Session-Id`` for this; llama-server takes ``X-Conversation-Id``.
     ignore_eos
         Ask for answers of full length. Servers that do not know the field ignore or refuse it.
     keep_alive

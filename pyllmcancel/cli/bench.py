@@ -57,7 +57,7 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
     add_switch(group, "keep-alive", True, "use connections again, as most clients do")
     add_switch(group, "ignore-eos", True, "ask for answers of full length; not every server knows how")
     headers = "X-Supersede,X-Session-Id"
-    text = "carry the key under which a newer request supersedes; llama-server: X-Conversation-Id"
+    text = "headers in which each scenario sends its supersede key; for llama-server: X-Conversation-Id"
     add_option(group, "supersede-headers", names, headers, text, metavar="NAMES")
     add_option(group, "api-key", str, "", "sent as bearer token", metavar="KEY")
     add_option(group, "extra", str, "{}", "further fields of every body", metavar="JSON")

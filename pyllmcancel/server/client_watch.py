@@ -1,6 +1,6 @@
-"""Clients that never say goodbye: those that vanish without a FIN or a RST, and those that stop reading.
+"""Clients that do not close their connection: those that vanish without a FIN or a RST, and those that stop reading.
 
-Two times are kept for each connection, both by the kernel's own account of it (``TCP_INFO``):
+Two times are kept for each connection, both as reported by the kernel (``TCP_INFO``):
 
 - **Silence.** A client of which nothing was heard for `client_timeout` seconds, not even an acknowledgement, has
   vanished. Keepalive makes an idle connection be heard: the kernel begins to probe at half of that time, and then each
@@ -15,9 +15,10 @@ later.
 
 ``TCP_USER_TIMEOUT`` is not set. It counts from the first retransmission, which may come a whole silence after the
 client vanished. And it ends a connection whose window was closed for so long, although each probe was answered: every
-reader that rests would be taken for a client that has vanished.
+reader that pauses would be taken for a client that has vanished.
 
-A look costs one system call. It is taken when a time can have run out at the earliest, not at intervals.
+A look costs one system call. The next look is at the earliest moment at which one of the times can have run out, not at
+regular intervals.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class TcpInfo(NamedTuple):
 
 
 def tcp_info(connection: socket.socket) -> TcpInfo | None:
-    """None where the system does not tell, or of a connection that is no more."""
+    """None where the system does not tell, or of a connection that is closed."""
     if not hasattr(socket, "TCP_INFO"):
         return None
     try:

@@ -82,7 +82,7 @@ async def generate(
     state.check_model(body.model)
     engine, origin = state.engine, origin_of(http, body)
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
-    # An answer in one piece is read by ourselves.
+    # An answer in one piece is read by this server, so it needs no bound.
     bound = Bound(MOST_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
     work = partial(engine.submit, prompts, params, sink, **origin)
@@ -136,7 +136,7 @@ class EngineResponse(Response, ABC):
 
     @property
     def request(self) -> Request:
-        """To look at, not to touch."""
+        """Read-only."""
         return self._stream.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

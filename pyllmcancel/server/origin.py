@@ -1,7 +1,7 @@
 """Where a request comes from, and which others it belongs to: its `Origin`, from headers, body and options.
 
-Sessions group; a request supersedes where its client asks for it, by `X-Supersede`, or the server was told so, by
-``--supersede``. Names are the owner's own: see `pyllmcancel.server.api_keys`.
+A session groups requests. A request supersedes another only if its client names a key, by `X-Supersede`, or if the
+server makes one for it, by ``--supersede``. Names are the owner's own: see `pyllmcancel.server.api_keys`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def plain_origin(request: Request) -> Origin:
 
 
 def origin_of(request: Request, body: GeneratingBody) -> Origin:
-    """Of a request that generates. Its session, if it has a parent, is declared: a cancel of the family reaches it now.
+    """Of a request that generates.
+
+    If its session has a parent, both are declared here, so that a cancel of the family reaches the request before it is
+    accepted.
 
     Raises
     ------

@@ -141,7 +141,7 @@ inline forget_key(r)
 	fi
 }
 
-/* Registry.seal. The caller owns the request. */
+/* Registry.seal. The caller is responsible for the request. */
 inline seal(r, how)
 {
 	atomic {
@@ -199,7 +199,7 @@ inline conclude(r, how)
 	write_ending(r)
 }
 
-/* WaitingQueue.withdraw, under the registry's lock: the thread that takes it out owns it. */
+/* WaitingQueue.withdraw, under the registry's lock: the thread that takes it out is responsible. */
 inline withdraw(r, said)
 {
 	if

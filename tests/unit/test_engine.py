@@ -32,15 +32,15 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 def test_what_can_never_be_served_is_refused_and_changes_nothing(
     driver: Driver, prompt: list[int], options: dict[str, Any], param: str
 ) -> None:
-    session_holder = driver.submit(supersede="s")
+    key_holder = driver.submit(supersede="s")
     counts = driver.engine.counts()
     with pytest.raises(InvalidRequestError) as caught:
         driver.submit(prompt, supersede="s", **options)
     assert caught.value.param == param
     assert driver.engine.counts() == counts
-    assert session_holder.request.live
+    assert key_holder.request.live
     driver.run_to_the_end()
-    assert complete(session_holder)
+    assert complete(key_holder)
 
 
 def test_a_prompt_without_room_for_an_answer_says_how_long_it_may_be(driver: Driver) -> None:
