@@ -106,9 +106,7 @@ class Families:
     def __init__(self) -> None:
         # Least recently used first; a session is never used without its ancestors, so that children come before them.
         self._sessions: dict[str, dict[str, Session]] = {}
-        self._n_live = Counter[
-            str
-        ]()  # sessions with live requests, by owner: each line of the log counts
+        self._n_live = Counter[str]()  # sessions with live requests, by owner: each line of the log counts
 
     def find(self, owner: str, name: str) -> Session | None:
         return self._sessions.get(owner, {}).get(name)

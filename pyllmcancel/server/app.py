@@ -58,7 +58,7 @@ def create_app(
     Parameters
     ----------
     engine
-        Serve with this one, whose owner the caller stays; by default one is loaded at start-up, in the background,
+        Serve with this one, which the caller closes; by default one is loaded at start-up, in the background,
         while ``/health`` says 503.
     metrics
         The observer that `engine` was made with, or `loading`, for ``/metrics``.
