@@ -174,6 +174,7 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     text = "most numbers, texts, keys ... of a body; a prompt of tokens that fits into the context never has too many"
     add_option(group, "max-body-values", positive_int, limits.max_body_values, text)
     text = "most of all bodies that are read or worked on at once, those of up to 64 KiB not counted; more get 503"
+    text += "; several owners have half of it each at most, or one body"
     add_option(group, "max-bodies-mib", positive_int, limits.max_bodies >> 20, text)
     text = "longest time for a request's head, from its first byte, or from the connection"
     add_option(group, "header-timeout", seconds, limits.header_timeout, text, metavar="S")

@@ -115,7 +115,7 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
 
 def add_middleware(app: FastAPI, config: ServerConfig) -> None:
     """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
-    app.add_middleware(BodyLimit, limits=config.limits)
+    app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     if config.api_keys:
         app.add_middleware(ApiKeys, api_keys=config.api_keys, admin_api_keys=config.admin_api_keys)
     if config.cors_origins:

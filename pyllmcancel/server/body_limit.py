@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from pyllmcancel.server.api_keys import PUBLIC_PATHS
+from pyllmcancel.server.api_keys import PUBLIC_PATHS, owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
 from pyllmcancel.server.request_context import mark_client_gone, request_id_of
@@ -24,20 +25,22 @@ HELD = "held_body"  # in a scope's state
 class BodyLimit:
     """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
 
-    All bodies together are bounded too: one that does not fit beside the others gets 503.
+    All bodies together are bounded too: one that does not fit beside the others gets 503. If several owners share the
+    server, the bodies of one may have half of that, or the length of the longest one.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS, *, shared: bool = False) -> None:
         self._app = app
         self._limits = limits
         self._linger = linger
-        self._held = _Held(limits.max_bodies)
+        most = limits.max_bodies
+        self._held = _Held(most, max(most // 2, min(limits.max_body, most)) if shared else most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:
             await self._app(scope, receive, send)
             return
-        hold = scope["state"][HELD] = Hold(self._held)
+        hold = scope["state"][HELD] = Hold(self._held, owner_of(scope))
         try:
             try:
                 whole = replayed(await self._read(scope, receive, hold), receive)
@@ -97,28 +100,39 @@ class _TooLong(Exception):  # noqa: N818 - it never leaves this module
 class _Held:
     """Bytes of the bodies that are being read, or worked on. Touched by the event loop only."""
 
-    def __init__(self, most: int) -> None:
-        self.left = most
+    def __init__(self, most: int, per_owner: int) -> None:
+        self._most = most
+        self._per_owner = per_owner
+        self._taken = Counter[str]()  # by owner
+
+    def take(self, owner: str, length: int) -> bool:
+        """Whether there was room for them."""
+        fits = self._taken.total() + length <= self._most and self._taken[owner] + length <= self._per_owner
+        self._taken[owner] += length * fits
+        return fits
+
+    def give_back(self, owner: str, length: int) -> None:
+        self._taken[owner] -= length
 
 
 class Hold:
     """One body's part of them."""
 
-    def __init__(self, held: _Held) -> None:
+    def __init__(self, held: _Held, owner: str) -> None:
         self._held = held
+        self._owner = owner
         self._taken = 0
 
     def grow(self, length: int) -> None:
         more = length - self._taken if length > SMALL_BODY else 0
-        if more > self._held.left:
+        if more > 0 and not self._held.take(self._owner, more):
             message = "too many long bodies are being read; try again later"
             raise _TooLong(ApiError(503, message, "server_error", code="busy", extra_headers={"Connection": "close"}))
-        self._held.left -= more
         self._taken += more
 
     def release(self) -> None:
         """Idempotent."""
-        self._held.left += self._taken
+        self._held.give_back(self._owner, self._taken)
         self._taken = 0
 
 

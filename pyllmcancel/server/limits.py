@@ -69,7 +69,8 @@ class Limits:
     max_body_values
         Most numbers, texts, keys … of a body; a prompt of tokens that just fits into the context is never too many.
     max_bodies
-        Bytes of all bodies that are read, or worked on, at once; short ones are not counted.
+        Bytes of all bodies that are read, or worked on, at once; short ones are not counted. Of several owners each has
+        at most half of it, or one body.
     header_timeout, body_timeout
         Seconds for a request's head, from the connection or its first byte, and for its body.
     keep_alive

@@ -155,6 +155,21 @@ async def test_what_one_owner_prepares_does_not_hold_up_anothers_chat(world: Wor
         await exchange.end()
 
 
+async def test_the_bodies_that_one_owner_sends_leave_room_for_anothers() -> None:
+    async with open_world(api_keys=KEYS, max_body=200_000, max_bodies=400_000) as world:
+        slow = [world.begin("POST", "/v1/completions", headers=ANN, content=None) for _ in range(3)]
+        for exchange in slow:
+            exchange.body_arrives(b"x" * 100_000, more=True)
+        await slow[2].until_body(b"busy")
+        for _ in range(2):  # the first has given its room back
+            bobs = await world.complete(max_tokens=1, headers=BOB, metadata={"long": "x" * 190_000}).end()
+            assert bobs.status == 200
+        slow[0].leave()
+        await slow[0].end()
+        anns = await world.complete(max_tokens=1, headers=ANN, metadata={"long": "x" * 90_000}).end()
+        assert anns.status == 200
+
+
 async def test_an_administrator_sees_and_cancels_all(world: World) -> None:
     anns, bobs = await running(world, ANN), await running(world, BOB)
     assert sorted(await ids(world, ADMIN)) == [("ann", "mine"), ("bob", "mine")]
