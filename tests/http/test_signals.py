@@ -132,8 +132,7 @@ def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path) -
     # Every event holds the model's name, so a few hundred fill every buffer on the way.
     name = ("--alias", "x" * 30_000)
     with serving(long_model, *name) as server, RawClient(server.port, receive_buffer=4096) as client:
-        mine = client.post(stream=True)
-        server.wait_for(mine, completion_tokens=lambda n: n > 300)
+        server.wait_for(client.post(stream=True), paused=True)
         began = server.signal()
         server.wait()
         assert time.monotonic() - began < DRAIN + SOON
