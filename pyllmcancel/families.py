@@ -50,8 +50,7 @@ class Session:
 
     def cancels(self, request: Request) -> bool:
         """Whether a cancel of it reaches `request`, its own or a descendant's, which had arrived before that."""
-        own = (request.parent if request.session is None else request.session) == self.name
-        return request.arrived_at < (self.cancelled_at if own else self.family_cancelled_at)
+        return request.arrived_at < (self.cancelled_at if request.group == self.name else self.family_cancelled_at)
 
     @property
     def forgettable(self) -> bool:
@@ -149,11 +148,10 @@ class Families:
         return session
 
     def join(self, request: Request) -> None:
-        """Have its session list an accepted request. One that names only a parent is a member of that."""
-        name, parent = (request.session, request.parent) if request.session is not None else (request.parent, None)
-        if name is None:
+        """Have its session list an accepted request."""
+        if request.group is None:
             return
-        session = self.declare(request.owner, name, parent)
+        session = self.declare(request.owner, request.group, None if request.session is None else request.parent)
         self._n_live[request.owner] += not session.live
         session.live[request.id] = request
         session.n_requests += 1
@@ -166,8 +164,7 @@ class Families:
             self._n_live[request.owner] -= not session.live
 
     def of_request(self, request: Request) -> Session | None:
-        name = request.session if request.session is not None else request.parent
-        return None if name is None else self.find(request.owner, name)
+        return None if request.group is None else self.find(request.owner, request.group)
 
     def _check_parent(self, sessions: dict[str, Session], name: str, parent: str) -> None:
         if name == parent:

@@ -231,6 +231,11 @@ class Request:
         return self.status is not RequestStatus.FINISHED and self.cancellation.requested
 
     @property
+    def group(self) -> str | None:
+        """The session that lists it; one that names only a parent is a member of that."""
+        return self.parent if self.session is None else self.session
+
+    @property
     def n_prompt_tokens(self) -> int:
         return sum(len(choice.prompt) for choice in self.choices[:: self.params.n])
 

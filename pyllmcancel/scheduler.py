@@ -287,4 +287,4 @@ class Scheduler:
 
 def holder_of(choice: Choice) -> Holder:
     request = choice.request
-    return Holder(request.owner, request.session is not None or request.parent is not None)
+    return Holder(request.owner, request.group is not None)

@@ -28,7 +28,7 @@ async def world() -> AsyncIterator[World]:
 
 
 def mine(who: dict[str, str], name: str = "mine", **fields: Any) -> dict[str, Any]:
-    """The same names for everything, whoever asks."""
+    """The same names for everything, of each owner."""
     return {
         "headers": who | {"x-request-id": name, "x-session-id": "session", "x-supersede": "key"},
         "max_tokens": 100,
