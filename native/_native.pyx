@@ -48,6 +48,7 @@ def kernel_features():
 
 
 include "json_size.pxi"
+include "grammar_check.pxi"
 include "cancel_flag.pxi"
 include "thread_policy.pxi"
 include "model.pxi"
@@ -57,3 +58,5 @@ include "swapped_prefix.pxi"
 include "step.pxi"
 include "context.pxi"
 include "embedder.pxi"
+include "chat_template.pxi"
+include "chat_parser.pxi"

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "chat_parser.hpp"
+#include "chat_template.hpp"
 #include "context.hpp"
 #include "embedder.hpp"
 #include "model.hpp"
@@ -30,6 +32,15 @@ inline std::shared_ptr<Sampler> make_sampler(std::shared_ptr<Model> model, const
 
 inline std::unique_ptr<Embedder> make_embedder(std::shared_ptr<Model> model, const EmbedderParams & params) {
     return std::make_unique<Embedder>(std::move(model), params);
+}
+
+inline std::unique_ptr<ChatTemplate> make_chat_template(const ChatTemplateSource & source) {
+    return std::make_unique<ChatTemplate>(source);
+}
+
+inline std::shared_ptr<ChatParser> make_chat_parser(const std::string & form,
+                                                    const std::shared_ptr<ChatParser> & sibling) {
+    return std::make_shared<ChatParser>(sibling ? sibling->form() : std::make_shared<const ChatForm>(form));
 }
 
 // Builds for tests have functions more; -1 with a Python exception set if they cannot be added.

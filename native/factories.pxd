@@ -1,6 +1,9 @@
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr, unique_ptr
+from libcpp.string cimport string
 
+from chat_parser cimport CppChatParser
+from chat_template cimport ChatTemplateSource, CppChatTemplate
 from context cimport ContextParams, CppContext
 from embedder cimport CppEmbedder, EmbedderParams
 from model cimport CppModel, Progress
@@ -18,6 +21,10 @@ cdef extern from "factories.hpp" namespace "pyllmcancel" nogil:
     ) except +translate_exception
     unique_ptr[CppEmbedder] make_embedder(
         shared_ptr[CppModel] model, const EmbedderParams & params
+    ) except +translate_exception
+    unique_ptr[CppChatTemplate] make_chat_template(const ChatTemplateSource & source) except +translate_exception
+    shared_ptr[CppChatParser] make_chat_parser(
+        const string & form, const shared_ptr[CppChatParser] & sibling
     ) except +translate_exception
 
 

@@ -9,6 +9,7 @@ namespace pyllmcancel {
 namespace {
 
 constexpr std::size_t TIDY_ABOVE = 1024; // nodes and edges
+constexpr std::size_t READ_AT_ONCE = 32; // bytes, with the fuel of one token
 // What is kept, what is added before it is tidied, and a node for each unit of fuel.
 static_assert(2 * GrammarMatcher::MOST_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MOST_NODES);
 
@@ -80,6 +81,30 @@ void GrammarMatcher::accept(llama_token token) {
         partial_ = partial;
     }
     front_ = std::move(next);
+    tidy();
+}
+
+bool GrammarMatcher::read(const std::string & text) {
+    try {
+        for (std::size_t at = 0; at < text.size(); at += READ_AT_ONCE) {
+            fuel_.fill();
+            llama_partial_utf8 partial = partial_;
+            const Front * next = advance_over(text.substr(at, READ_AT_ONCE), partial);
+            if (next == nullptr) {
+                return false;
+            }
+            front_ = Front(*next);
+            partial_ = partial;
+            tidy();
+        }
+    } catch (const GrammarTooComplex &) {
+        return false;
+    }
+    return true;
+}
+
+// After a step, of which the stack holds what is not needed any more.
+void GrammarMatcher::tidy() {
     possible_.fill(-1);
     if (stack_.size() > 2 * n_kept_ + TIDY_ABOVE) {
         stack_.tidy(front_);

@@ -38,11 +38,15 @@ class GrammarMatcher {
     // Goes on with a token that is allowed. Throws as allows(); the matcher must not be used any further then.
     void accept(llama_token token);
 
+    // Goes on with a text, of any length, if it is allowed; else the matcher must not be used any further.
+    bool read(const std::string & text);
+
   private:
     using Front = GrammarStack::Front;
     using Place = GrammarStack::Place;
 
     const Front * advance_over(const std::string & piece, llama_partial_utf8 & partial);
+    void tidy();
     bool rules_out(uint32_t first_character);
     bool takes(Place place, uint32_t low, uint32_t high);
     bool takes_token(Place place, llama_token token) const noexcept;

@@ -1,13 +1,23 @@
 #pragma once
 
+#include "ggml.h"
+
 #include <string>
 
 namespace pyllmcancel {
 
 // llama.cpp has one log callback for the whole process. Ours is installed once and keeps, per thread, the error lines
-// of the call in progress, so that an exception can quote them. Everything else goes to stderr when the environment
-// variable PYLLMCANCEL_LLAMA_LOG is set, and nowhere otherwise.
+// of the call in progress, so that an exception can quote them. Everything goes to stderr when the environment variable
+// PYLLMCANCEL_LLAMA_LOG is set, and nowhere otherwise: in whole lines like those of pyllmcancel/cli/logs.py, as text or,
+// where PYLLMCANCEL_LOG_FORMAT is "json", as JSON. Not by way of Python's logging: llama.cpp logs in the midst of a
+// computation, which must not wait for the GIL, and its last words before an abort are the ones that count.
 void install_log();
+
+// Whether that environment variable is set.
+bool logs_to_stderr();
+
+// Write there, if it is.
+void log_to_stderr(ggml_log_level level, const char * text);
 
 // Forget the calling thread's error lines, before a call whose errors are wanted.
 void clear_log_errors();

@@ -9,6 +9,8 @@
 #include "ggml-backend.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <limits>
 #include <string_view>
 
@@ -30,6 +32,20 @@ constexpr std::size_t STACK_BYTES_PER_BYTE = 1024; // some 400 were seen
 bool is_repacked(const ggml_tensor * tensor) {
     return tensor->buffer && ggml_n_dims(tensor) == 2 &&
            std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
+}
+
+// 4737792 is "4.7M".
+std::string in_thousands(uint64_t count) {
+    double rest = static_cast<double>(count);
+    std::size_t thousands = 0;
+    constexpr std::string_view UNITS = " KMBT";
+    while (rest >= 999.95 && thousands + 1 < UNITS.size()) {
+        rest /= 1000;
+        ++thousands;
+    }
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f%c", rest, UNITS[thousands]);
+    return text.data();
 }
 
 } // namespace
@@ -76,7 +92,14 @@ MemoryKind Model::memory_kind() const {
 }
 
 std::string Model::description() const {
-    return read_string([&](char * buffer, std::size_t size) { return llama_model_desc(handle(), buffer, size); });
+    std::string text =
+        read_string([&](char * buffer, std::size_t size) { return llama_model_desc(handle(), buffer, size); });
+    // llama.cpp names the sizes that it knows from publications; of any other it says this.
+    const std::string unknown = "?B";
+    if (const std::size_t at = text.find(unknown); at != std::string::npos) {
+        text.replace(at, unknown.size(), in_thousands(llama_model_n_params(handle())));
+    }
+    return text;
 }
 
 std::vector<std::pair<std::string, std::string>> Model::metadata() const {

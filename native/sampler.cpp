@@ -1,6 +1,7 @@
 #include "sampler.hpp"
 
 #include "errors.hpp"
+#include "llama-vocab.h"
 #include "step_items.hpp"
 
 #include <algorithm>
@@ -25,10 +26,42 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingParams & para
                              ", which is not in the vocabulary");
         }
     }
-    if (sibling != nullptr && sibling->grammar_) {
-        grammar_ = std::make_unique<GrammarMatcher>(sibling->grammar_->grammar());
-    } else if (!params_.grammar.empty()) {
-        grammar_ = std::make_unique<GrammarMatcher>(std::make_shared<const Grammar>(*model_, params_.grammar));
+    if (!params_.grammar.empty()) {
+        start_grammar(sibling);
+    }
+}
+
+void Sampler::start_grammar(const Sampler * sibling) {
+    const bool shared = sibling != nullptr && sibling->compiled_;
+    compiled_ = shared ? sibling->compiled_ : std::make_shared<const Grammar>(*model_, params_.grammar);
+    grammar_ = std::make_unique<GrammarMatcher>(compiled_);
+    if (!params_.grammar_triggers.empty()) {
+        const bool same = shared && sibling->triggers_;
+        triggers_ =
+            same ? sibling->triggers_ : std::make_shared<const GrammarTriggers>(params_.grammar_triggers, n_vocab_);
+        alarm_ = std::make_unique<GrammarAlarm>(triggers_, ThinkingMarks{params_.thinking_start, params_.thinking_ends},
+                                                params_.grammar_prefix);
+    } else if (!grammar_->read(params_.grammar_prefix)) {
+        throw UsageError("the grammar does not allow what the prompt begins the answer with");
+    }
+}
+
+// Of a grammar, what follows a token; one that sleeps may wake. What woke it need not be what it allows: then the answer
+// goes on without it.
+void Sampler::follow(llama_token token) {
+    if (!grammar_ || llama_vocab_is_eog(model_->vocab(), token)) {
+        return;
+    }
+    if (!alarm_) {
+        grammar_->accept(token);
+        return;
+    }
+    const auto heard = alarm_->hear(token, compiled_->vocab()->token_to_piece(token));
+    if (heard) {
+        alarm_.reset();
+        if (!grammar_->read(*heard)) {
+            grammar_.reset();
+        }
     }
 }
 
@@ -109,7 +142,8 @@ void Sampler::add_allowed(const Logits & logits, std::set<llama_token> & found) 
     };
     std::vector<llama_token> heap;
     for (llama_token token = 0; token < n_vocab_; ++token) {
-        if (grammar_->may_begin(token) || llama_vocab_is_eog(model_->vocab(), token)) {
+        const bool candidate = grammar_->may_begin(token) || llama_vocab_is_eog(model_->vocab(), token);
+        if (candidate && (mask_.empty() || allowed(token))) {
             heap.push_back(token);
         }
     }
@@ -122,7 +156,7 @@ void Sampler::add_allowed(const Logits & logits, std::set<llama_token> & found) 
         heap.pop_back();
     }
     for (const llama_logit_bias & bias : chain_.biases()) {
-        if (grammar_allows(bias.token)) {
+        if ((mask_.empty() || allowed(bias.token)) && grammar_allows(bias.token)) {
             found.insert(bias.token);
         }
     }
@@ -144,12 +178,14 @@ llama_token Sampler::run_chain(Sampled & sampled) {
 }
 
 llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
-    if (chain_.is_plain_greedy() && !grammar_ && mask_.empty() && !params_.logprobs_after_sampling) {
-        return logits.argmax();
+    if (chain_.is_plain_greedy() && !is_constrained() && mask_.empty() && !params_.logprobs_after_sampling) {
+        const llama_token token = logits.argmax();
+        follow(token);
+        return token;
     }
     fill(logits);
     llama_token token = run_chain(sampled);
-    if (grammar_ && (token < 0 || !grammar_allows(token))) {
+    if (is_constrained() && (token < 0 || !grammar_allows(token))) {
         // Only now: mostly it allows what was chosen without it.
         fill_allowed(logits);
         token = run_chain(sampled);
@@ -159,10 +195,12 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
     if (token >= 0 && !mask_.empty() && !allowed(token)) {
         token = -1;
     }
+    if (token < 0 && params_.ignore_eos && is_constrained() && grammar_->may_end() && mask_.empty()) {
+        // The grammar is done: what would rather go on cannot.
+        token = sampled.token = llama_vocab_eos(model_->vocab());
+    }
     if (token >= 0) {
-        if (grammar_ && !llama_vocab_is_eog(model_->vocab(), token)) {
-            grammar_->accept(token);
-        }
+        follow(token);
         chain_.accept(token);
     }
     return token;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "grammar_matcher.hpp"
+#include "grammar_triggers.hpp"
 #include "logits.hpp"
 #include "model.hpp"
 #include "sampler_chain.hpp"
@@ -49,6 +50,9 @@ class Sampler {
     void add_allowed(const Logits & logits, std::set<llama_token> & found);
     bool allowed(llama_token token) const;
     bool grammar_allows(llama_token token);
+    bool is_constrained() const noexcept { return grammar_ && !alarm_; }
+    void start_grammar(const Sampler * sibling);
+    void follow(llama_token token);
     llama_token run_chain(Sampled & sampled);
     llama_token choose(const Logits & logits, Sampled & sampled);
     void report(Sampled & sampled, const Logits & logits) const;
@@ -58,7 +62,10 @@ class Sampler {
     const SamplingParams params_;
     int32_t n_vocab_;
     SamplerChain chain_;
+    std::shared_ptr<const Grammar> compiled_; // for siblings
     std::unique_ptr<GrammarMatcher> grammar_;
+    std::shared_ptr<const GrammarTriggers> triggers_;
+    std::unique_ptr<GrammarAlarm> alarm_; // while the grammar sleeps
     std::vector<uint32_t> mask_;
     std::vector<llama_token_data> candidates_;
 };

@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, uint32_t
 from libcpp cimport bool as cbool
+from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -38,6 +39,10 @@ cdef extern from "sampler_chain.hpp" namespace "pyllmcancel" nogil:
         cbool ignore_eos
         vector[llama_logit_bias] logit_bias
         string grammar
+        string grammar_prefix
+        vector[pair[string, string]] grammar_triggers
+        string thinking_start
+        vector[string] thinking_ends
         int32_t n_logprobs
         cbool logprobs_after_sampling
 

@@ -24,6 +24,10 @@ cdef CppSamplingParams sampling_params(object sampling) except *:
     params.ignore_eos = sampling.ignore_eos
     params.n_logprobs = -1 if sampling.n_logprobs is None else sampling.n_logprobs
     params.grammar = sampling.grammar.encode()
+    params.grammar_prefix = sampling.grammar_prefix.encode()
+    params.grammar_triggers = [(kind.encode(), value.encode()) for kind, value in sampling.grammar_triggers]
+    params.thinking_start = sampling.thinking_start.encode()
+    params.thinking_ends = [end.encode() for end in sampling.thinking_ends]
     params.logprobs_after_sampling = sampling.logprobs_after_sampling
     params.top_n_sigma = sampling.top_n_sigma
     params.dynatemp_range = sampling.dynatemp_range

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pyllmcancel {
@@ -38,6 +39,10 @@ struct SamplingParams {
     bool ignore_eos = false;
     std::vector<llama_logit_bias> logit_bias;
     std::string grammar;     // GBNF, root rule "root"; empty for none
+    std::string grammar_prefix; // what the prompt begins the answer with, and the grammar has, too
+    std::vector<std::pair<std::string, std::string>> grammar_triggers; // kind and value; until one, the grammar sleeps
+    std::string thinking_start; // marks of reasoning, in which nothing wakes the grammar
+    std::vector<std::string> thinking_ends;
     int32_t n_logprobs = -1; // alternatives to report beside the chosen token; < 0 computes no logprobs at all
     bool logprobs_after_sampling = false; // of what truncation and temperature left, not of the model's own
 };

@@ -38,6 +38,15 @@ def json_excess(
     only brackets, commas, colons and strings are looked at.
     """
 
+def check_grammar(grammar: str) -> None:
+    """Whether a GBNF is within the limits of a :class:`Sampler`'s; not whether it is one.
+
+    Raises
+    ------
+    UsageError
+        It is too long, too deep, or repeats too much.
+    """
+
 class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 
@@ -130,7 +139,8 @@ class Sampler:
     Raises
     ------
     UsageError
-        The grammar cannot be parsed, or a biased token is not in the vocabulary.
+        The grammar cannot be parsed, or does not allow its prefix, or has a trigger that is none, or a biased token is
+        not in the vocabulary.
     """
 
     def __init__(self, model: Model, sampling: SamplingParams, sibling: Sampler | None = None) -> None:
@@ -142,6 +152,93 @@ class Sampler:
         """Allow, in the next choice only, the tokens whose bits are set, lowest bit first; None allows all.
 
         A mask that allows nothing is a fault of the row: `LogitFault.GRAMMAR`.
+        """
+
+class ChatTemplate:
+    """One model's chat template, compiled by llama.cpp's Jinja; immutable, any thread.
+
+    Nothing limits the time, the memory and the stack that it takes: a template that is not to be trusted belongs into a
+    process of its own.
+
+    Raises
+    ------
+    InvalidRequestError
+        The template cannot be compiled.
+    """
+
+    caps: dict[str, bool]
+    """What the template can express, under llama.cpp's names: supports_tools, supports_parallel_tool_calls …"""
+
+    def __init__(
+        self,
+        source: str,
+        bos: str = "",
+        eos: str = "",
+        *,
+        tool_use_source: str = "",
+        adds_bos: bool = False,
+        adds_eos: bool = False,
+    ) -> None:
+        """`tool_use_source` is the template for requests with tools. `adds_bos`: the tokenizer adds it."""
+
+    def apply(self, inputs: bytes) -> bytes:
+        """Render a conversation, with the GIL released: JSON in, JSON out.
+
+        Parameters
+        ----------
+        inputs
+            ``messages`` and ``tools`` as OpenAI has them; ``tool_choice`` (auto, required, none),
+            ``parallel_tool_calls``, ``json_schema`` (null), ``grammar``, ``add_generation_prompt`` (true),
+            ``continue_final_message`` (false, true, content, reasoning_content), ``reasoning_format`` (none, auto,
+            deepseek, deepseek-legacy), ``enable_thinking`` (true), ``chat_template_kwargs``, ``force_pure_content``,
+            ``use_jinja`` (true).
+
+        Returns
+        -------
+        bytes
+            ``prompt``, and of the answer: ``format``, ``parser``, ``grammar``, ``grammar_lazy``, ``grammar_triggers``
+            (objects of type, value and, of type token, token), ``preserved_tokens``, ``additional_stops``,
+            ``generation_prompt``, ``supports_thinking``, ``thinking_start_tag``, ``thinking_end_tags``.
+
+        Raises
+        ------
+        InvalidRequestError
+            In llama.cpp's words, or the template's; its `param` is ``messages``.
+        """
+
+class ChatParser:
+    """Parses one answer while it streams. One thread at a time.
+
+    However an answer is cut into pieces, the parts of each kind are the same, put together. From where an answer is not
+    as its form says, the rest is content.
+
+    Raises
+    ------
+    UsageError
+        The form is none.
+    """
+
+    def __init__(self, form: bytes, sibling: ChatParser | None = None) -> None:
+        """`form` is what :meth:`ChatTemplate.apply` returned; its format, parser and generation_prompt are read.
+
+        With ``is_continuation`` true, what the prompt holds of the answer is no part. `sibling` is the parser of
+        another choice of the same request: its compiled form is shared, and `form` is not read.
+        """
+
+    @property
+    def n_calls(self) -> int:
+        """Calls that have begun."""
+
+    def feed(
+        self, text: str, final: bool = False
+    ) -> list[tuple[str, str] | tuple[Literal["call"], int, str, str] | tuple[Literal["arguments"], int, str]]:
+        """Go on with `text`; returns the new parts. With `final`, the answer is over. The GIL is released.
+
+        Returns
+        -------
+        list
+            Of ("reasoning", text), ("content", text), ("call", index, name, id) and ("arguments", index, text); an id
+            is empty if the model gives none.
         """
 
 def worth_aborting(

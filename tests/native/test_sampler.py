@@ -81,13 +81,39 @@ def test_a_grammar_that_allows_nothing_but_a_banned_end_is_the_requests_own_faul
     world: World, temperature: float
 ) -> None:
     context = world.context()
-    world.open(context, 0, PROMPT, grammar='root ::= "a"', ignore_eos=True, temperature=temperature)
+    ends = tuple((token, -np.inf) for token in range(world.model.n_vocab) if world.model.is_eog(token))
+    world.open(context, 0, PROMPT, grammar='root ::= "a"', logit_bias=ends, temperature=temperature)
     world.open(context, 1, PROMPT)
     ok(context.step([(0, 12), (1, 12)]))
     row, neighbour = ok(context.step([(0, 1), (1, 1)]))
     assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)
     assert [*context.tokens(1)[12:], *world.run(context, 1, 1)] == world.alone(PROMPT, 3)
     assert neighbour.fault is LogitFault.NONE
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_grammar_that_is_done_ends_an_answer_that_would_go_on(world: World, temperature: float) -> None:
+    tokens = world.alone(PROMPT, 3, grammar='root ::= "a" "a"?', ignore_eos=True, temperature=temperature)
+    assert [world.model.piece(token) for token in tokens[:2]] == [b"a", b"a"]
+    assert world.model.is_eog(tokens[2])
+
+
+def mask_of(n_vocab: int, tokens: set[int]) -> np.ndarray:
+    bits = np.array([token in tokens for token in range(n_vocab)] + [False] * (-n_vocab % 32))
+    return np.packbits(bits, bitorder="little").view(np.uint32)
+
+
+def test_a_grammar_chooses_among_what_a_mask_allows(world: World) -> None:
+    """Also where more than enough of other tokens are likelier."""
+    context = world.context()
+    sampler = world.sampler(grammar="root ::= [a-z]+", temperature=0.0, top_k=1)
+    n_vocab = world.model.n_vocab
+    (rare,) = (token for token in range(n_vocab) if world.model.piece(token) == b"q")
+    other = {token for token in range(n_vocab) if not world.model.piece(token).isalpha()}
+    sampler.restrict(mask_of(n_vocab, {rare, *other}))
+    context.open(0, PROMPT, sampler, _native.CancelFlag())
+    (row,) = ok(context.step([(0, len(PROMPT))]))
+    assert row.token == rare
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -157,8 +183,7 @@ def test_an_end_that_a_sampler_makes_up_is_no_token_where_a_mask_bars_it(world: 
     flat = {"samplers": ("temperature", "infill"), "temperature": 100.0, "seed": 3}
     sampler = world.sampler(**flat)
     n_vocab = world.model.n_vocab
-    bits = np.array([not world.model.is_eog(token) for token in range(n_vocab)] + [False] * (-n_vocab % 32))
-    sampler.restrict(np.packbits(bits, bitorder="little").view(np.uint32))
+    sampler.restrict(mask_of(n_vocab, {token for token in range(n_vocab) if not world.model.is_eog(token)}))
     context.open(0, PROMPT, sampler, _native.CancelFlag())
     (row,) = ok(context.step([(0, len(PROMPT))]))
     assert (row.token, row.fault) == (-1, LogitFault.GRAMMAR)

@@ -27,11 +27,15 @@ def test_every_licence_is_in_the_metadata(distribution: metadata.Distribution) -
         assert kept[licence.name].read_text(encoding="utf-8") == licence.read_text(encoding="utf-8")
 
 
-def test_the_licence_of_llama_cpp_is_the_one_of_the_pinned_source() -> None:
-    source = ROOT / "vendor" / "llama.cpp" / "LICENSE"
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("llama.cpp-LICENSE.txt", "LICENSE"), ("nlohmann-json-LICENSE.txt", "licenses/LICENSE-jsonhpp")],
+)
+def test_a_licence_is_the_one_of_the_pinned_source(ours: str, theirs: str) -> None:
+    source = ROOT / "vendor" / "llama.cpp" / theirs
     if not source.is_file():
         pytest.skip("vendor/llama.cpp is not filled")
-    assert (ROOT / "licenses" / "llama.cpp-LICENSE.txt").read_text() == source.read_text()
+    assert (ROOT / "licenses" / ours).read_text() == source.read_text()
 
 
 def test_the_version_is_the_same_everywhere(distribution: metadata.Distribution) -> None:

@@ -19,17 +19,17 @@ PACKAGE = ROOT / "pyllmcancel"
 # stands for all of its modules that are not named themselves.
 LAYERS = {
     "command": "cli __main__",
-    "server": "server bench",
+    "server": "server bench top hub cluster",
     "engine": "pyllmcancel engine loading",
     "loop": "loop engine_thread",
     "workloads": "workload generation choices embeddings.workload",
     "policy": "scheduler step_planner fair_share prefix_cache swap_space swap_store step_cost embeddings.scheduler",
     "tables and streams": "registry waiting_queue supersede_keys families holds token_stream endings watcher observer",
     "requests": "request embeddings.request",
-    "text": "chat_template bounded_template infill detokenizer constraints helper helper_process",
+    "text": "chat_template chat_grammar infill detokenizer constraints helper helper_process",
     "values": "cancellation events errors sampling config step pausing models embeddings embeddings.pooling _native",
 }
-DIALECTS = ("server.openai", "server.llama", "server.embeddings")
+DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept"}
 
 
@@ -172,7 +172,9 @@ def test_dialects_do_not_import_each_other() -> None:
 
 
 def test_only_the_engine_imports_the_compiled_module() -> None:
-    assert importers_of_the_compiled_module(sources()) == {"engine"}
+    # The helper is another process: the server does not import it.
+    assert importers_of_the_compiled_module(sources()) == {"engine", "helper_process"}
+    assert not any(found.imported == "helper_process" for found in imports(sources()))
 
 
 def test_a_request_is_cancelled_in_two_places() -> None:

@@ -33,6 +33,8 @@ OVERRIDDEN: dict[Callable[..., Any], str] = {
     RequestResponseCycle.send: "76b4bcb0998bed0e",
     uvicorn.Server.startup: "2aa1d70a244bfcf2",
     uvicorn.Server.shutdown: "9b33c50562992b1e",
+    # Waits for its tasks, of which the drain is one.
+    uvicorn.Server._wait_tasks_to_complete: "17209be1e991445d",
     uvicorn.Server.handle_exit: "553276efa26e09ea",
     # Asks for the body's bytes, then for its JSON, then validates what is a value already.
     fastapi.routing.APIRoute.get_route_handler: "b0412ff714c76e76",

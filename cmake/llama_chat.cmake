@@ -1,0 +1,31 @@
+# llama.cpp's chat layer: templates, the parsers of answers, and the grammars that constrain them. Of its library `common`
+# only the files that these need: no downloads, no sub-processes, no thread that writes the log. What they call of the
+# rest, native/chat_support.cpp defines; chat.cpp is a part of native/chat_template.cpp.
+
+set(COMMON_DIR ${LLAMA_CPP_DIR}/common)
+include(${COMMON_DIR}/parsers/sources.cmake)
+
+add_library(llama_chat STATIC EXCLUDE_FROM_ALL
+  ${LLAMA_CHAT_PARSERS_SOURCES}
+  ${COMMON_DIR}/chat-auto-parser-generator.cpp
+  ${COMMON_DIR}/chat-auto-parser-helpers.cpp
+  ${COMMON_DIR}/chat-diff-analyzer.cpp
+  ${COMMON_DIR}/chat-peg-parser.cpp
+  ${COMMON_DIR}/json.cpp
+  ${COMMON_DIR}/json-schema.cpp
+  ${COMMON_DIR}/json-schema-to-grammar.cpp
+  ${COMMON_DIR}/peg-parser.cpp
+  ${COMMON_DIR}/trie.cpp
+  ${COMMON_DIR}/unicode.cpp
+  ${COMMON_DIR}/jinja/caps.cpp
+  ${COMMON_DIR}/jinja/lexer.cpp
+  ${COMMON_DIR}/jinja/parser.cpp
+  ${COMMON_DIR}/jinja/runtime.cpp
+  ${COMMON_DIR}/jinja/string.cpp
+  ${COMMON_DIR}/jinja/value.cpp
+)
+# By its folder too: llama.cpp has another unicode.h.
+target_include_directories(llama_chat SYSTEM PUBLIC ${COMMON_DIR} ${LLAMA_CPP_DIR})
+target_include_directories(llama_chat SYSTEM PRIVATE ${LLAMA_CPP_DIR}/vendor)
+target_link_libraries(llama_chat PUBLIC llama ggml Threads::Threads)
+target_compile_options(llama_chat PRIVATE -w)

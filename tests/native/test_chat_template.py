@@ -1,0 +1,186 @@
+"""ChatTemplate: llama.cpp's templates compile, render and say how an answer looks; what is wrong with one is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pyllmcancel._native import ChatTemplate
+from pyllmcancel.chat_template import Thinking, chat_form
+from pyllmcancel.errors import InvalidRequestError
+from tests.native.chat_templates import (
+    ALL,
+    PAST_CALL,
+    QUESTION,
+    TEMPLATES,
+    TOOLS,
+    apply,
+    parse_everywhere,
+    template,
+)
+
+CHATML = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]{% endif %}"
+)
+
+
+def rendered(source: str, **inputs: object) -> dict[str, object]:
+    messages = {"messages": [{"role": "user", "content": "hello"}]}
+    result: dict[str, object] = json.loads(
+        ChatTemplate(source, "<s>", "</s>").apply(json.dumps(messages | inputs).encode())
+    )
+    return result
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_template_renders_and_parses_plain_content(name: str) -> None:
+    form = apply(name)
+    assert "What is the weather in Köln?" in json.loads(form)["prompt"]
+    # gpt-oss and others have marks around content; what has none is content all the same.
+    parsed = parse_everywhere(form, "Fine, 21 °C.")
+    assert parsed.content + parsed.reasoning.removeprefix("Here are my reasoning steps:").lstrip() == "Fine, 21 °C."
+    assert parsed.calls == []
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if template(name).caps["supports_tool_calls"]])
+def test_a_past_call_and_its_result_are_rendered(name: str) -> None:
+    prompt = json.loads(apply(name, PAST_CALL, tools=TOOLS))["prompt"]
+    assert "get_weather" in prompt
+    assert "cloudy" in prompt
+
+
+def test_caps_have_the_names_of_llama_cpp() -> None:
+    caps = template("Qwen-Qwen3-0.6B").caps
+    assert caps["supports_tools"]
+    assert caps["supports_parallel_tool_calls"]
+    assert not template("google-gemma-2-2b-it").caps["supports_tools"]
+
+
+def test_a_template_that_cannot_be_compiled_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidRequestError, match="Unexpected token"):
+        ChatTemplate("{% for %}")
+
+
+def test_what_a_template_raises_is_told() -> None:
+    with pytest.raises(InvalidRequestError, match="no such role") as caught:
+        rendered("{{ raise_exception('no such role') if messages[0].content == 'hello' else '' }}")
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"messages": 1}',
+        b'{"messages": [{"content": "no role"}]}',
+        b'{"messages": [], "tools": 1}',
+        b'{"messages": [], "tool_choice": "often"}',
+        b'{"messages": [], "reasoning_format": "loud"}',
+        b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"messages": [{"role": "user", "content": "\xff"}]}',
+    ],
+)
+def test_inputs_that_make_no_sense_are_refused(inputs: bytes) -> None:
+    with pytest.raises(InvalidRequestError):
+        ChatTemplate(CHATML).apply(inputs)
+
+
+def test_the_template_for_tools_renders_requests_with_tools() -> None:
+    both = ChatTemplate(CHATML, tool_use_source=CHATML.replace("[bot]", "[tool bot]{{ tools | tojson }}"))
+    question = {"messages": [{"role": "user", "content": "hello"}]}
+    assert json.loads(both.apply(json.dumps(question).encode()))["prompt"] == "[user]hello[bot]"
+    prompt = json.loads(both.apply(json.dumps(question | {"tools": TOOLS}).encode()))["prompt"]
+    assert "[tool bot]" in prompt
+    assert "get_weather" in prompt
+
+
+def test_arguments_of_the_template_reach_it() -> None:
+    source = CHATML + "{{ mood }}{{ n }}{{ bos_token }}"
+    assert rendered(source, chat_template_kwargs={"mood": "good", "n": 3})["prompt"] == "[user]hello[bot]good3<s>"
+
+
+def test_a_bos_that_the_tokenizer_adds_is_not_in_the_text() -> None:
+    template = ChatTemplate("{{ bos_token }}" + CHATML, "<s>", "</s>", adds_bos=True)
+    question = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
+    assert json.loads(template.apply(question))["prompt"] == "[user]hello[bot]"
+
+
+def test_an_answer_that_goes_on_is_part_of_the_prompt_and_no_part_of_the_parts() -> None:
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Good eve"}]
+    form = apply("Qwen-Qwen3-0.6B", messages, add_generation_prompt=False, continue_final_message=True)
+    assert json.loads(form)["prompt"].endswith("Good eve")
+    continued = json.dumps(json.loads(form) | {"is_continuation": True}).encode()
+    assert parse_everywhere(continued, "ning!").content == "ning!"
+
+
+NO_THINKING = {"enable_thinking": False, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+def goes_on(**said: str) -> dict[str, object]:
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "", **said}]
+    return {"messages": messages, "add_generation_prompt": False, "continue_final_message": next(iter(said))}
+
+
+def thinking(name: str, **inputs: object) -> Thinking:
+    found = chat_form(inputs, json.loads(apply(name, **inputs))).thinking
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "begun", "over"),
+    [
+        ("Qwen-Qwen3-0.6B", {}, False, False),
+        ("Qwen-Qwen3-0.6B", NO_THINKING, False, True),
+        ("Qwen-Qwen3-0.6B", goes_on(content="Good eve"), False, True),
+        ("Qwen-Qwen3-0.6B", goes_on(reasoning_content="I should"), True, False),
+        ("GLM-4.6", NO_THINKING, False, True),
+        ("Qwen3.5-4B", {}, True, False),
+        ("Qwen3.5-4B", NO_THINKING, False, True),
+        ("openai-gpt-oss-120b", {}, False, False),
+        ("openai-gpt-oss-120b", goes_on(content="Good eve"), False, True),
+        ("openai-gpt-oss-120b", goes_on(reasoning_content="I should"), True, False),
+        ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", {}, False, False),
+        ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", NO_THINKING, False, True),
+    ],
+)
+def test_reasoning_is_to_come_has_begun_or_is_over(
+    name: str, inputs: dict[str, object], begun: bool, over: bool
+) -> None:
+    found = thinking(name, **inputs)
+    assert (found.begun, found.over) == (begun, over)
+
+
+def test_a_schema_constrains_the_whole_answer() -> None:
+    form = json.loads(
+        apply("Qwen-Qwen3-0.6B", json_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
+    )
+    assert not form["grammar_lazy"]
+    assert "root ::=" in form["grammar"]
+
+
+def test_old_templates_can_be_rendered_without_jinja() -> None:
+    source = "{% for message in messages %}<|im_start|>{{ message.content }}{% endfor %}"
+    assert rendered(source, use_jinja=False)["prompt"] == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_remembered_of_one_conversation_changes_no_other(name: str) -> None:
+    """A form is found once for requests that differ in their messages only."""
+    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    kept = ChatTemplate(source, "<s>", "</s>")
+    twice = [*QUESTION, {"role": "assistant", "content": "Cold."}, *QUESTION]
+    for messages in (QUESTION, PAST_CALL, twice, QUESTION, PAST_CALL):
+        for inputs in ({"tools": TOOLS}, {"tools": TOOLS, "enable_thinking": False}, {}):
+            text = json.dumps({"messages": messages} | inputs).encode()
+            try:
+                expected = ChatTemplate(source, "<s>", "</s>").apply(text)
+            except InvalidRequestError:
+                with pytest.raises(InvalidRequestError):
+                    kept.apply(text)
+            else:
+                assert json.loads(kept.apply(text)) == json.loads(expected)
