@@ -1,0 +1,59 @@
+"""``--store``: where responses are stored, which is found out before the server listens to anybody."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+
+from pyllmcancel.errors import Error
+from pyllmcancel.server.config import Storage
+from pyllmcancel.server.responses.store import Store
+
+logger = logging.getLogger("pyllmcancel.server")
+
+DAY = 86_400.0
+
+
+def storage_of(arguments: argparse.Namespace) -> Storage | None:
+    """What ``--store`` says, without a look at the file."""
+    limits = arguments.store_max_age * DAY, arguments.store_max_size << 20
+    match arguments.store:
+        case "off":
+            return None
+        case "memory":
+            return Storage(None, *limits)
+        case None:
+            return Storage(default_path(), *limits)
+        case path:
+            return Storage(Path(path), *limits)
+
+
+def open_store(storage: Storage | None, *, named: bool) -> Store | None:
+    """The store; in memory, with a warning, if nobody has `named` a file and the usual one cannot be it.
+
+    Raises
+    ------
+    StoreError
+        The file that was named cannot be it.
+    """
+    if storage is None:
+        return None
+    try:
+        return Store(*storage)
+    except Error as error:
+        if named:
+            raise
+        logger.warning("%s; responses are stored in memory only", error)
+        return Store(*storage._replace(path=None))
+
+
+def default_path() -> Path | None:
+    """Where XDG has what a program keeps for its user; None where there is no such place."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return folder / "pyllmcancel" / "responses.db"

@@ -1,0 +1,135 @@
+"""The hub's cache on disk, in the layout that `huggingface_hub`, the `hf` command and llama.cpp share.
+
+::
+
+    models--USER--MODEL/blobs/ETAG                   a file's content; ETAG.incomplete while it is on its way
+    models--USER--MODEL/snapshots/COMMIT/PATH        link to a blob
+    models--USER--MODEL/refs/main                    the newest commit
+    .locks/models--USER--MODEL/ETAG.lock             held by the process that downloads it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pyllmcancel.errors import HubError
+from pyllmcancel.hub.names import SUFFIX, ModelName, model_files, parts_of, quant_of, tag_of
+
+logger = logging.getLogger("pyllmcancel.hub")
+
+PREFIX = "models--"
+
+
+def cache_folder() -> Path:
+    """Where `huggingface_hub` keeps its cache, by the variables that it reads."""
+    home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("HF_HOME", f"{home}/huggingface")
+    folder = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", f"{home}/hub"))
+    return Path(os.path.expandvars(folder)).expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A model of the cache: what to type after ``-hf``, and where its (first) file lies."""
+
+    name: str
+    quant: str
+    path: Path
+    size: int
+
+
+class Repository:
+    """One repository's part of the cache."""
+
+    def __init__(self, repo: str, cache: Path | None = None) -> None:
+        self.repo = repo
+        self._cache = cache or cache_folder()
+        folder = PREFIX + repo.replace("/", "--")
+        self.folder = self._cache / folder
+        self._locks = self._cache / ".locks" / folder
+
+    def find(self, name: ModelName) -> Path | None:
+        """The file to load of what is cached, from the newest commit that has all of it; None if none has."""
+        for snapshot in self.snapshots():
+            with suppress(HubError):
+                return snapshot / name.choose(list(_paths(snapshot)))[0]
+        return None
+
+    def snapshots(self) -> list[Path]:
+        """The folders of the commits of which something is cached, that of ``main`` first and then by age."""
+        main = self.folder / "refs" / "main"
+        newest = main.read_text("utf-8").strip() if main.is_file() else ""
+        with suppress(FileNotFoundError):
+            found = [path for path in (self.folder / "snapshots").iterdir() if path.is_dir()]
+            return sorted(found, key=lambda path: (path.name != newest, -path.stat().st_mtime))
+        return []
+
+    def models(self) -> Iterator[CachedModel]:
+        """What is whole, of the newest commit that has it."""
+        seen = set[str]()
+        for snapshot in self.snapshots():
+            paths = list(_paths(snapshot))
+            for path in model_files(paths):
+                with suppress(HubError):
+                    size = sum((snapshot / part).stat().st_size for part in parts_of(path, paths))
+                    if path not in seen:
+                        yield CachedModel(self._name_of(path, paths), quant_of(path), snapshot / path, size)
+                        seen.add(path)
+
+    def _name_of(self, path: str, paths: list[str]) -> str:
+        name = ModelName(self.repo, tag_of(path))
+        return str(name) if name.choose(paths)[0] == path else f"{self.repo} --hf-file {path}"
+
+    def blob(self, etag: str) -> Path:
+        return self.folder / "blobs" / etag
+
+    def install(self, commit: str, path: str, etag: str) -> Path:
+        """Have the blob found as `path` of the commit."""
+        pointer = self.folder / "snapshots" / commit / PurePosixPath(path)
+        if not pointer.exists():
+            pointer.parent.mkdir(parents=True, exist_ok=True)
+            pointer.unlink(missing_ok=True)  # a link that leads nowhere
+            blob = self.blob(etag)
+            try:
+                pointer.symlink_to(os.path.relpath(blob, pointer.parent))
+            except OSError:  # a file system without links: the hub's own library moves it, too
+                blob.replace(pointer)
+        return pointer
+
+    def set_main(self, commit: str) -> None:
+        main = self.folder / "refs" / "main"
+        main.parent.mkdir(parents=True, exist_ok=True)
+        main.write_text(commit, "utf-8")
+
+    @contextmanager
+    def locked(self, etag: str) -> Iterator[None]:
+        """Wait until no other process downloads it; the kernel gives the lock back when a process ends."""
+        self._locks.mkdir(parents=True, exist_ok=True)
+        with (self._locks / f"{etag}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.info("another process downloads %s, too: waiting for it", self.repo)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def cached_models(cache: Path | None = None) -> list[CachedModel]:
+    """All models of the cache that are whole, by name."""
+    cache = cache or cache_folder()
+    folders = cache.glob(f"{PREFIX}*--*")
+    repos = [Repository(folder.name.removeprefix(PREFIX).replace("--", "/", 1), cache) for folder in folders]
+    return sorted((model for repo in repos for model in repo.models()), key=lambda model: (model.name, model.path))
+
+
+def _paths(snapshot: Path) -> Iterator[str]:
+    """The GGUF files of a commit whose content is there, in the order in which the hub lists them."""
+    for path in sorted(snapshot.rglob("*")):
+        if path.suffix.lower() == SUFFIX and path.is_file():
+            yield path.relative_to(snapshot).as_posix()

@@ -1,0 +1,123 @@
+"""Which of a repository's files a model's name means: the rules are llama.cpp's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from pyllmcancel.errors import HubError, UsageError
+
+PREFERRED = ("Q4_K_M", "Q8_0")  # where the name says no quantization
+SUFFIX = ".gguf"
+# What lies beside models in a GGUF file of its own: projectors for images, and companions for drafting.
+NO_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
+PART = re.compile(r"(?P<whole>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+TAG = re.compile(r"[.-](\w+)$", re.ASCII)
+QUANT = re.compile(r"(I?Q|TQ|B?F|MXFP|NVFP)\d")
+SHOWN = 12  # most names in a message
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """What ``--hf-repo`` and ``--hf-file`` say.
+
+    Attributes
+    ----------
+    repo
+        ``USER/MODEL``.
+    quant
+        As given; empty if none was.
+    file
+        The one file, by its path in the repository; None: by `quant`.
+    """
+
+    repo: str
+    quant: str = ""
+    file: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, file: str | None = None) -> ModelName:
+        """Read ``USER/MODEL`` or ``USER/MODEL:QUANT``; UsageError for anything else."""
+        repo, colon, quant = text.strip().partition(":")
+        if not REPOSITORY.fullmatch(repo) or (colon and not re.fullmatch(r"[\w.-]+", quant)):
+            raise UsageError(f"--hf-repo must be USER/MODEL or USER/MODEL:QUANT, not {text!r}")
+        return cls(repo, quant, file)
+
+    def __str__(self) -> str:
+        return self.repo + (f":{self.quant}" if self.quant else "")
+
+    def choose(self, paths: Collection[str]) -> tuple[str, ...]:
+        """The files to load, the first part of a divided model before the others; HubError if there is none."""
+        if self.file is not None:
+            if self.file not in paths:
+                raise HubError(f"{self.repo} has no file {self.file}; it has {_some(_ggufs(paths))}")
+            return parts_of(self.file, paths)
+        models = list(model_files(paths))
+        for quant in (self.quant,) if self.quant else PREFERRED:
+            found = _of_quant(models, quant)
+            if found is not None:
+                return parts_of(found, paths)
+        if not models:
+            raise HubError(f"{self.repo} has no GGUF file of a model; it has {_some(paths)}")
+        if self.quant:
+            raise HubError(f"{self.repo} has no {self.quant}; it has {_some(dict.fromkeys(map(tag_of, models)))}")
+        return parts_of(models[0], paths)
+
+
+def model_files(paths: Iterable[str]) -> Iterable[str]:
+    """Files of models, of a divided one the first."""
+    for path in _ggufs(paths):
+        part = PART.fullmatch(path)
+        name = path.rpartition("/")[2].lower()
+        if not any(word in name for word in NO_MODELS) and (part is None or int(part["index"]) == 1):
+            yield path
+
+
+def parts_of(path: str, paths: Collection[str]) -> tuple[str, ...]:
+    """A file and the other parts of its model, in their order; HubError if one is missing."""
+    part = PART.fullmatch(path)
+    if part is None:
+        return (path,)
+    names = [f"{part['whole']}-{i:05}-of-{part['count']}{SUFFIX}" for i in range(1, int(part["count"]) + 1)]
+    missing = [name for name in names if name not in paths]
+    if missing:
+        raise HubError(f"{path} is one of {len(names)} parts, of which there is no {_some(missing)}")
+    return tuple(names)
+
+
+def tag_of(path: str) -> str:
+    """The last word of a file's name, in capitals: as a rule the quantization. Empty if there is one word only."""
+    part = PART.fullmatch(path)
+    found = TAG.search(part["whole"] if part else path[: -len(SUFFIX)])
+    return found[1].upper() if found else ""
+
+
+def quant_of(path: str) -> str:
+    """The quantization in a file's name; empty if there is none."""
+    tag = tag_of(path)
+    return tag if QUANT.match(tag) else ""
+
+
+def _ggufs(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if path.lower().endswith(SUFFIX)]
+
+
+def _of_quant(models: Iterable[str], quant: str) -> str | None:
+    """The first file with the quantization in its name: one that begins there before one with more before it.
+
+    llama.cpp takes the first of both, so that F16 may find BF16.
+    """
+    models = list(models)
+    for pattern in (rf"(?<![A-Za-z0-9]){re.escape(quant)}[.-]", rf"{re.escape(quant)}[.-]"):
+        for path in models:
+            if re.search(pattern, path, re.IGNORECASE):
+                return path
+    return None
+
+
+def _some(names: Iterable[str]) -> str:
+    names = [name for name in names if name]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more or "nothing of the kind"

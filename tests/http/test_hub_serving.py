@@ -1,0 +1,211 @@
+"""``pyllmcancel serve -hf``: a server whose model is on its way, that is ended meanwhile, and that has no hub."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
+
+from tests.support.http_process import ServerProcess, until
+from tests.support.hub import LIMIT, StandIn, digest_of
+from tests.support.tiny_models import write_tiny_llama
+
+NAME = "user/Tiny"
+FILE = "tiny-Q4_K_M.gguf"
+SERVE = "import sys; from pyllmcancel.cli import main; sys.exit(main())"
+AT_ONCE = "from pyllmcancel.hub import download; download.PAUSE_SECONDS = 0\n" + SERVE
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write_tiny_llama(tmp_path_factory.mktemp("hub") / "tiny.gguf").read_bytes()
+
+
+@pytest.fixture
+def hub(content: bytes) -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        stand_in.add(NAME, {FILE: content})
+        yield stand_in
+
+
+class Serving:
+    """Starts servers with one cache."""
+
+    def __init__(self, folder: Path, hub: StandIn) -> None:
+        self._environment = {"HF_HOME": str(folder), "HF_ENDPOINT": hub.url, "HF_TOKEN": "", "HF_HUB_DISABLE_XET": ""}
+        self.cache = folder / "hub"
+
+    def __call__(self, *options: str, name: str | None = NAME, program: str = AT_ONCE) -> ServerProcess:
+        if name is not None:
+            options = ("-hf", name, "--ctx-size", "256", *options)
+        return ServerProcess(*options, environment=self._environment, program=program)
+
+
+@pytest.fixture
+def serving(tmp_path: Path, hub: StandIn) -> Serving:
+    return Serving(tmp_path, hub)
+
+
+def url_of(server: ServerProcess) -> str:
+    return server.wait_for_log(r"running on (http://127\.0\.0\.1:\d+)")[1]
+
+
+def test_while_the_model_comes_health_says_so_and_then_it_is_served(
+    hub: StandIn, serving: Serving, content: bytes
+) -> None:
+    hub.faults.append(hub.silent(len(content) // 2))
+    with serving() as server, httpx.Client(base_url=url_of(server), timeout=LIMIT) as http:
+        assert hub.reached.wait(LIMIT)
+        seen = until(lambda: http.get("/health"), lambda answer: answer.json()["progress"] > 0)
+        assert seen.status_code == 503
+        assert seen.json() == {"status": "loading", "stage": "downloading", "progress": 0.5, "error": None}
+        refused = http.post("/v1/completions", json={"prompt": "x"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["message"] == "the model is being downloaded (50%)"
+        hub.released.set()
+        server.started()
+        (model,) = http.get("/v1/models").json()["data"]
+        assert model["id"] == NAME
+        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
+    assert f"downloading {FILE} of {NAME}" in server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
+    hub: StandIn, serving: Serving, content: bytes, number: signal.Signals
+) -> None:
+    half = len(content) // 2
+    hub.faults.append(hub.silent(half))
+    with serving() as server:
+        url_of(server)
+        assert hub.reached.wait(LIMIT)
+        blob = serving.cache / "models--user--Tiny" / "blobs" / f"{digest_of(content)}.incomplete"
+        until(lambda: blob.stat().st_size, lambda size: size == half)
+        server.signal(number)
+        assert server.wait() == (128 + number if number is signal.SIGINT else -number), server.log
+    assert "Traceback" not in server.log
+    with serving() as server:
+        server.started()
+        assert f"going on with {FILE}" in server.log
+    assert hub.contents_asked == [None, f"bytes={half}-"]
+
+
+def test_without_a_hub_the_cached_model_is_served(hub: StandIn, serving: Serving) -> None:
+    with serving() as server:
+        server.started()
+    hub.close()
+    for options, why in ((("--offline",), "--offline"), ((), "cannot be reached")):
+        with serving(*options) as server:
+            server.started()
+            assert "from the cache, unasked whether there is a newer one" in server.log
+            assert why in server.log
+
+
+def test_a_divided_model_is_loaded_from_its_first_part(
+    hub: StandIn, serving: Serving, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "whole.gguf").write_bytes(content)
+    hub.add(NAME, divided(tmp_path / "whole.gguf", tmp_path / "tiny-Q8_0.gguf"))
+    with serving("--alias", "mine", name=f"{NAME}:q8_0") as server:
+        server.started()
+        assert server.http.get("/v1/models").json()["data"][0]["id"] == "mine"
+    assert "and 1 more parts of user/Tiny:q8_0" in server.log
+
+
+def divided(whole: Path, name: Path) -> dict[str, bytes]:
+    """A model's file in two parts, as llama-gguf-split makes them."""
+    reader = GGUFReader(whole)
+    writer = GGUFWriter(name, "llama", split_max_tensors=len(reader.tensors) // 2 + 1)
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            kind, *items = field.types
+            writer.add_key_value(key, field.contents(), kind, items[0] if kind is GGUFValueType.ARRAY else None)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return {path.name: path.read_bytes() for path in sorted(name.parent.glob(f"{name.stem}-*.gguf"))}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("user/Other", (), "there is no user/Other on"),
+        (f"{NAME}:Q5_K_M", (), "user/Tiny has no Q5_K_M; it has Q4_K_M"),
+        (NAME, ("--hf-file", "other.gguf"), "user/Tiny has no file other.gguf"),
+        (NAME, ("--offline",), "--offline; and user/Tiny is not in the cache"),
+    ],
+)
+def test_what_does_not_come_ends_the_server_with_its_reason(
+    serving: Serving, name: str, options: tuple[str, ...], words: str
+) -> None:
+    with serving(*options, name=name) as server:
+        assert server.wait() == 1
+    assert words in server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-hf", "nobody"), "--hf-repo must be USER/MODEL"),
+        (("-hf", NAME, "-m", "x.gguf"), "--model and --hf-repo exclude each other"),
+        (("--hf-file", "x.gguf"), "--hf-file is a file of --hf-repo"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_before_anything_starts(options: tuple[str, ...], words: str) -> None:
+    with ServerProcess(*options) as server:
+        assert server.wait() == 2
+    assert words in server.log
+
+
+def test_a_command_line_of_llama_servers_starts_this_server(hub: StandIn, serving: Serving, content: bytes) -> None:
+    hub.add("ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF", {"qwen2.5-coder-1.5b-q8_0.gguf": content})
+    given = (
+        "--fim-qwen-1.5b-default --port 0 -c 256 -np 2 -cb -ngl 99 -fa on -b 512 -ub 128 --cache-reuse 256 --no-webui"
+    )
+    with serving(
+        *given.split(), "--poll", "50", "--prio", "2", "--no-warmup", "-lv", "3", "--mlock", name=None
+    ) as server:
+        server.started()
+        assert server.http.get("/").status_code == 404
+        infill = server.http.post("/infill", json={"input_prefix": "a", "input_suffix": "b", "n_predict": 2})
+        assert infill.status_code == 200
+        (model,) = server.http.get("/v1/models").json()["data"]
+        assert model["id"] == "ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF"
+    for option in ("--cache-reuse", "--poll", "--prio", "--no-warmup"):
+        assert f"{option} does nothing: " in server.log
+
+
+def test_without_the_library_it_says_what_to_install(hub: StandIn, serving: Serving) -> None:
+    missing = "import sys; sys.modules['huggingface_hub'] = None\n"
+    with serving(program=missing + SERVE) as server:
+        assert server.wait() == 2
+    assert "pip install 'pyllmcancel[hub]'" in server.log
+    with serving() as server:
+        server.started()
+    with serving("--offline", program=missing + SERVE) as server:
+        server.started()
+
+
+def test_the_hub_is_asked_for_nothing_else(hub: StandIn, serving: Serving) -> None:
+    """No telemetry, and no transfer by another way than the one that is tested."""
+    tell = "import atexit, sys; atexit.register(lambda: sys.stderr.write('xet: %s' % ('hf_xet' in sys.modules)))\n"
+    with serving(program=tell + SERVE) as server:
+        server.started()
+        server.signal(signal.SIGINT)
+        server.wait()
+    assert "xet: False" in server.log
+    assert "/resolve/" not in server.log, "addresses of files are signed"
+    assert [asked.path.partition("?")[0].partition("/resolve/")[0] for asked in hub.asked[:2]] == [
+        f"/api/models/{NAME}",
+        f"/{NAME}",
+    ]
+    assert len(hub.asked) == 3

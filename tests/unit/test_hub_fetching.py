@@ -1,0 +1,361 @@
+"""Models of the hub on their way to the cache: whole, cut, silent, lying, refused, and when there is no hub."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from pyllmcancel.errors import HubError, HubUnreachable, LoadCancelled
+from pyllmcancel.hub import download
+from pyllmcancel.hub.cache import Repository
+from pyllmcancel.hub.fetching import HubModel
+from pyllmcancel.hub.names import ModelName
+from tests.support.hub import LIMIT, StandIn, digest_of
+
+pytest_plugins = ("tests.support.hub_fixtures",)
+
+NAME = "user/Model"
+CONTENT = random.Random(1).randbytes(3_000_000)
+FILE = "model-Q4_K_M.gguf"
+PARTS = {f"big-Q8_0-0000{i}-of-00003.gguf": random.Random(i).randbytes(100_000 * i) for i in (1, 2, 3)}
+
+
+def fetch(
+    hub: StandIn | None, name: str = NAME, progress: Callable[[float], bool] = lambda _: True, **options: object
+) -> Path:
+    endpoint = "http://127.0.0.1:9" if hub is None else hub.url  # the port of "discard": nobody listens
+    return HubModel(ModelName.parse(name), endpoint=endpoint, **options).fetch(progress)  # type: ignore[arg-type]
+
+
+def partial(content: bytes = CONTENT) -> Path:
+    blob = Repository(NAME).blob(digest_of(content))
+    return blob.with_name(f"{blob.name}.incomplete")
+
+
+def test_a_model_comes_whole_and_is_not_asked_for_again(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT, "README.md": b"read me"})
+    path = fetch(hub)
+    assert (path.name, path.read_bytes()) == (FILE, CONTENT)
+    assert not partial().exists()
+    hub.asked.clear()
+    assert fetch(hub) == path
+    assert [asked.path for asked in hub.asked] == [f"/api/models/{NAME}?blobs=true"]
+
+
+def test_progress_goes_from_nothing_to_everything(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.append(hub.silent(1_500_000))
+    seen = []
+
+    def progress(fraction: float) -> bool:
+        seen.append(fraction)
+        if fraction >= 0.5:
+            hub.released.set()
+        return True
+
+    fetch(hub, progress=progress)
+    assert seen == sorted(seen)
+    assert 0.5 in seen
+
+
+def test_a_slow_hub_is_waited_for(hub: StandIn) -> None:
+    taken, seen = threading.Semaphore(0), [0.0]
+
+    def progress(fraction: float) -> bool:
+        if fraction > seen[-1]:
+            seen.append(fraction)
+            taken.release()
+        return True
+
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.append(hub.slow(600_000, taken))
+    assert fetch(hub, progress=progress).read_bytes() == CONTENT
+    assert len(seen) >= 5
+    assert hub.contents_asked == [None]
+
+
+def test_a_cut_download_goes_on_where_it_was_cut(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.extend([hub.cut(1_000_000), hub.cut(1_000_000)])
+    assert fetch(hub).read_bytes() == CONTENT
+    assert hub.contents_asked == [None, "bytes=1000000-", "bytes=2000000-"]
+    assert "trying again (1 of 5)" in caplog.text
+
+
+def test_one_that_is_given_up_goes_on_at_the_next_start(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.append(hub.silent(1_000_000))
+    with pytest.raises(LoadCancelled):
+        fetch(hub, progress=lambda fraction: fraction == 0)
+    assert partial().stat().st_size == 1_000_000
+    hub.released.set()
+    assert fetch(hub).read_bytes() == CONTENT
+    assert hub.contents_asked == [None, "bytes=1000000-"]
+
+
+def test_a_download_that_nobody_waits_for_ends(hub: StandIn) -> None:
+    """It is left behind in a process that lives on; what comes late must not be written, when another may be at it."""
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.append(hub.silent(1000))
+    with pytest.raises(LoadCancelled):
+        fetch(hub, progress=lambda fraction: fraction == 0)
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "hub download")
+    hub.released.set()
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+
+
+def test_a_hub_without_ranges_sends_all_of_it_again(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.extend([hub.cut(1_000_000), hub.no_ranges])
+    assert fetch(hub).read_bytes() == CONTENT
+
+
+def test_more_than_the_whole_file_is_begun_anew(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    partial().parent.mkdir(parents=True)
+    partial().write_bytes(CONTENT + b"more")
+    assert fetch(hub).read_bytes() == CONTENT
+    assert hub.contents_asked == [None]
+
+
+def test_what_is_whole_already_is_only_checked(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    partial().parent.mkdir(parents=True)
+    partial().write_bytes(CONTENT)
+    assert fetch(hub).read_bytes() == CONTENT
+    assert hub.contents_asked == []
+
+
+def test_content_of_another_digest_is_not_kept(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT}, served={FILE: b"x" + CONTENT[1:]})
+    with pytest.raises(HubError, match=r"not what the hub says it is: .* not kept"):
+        fetch(hub)
+    assert not partial().exists()
+    assert Repository(NAME).find(ModelName(NAME)) is None
+    hub.repos[NAME].served.clear()
+    assert fetch(hub).read_bytes() == CONTENT
+
+
+def test_a_small_file_has_a_digest_of_gits_and_is_checked_by_it(hub: StandIn) -> None:
+    small = b"small"
+    hub.add(NAME, {FILE: small})
+    partial(small).parent.mkdir(parents=True)
+    partial(small).write_bytes(b"smell")
+    with pytest.raises(HubError, match=r"not what the hub says it is: .* not kept"):
+        fetch(hub)
+    assert fetch(hub).read_bytes() == small
+
+
+def test_content_that_is_longer_than_said_is_not_kept(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT}, served={FILE: CONTENT + b"more"})
+    with pytest.raises(HubError, match="longer than the hub says"):
+        fetch(hub)
+    assert partial().stat().st_size == 0
+
+
+def test_a_silent_hub_is_told_and_what_came_is_kept(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
+    monkeypatch.setattr(download, "RETRIES", 1)
+    hub.add(NAME, {FILE: CONTENT})
+    hub.faults.extend([hub.silent(1000)] + [hub.silent(0)] * 3)
+    with pytest.raises(HubError, match=r"is silent \(\w+Timeout\), 2 times; what came is kept"):
+        fetch(hub)
+    assert partial().stat().st_size == 1000
+
+
+def test_a_hub_that_does_not_answer_the_first_question_is_told(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.05)
+    hub.mute = True
+    with pytest.raises(HubError, match=r"is silent \(\w+Timeout\); and user/Model is not in the cache"):
+        fetch(hub)
+
+
+def test_a_busy_hub_is_told_and_waited_for(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    hub.refusal = (503, {})
+    with pytest.raises(
+        HubError, match=r"cannot answer now .status 503.: try again later; and user/Model is not in the"
+    ):
+        fetch(hub)
+    hub.refusal = None
+    hub.faults.extend([hub.busy] * 2)
+    assert fetch(hub).read_bytes() == CONTENT
+
+
+def test_a_divided_model_comes_in_all_its_parts(hub: StandIn) -> None:
+    hub.add(NAME, PARTS | {FILE: CONTENT})
+    first = fetch(hub, f"{NAME}:q8_0")
+    assert {path.name: path.read_bytes() for path in first.parent.iterdir()} == PARTS
+    assert first.name == min(PARTS)
+
+
+def test_a_divided_model_of_which_a_part_is_missing_is_not_served(hub: StandIn) -> None:
+    hub.add(NAME, PARTS)
+    last = max(PARTS)
+    hub.repos[NAME].served[last] = b"x" + PARTS[last][1:]
+    with pytest.raises(HubError, match=last):
+        fetch(hub)
+    with pytest.raises(HubError, match="not in the cache"):
+        fetch(hub, offline=True)
+
+
+def test_offline_nothing_is_asked(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    with pytest.raises(HubError, match="--offline; and user/Model is not in the cache"):
+        fetch(hub, offline=True)
+    path = fetch(hub)
+    hub.asked.clear()
+    with caplog.at_level(logging.INFO):
+        assert fetch(hub, offline=True) == path
+    assert hub.asked == []
+    assert f"serving {FILE} from the cache, unasked whether there is a newer one (--offline)" in caplog.text
+
+
+def test_without_a_hub_the_cache_serves(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    path = fetch(hub)
+    with caplog.at_level(logging.INFO):
+        assert fetch(None) == path
+    assert "http://127.0.0.1:9 cannot be reached" in caplog.text
+
+
+def test_a_newer_model_takes_the_place_of_the_cached_one(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    old = fetch(hub)
+    newer = CONTENT[::-1]
+    hub.repos[NAME].files = {FILE: newer}
+    hub.faults.append(hub.cut(1000))
+    hub.faults.extend([hub.busy] * (download.RETRIES + 1))
+    assert fetch(hub) == old, "the newer one did not come"
+    new = fetch(hub)
+    assert new.read_bytes() == newer
+    assert fetch(None) == new
+    hub.repos[NAME].files = {FILE: CONTENT}
+    hub.asked.clear()
+    assert fetch(hub).read_bytes() == CONTENT
+    assert hub.contents_asked == [], "its content is there, of the older commit"
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "words"),
+    [
+        ({"token": "mine"}, None, "no user/Model on .* or it is private: .* give --hf-token, or set HF_TOKEN"),
+        ({"token": "mine"}, "other", "does not know the token: make a new one"),
+        (
+            {"token": "mine", "gated": True},
+            None,
+            "user/Model is gated: accept its terms on .*/user/Model .* give --hf-token",
+        ),
+        ({"token": "mine", "gated": True}, "other", "is gated: .* the token that was sent is not enough"),
+        (None, None, "there is no user/Model on"),
+        (None, "mine", "there is no user/Model on"),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    hub: StandIn, options: dict[str, object] | None, token: str | None, words: str
+) -> None:
+    if options is not None:
+        hub.add(NAME, {FILE: CONTENT}, **options)
+    with pytest.raises(HubError, match=words):
+        fetch(hub, token=token)
+    assert hub.contents_asked == []
+
+
+def test_a_token_that_is_none_is_not_shown(hub: StandIn) -> None:
+    with pytest.raises(HubError, match="the token has a blank, or another character") as error:
+        fetch(hub, token="secret\n")
+    assert "secret" not in str(error.value)
+    assert hub.asked == []
+
+
+def test_other_refusals_are_told_in_the_hubs_words(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    for status, headers, words in (
+        (403, {"X-Error-Message": "your region"}, r"refuses user/Model \(your region\)"),
+        (418, {}, "does not give user/Model: status 418"),
+        (404, {"X-Error-Code": "EntryNotFound", "X-Error-Message": "gone"}, r"no such file \(gone\)"),
+        (429, {"Retry-After": "1"}, "cannot answer now .*try again later"),
+    ):
+        hub.refusal = (status, headers)
+        with pytest.raises(HubError, match=words):
+            fetch(hub)
+
+
+def test_a_refusal_of_what_is_cached_says_so(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    fetch(hub)
+    hub.repos.clear()
+    with pytest.raises(HubError, match=r"there is no user/Model .* It is in the cache: --offline serves that"):
+        fetch(hub)
+
+
+def test_a_token_goes_to_the_hub_and_not_to_where_its_files_lie(hub: StandIn) -> None:
+    hub.add(NAME, {FILE: CONTENT}, token="mine")
+    assert fetch(hub, token="mine").read_bytes() == CONTENT
+    assert [asked.token for asked in hub.asked] == ["mine", "mine", None]
+
+
+def test_an_answer_that_no_hub_gives_is_told(hub: StandIn) -> None:
+    hub.refusal = (200, {"Content-Type": "text/html"})
+    with pytest.raises(HubError, match="not what a hub says"):
+        fetch(hub)
+
+
+def test_names_that_would_lead_out_of_the_cache_are_not_there(hub: StandIn) -> None:
+    hub.add(NAME, {"../../m-Q4_K_M.gguf": CONTENT, "/m.gguf": CONTENT})
+    with pytest.raises(HubError, match="no GGUF file"):
+        fetch(hub)
+
+
+def test_without_room_it_does_not_begin(hub: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 10**12, 1000))
+    with pytest.raises(HubError, match=r"needs 3.0 MB more, but .* has 1.0 kB left"):
+        fetch(hub)
+    assert hub.contents_asked == []
+
+
+def test_of_two_that_want_it_one_waits(hub: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    found: list[Path] = []
+    waiting = threading.Event()
+
+    class Waiting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "another process" in record.getMessage():
+                waiting.set()
+
+    logger, handler = logging.getLogger("pyllmcancel.hub"), Waiting()
+    logger.addHandler(handler)
+    other = threading.Thread(target=lambda: found.append(fetch(hub)))
+    try:
+        with caplog.at_level(logging.INFO), Repository(NAME).locked(digest_of(CONTENT)):
+            other.start()
+            assert waiting.wait(LIMIT)
+            assert hub.contents_asked == []
+    finally:
+        other.join(LIMIT)
+        logger.removeHandler(handler)
+    assert found[0].read_bytes() == CONTENT
+
+
+def test_the_lock_is_the_one_of_the_hubs_own_library(hub: StandIn, cache: Path) -> None:
+    hub.add(NAME, {FILE: CONTENT})
+    fetch(hub)
+    (lock,) = (cache / ".locks" / "models--user--Model").iterdir()
+    assert lock.name == f"{digest_of(CONTENT)}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_unreachable_is_a_kind_of_refusal() -> None:
+    assert issubclass(HubUnreachable, HubError)
