@@ -1,0 +1,180 @@
+"""What happened, as it is kept: facts, and no requests, which would keep prompts and samplers alive.
+
+They become JSON when a reader asks. Touched by the event loop only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from pyllmcancel.events import RequestStatus
+from pyllmcancel.request import Times
+from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Record, Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyllmcancel.cancellation import CancelReason
+    from pyllmcancel.observer import StepPart, StepRecord
+    from pyllmcancel.request import Request, RequestSummary
+    from pyllmcancel.server.live.events import Stats
+
+
+class AddedFact(NamedTuple):
+    at: float
+    summary: RequestSummary
+
+
+class AdmittedFact(NamedTuple):
+    at: float
+    id: str
+    owner: str
+    slots: tuple[int, ...]
+    cached_tokens: int
+
+
+class CancelledFact(NamedTuple):
+    at: float
+    id: str
+    owner: str
+    reason: CancelReason
+    superseded_by: str | None
+
+
+class EndedFact(NamedTuple):
+    at: float
+    summary: RequestSummary
+
+
+@dataclass(slots=True)
+class StepsFact:
+    """Steps in a row that had the same sequences, phases and status.
+
+    A thousand steps a second come here, nearly all of them like the one before to the token: these are only counted.
+    """
+
+    last: StepRecord
+    at: float
+    n_steps: int = 1
+    busy: float = 0.0
+    wasted: int = 0
+    _n_repeats: int = 1  # of `last`, itself included
+    _n_tokens: list[int] = field(default_factory=list)  # of each sequence, in the steps before
+
+    @classmethod
+    def of(cls, step: Stepped) -> StepsFact:
+        record, n_wasted = step
+        return cls(record, record.started_at, busy=record.seconds, wasted=n_wasted)
+
+    def takes(self, step: Stepped) -> bool:
+        """Take a step in, if it is like the others."""
+        record, n_wasted = step
+        last = self.last
+        if record.status != last.status or record.spared != last.spared:
+            return False
+        if record.survivors != last.survivors or record.threads != last.threads:
+            return False
+        if record.sequences == last.sequences:
+            self._n_repeats += 1
+        elif compute_the_same(record.sequences, last.sequences):
+            self._n_tokens = self.n_tokens()
+            self._n_repeats = 1
+        else:
+            return False
+        self.last = record
+        self.n_steps += 1
+        self.busy += record.seconds
+        self.wasted += n_wasted
+        return True
+
+    def n_tokens(self) -> list[int]:
+        """Of each sequence, in all the steps."""
+        repeated = [self._n_repeats * part.n_tokens for part in self.last.sequences]
+        return [now + before for now, before in zip(repeated, self._n_tokens or [0] * len(repeated), strict=True)]
+
+
+class StatsFact(NamedTuple):
+    stats: Stats
+
+
+Fact = AddedFact | AdmittedFact | CancelledFact | EndedFact | StepsFact | StatsFact
+
+
+def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
+    """Whether they are for the same choices, in the same slots and phases."""
+    return len(some) == len(others) and all(
+        one._replace(n_tokens=0) == other._replace(n_tokens=0) for one, other in zip(some, others, strict=True)
+    )
+
+
+def as_it_came(request: Request, at: float) -> RequestSummary:
+    """As it was in the queue; meanwhile it may be running, or even over."""
+    return replace(
+        request.summary(),
+        status=RequestStatus.WAITING,
+        slots=(),
+        paused=False,
+        prompt_tokens_done=0,
+        cached_tokens=0,
+        completion_tokens=0,
+        cancel_reason=None,
+        superseded_by=None,
+        seconds=max(0.0, at - request.arrived_at),
+        times=Times(request.arrived_at),
+    )
+
+
+class FactFinder:
+    """Makes facts of records, in the order that the feed promises.
+
+    Of each request `added` comes first and `ended` last, `cancelled` before that, each once. Records may come in any
+    order: threads write them (see `pyllmcancel.observer.Observer`). What one presumes is told before it,
+    and what has been told already is not told again.
+    """
+
+    def __init__(self) -> None:
+        self._told: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
+
+    def find(self, records: Iterable[Record]) -> Iterator[Fact]:
+        """The facts of records; steps in a row that are alike are one."""
+        steps: StepsFact | None = None
+        for record in records:
+            if isinstance(record, Stepped):
+                if steps is None or not steps.takes(record):
+                    if steps is not None:
+                        yield steps
+                    steps = StepsFact.of(record)
+                continue
+            facts = list(self._of_request(record))
+            if facts and steps is not None:
+                yield steps
+                steps = None
+            yield from facts
+        if steps is not None:
+            yield steps
+
+    def _of_request(self, record: Added | Admitted | Cancelled | Ended) -> Iterator[Fact]:
+        request, at = record.request, record.at
+        if self._is_news(request, "added"):
+            yield AddedFact(at, as_it_came(request, at))
+        match record:
+            case Admitted(slots=slots, cached_tokens=cached_tokens):
+                yield AdmittedFact(at, request.id, request.owner, slots, cached_tokens)
+            case Cancelled():
+                yield from self._cancel(request)
+            case Ended(ending=ending):
+                yield from self._cancel(request)
+                yield EndedFact(at, request.summary(ending))
+
+    def _cancel(self, request: Request) -> Iterator[Fact]:
+        reason, at = request.cancellation.reason, request.cancellation.requested_at
+        if reason is not None and at is not None and self._is_news(request, "cancelled"):
+            yield CancelledFact(at, request.id, request.owner, reason, request.superseded_by)
+
+    def _is_news(self, request: Request, what: str) -> bool:
+        told = self._told.setdefault(request, set())
+        news = what not in told
+        told.add(what)
+        return news

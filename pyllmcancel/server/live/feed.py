@@ -1,0 +1,317 @@
+"""Moves what the engine did to the readers, a few times a second. Touched by the event loop only.
+
+Nobody is listened for until the first reader comes, and again some time after the last has left: an engine without
+readers has no recorder. A reader is a place in the ring and nothing more, so one that is slow costs nothing: it is
+dropped when what it would read next is not remembered any more. (One that takes nothing at all has its connection
+closed before, by the connection's own watch.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.live.facts import FactFinder, StatsFact
+from pyllmcancel.server.live.recorder import Recorder
+from pyllmcancel.server.live.ring import Ring
+from pyllmcancel.server.live.statistics import stats_of
+from pyllmcancel.server.live.wording import Wording, as_json, frame
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine import Engine
+    from pyllmcancel.server.live.events import Stats
+    from pyllmcancel.server.live.texts import Texts
+    from pyllmcancel.server.metrics import EngineMetrics
+
+# The part of one core that the feed may take, with all of its readers: it flushes less often the longer a flush takes.
+# The compute threads wait for each other, so what one core loses the whole engine loses.
+SHARE = 0.005
+SHORTEST, LONGEST = 0.1, 5.0  # seconds between two flushes
+WITHOUT_READERS = 1.0  # likewise: then nothing is encoded, steps that are alike are joined
+KEPT_SECONDS = 60.0  # after the last reader has left what happens is still written down, for it to come back
+STATS_SECONDS = 1.0
+WEIGHT = 0.25  # of the last flush in the estimate of what a flush costs
+CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # what one reader is given at once, about: no more of it is in memory
+MOST_SHARED = 32  # chunks that are kept for other readers until the next flush
+
+
+class Audience(NamedTuple):
+    """Who sees the same.
+
+    Attributes
+    ----------
+    owner
+        What of it is seen; None: all.
+    types
+        Of events; None: all.
+    """
+
+    owner: str | None
+    types: frozenset[str] | None = None
+
+
+class Reader:
+    """One reader: which fact it has read last, and what drops it."""
+
+    def __init__(self, audience: Audience, drop: Callable[[], object]) -> None:
+        self.audience = audience
+        self.place = 0
+        self.drop = drop
+
+
+class Feed:
+    """All readers of one server, and what they read.
+
+    Parameters
+    ----------
+    most_readers, most_per_owner
+        More are refused.
+    """
+
+    def __init__(self, metrics: EngineMetrics, most_readers: int, most_per_owner: int) -> None:
+        self._metrics = metrics
+        self._most_readers, self._most_per_owner = most_readers, most_per_owner
+        self.boot = secrets.token_hex(4)
+        self.ring = Ring()
+        self.texts: Texts | None = None
+        self._wording = Wording(None)
+        self._readers: dict[Reader, str] = {}  # with the owners whose keys they came with
+        self._of_owner = Counter[str]()
+        self._engine: Callable[[], Engine | None] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._recorder: Recorder | None = None  # while it listens
+        self._facts = FactFinder()
+        self._flushing: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.TimerHandle | None = None
+        self._flushed_at = float("-inf")
+        self._cost = 0.0  # seconds that a flush takes, its readers' writing included: an estimate
+        self._stats: Stats | None = None  # as they were told last
+        self._stats_due = False  # something has happened since
+        self._stats_at = float("-inf")
+        self._shared: dict[tuple[Audience, int], tuple[bytes, int]] = {}
+        self._change = asyncio.Event()  # of the next flush
+        self.ended = False
+
+    @property
+    def n_readers(self) -> int:
+        return len(self._readers)
+
+    def watch(self, engine: Engine, texts: Texts | None) -> None:
+        """Feed on this engine from the first reader on; `texts` are shown, if there are any."""
+        self._engine = weakref.ref(engine)  # the engine's thread has our recorder, and must not keep the engine
+        self._wording = Wording(texts)
+        self.texts = texts
+
+    @property
+    def wording(self) -> Wording:
+        return self._wording
+
+    # -- readers ------------------------------------------------------------------------------------------------------
+
+    def check_room(self, owner: str) -> None:
+        """ApiError 503 for a reader that is one too many, or comes after the end."""
+        engine = self._engine()
+        if self.ended or engine is None or engine.stopped.done():
+            raise ApiError(503, "the engine has stopped", "server_error", code="shutdown")
+        if self.n_readers >= self._most_readers or self._of_owner[owner] >= self._most_per_owner:
+            message = "there are too many readers of the feed (--max-event-clients)"
+            raise ApiError(503, message, "server_error", code="too_many_readers")
+
+    @contextmanager
+    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
+        """Read, inside; begins at what happens from now on. `drop` is called if the reader is too slow."""
+        self.check_room(owner)
+        self._listen()
+        self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
+        reader = Reader(audience, drop)
+        self._readers[reader] = owner
+        self._of_owner[owner] += 1
+        reader.place = self.ring.newest
+        try:
+            yield reader
+        finally:
+            del self._readers[reader]
+            self._of_owner -= Counter({owner: 1})
+            if not self._readers and self._loop is not None and not self.ended:
+                self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+
+    def place_after(self, event_id: str) -> int | None:
+        """The number in an id of this server's; None in any other text."""
+        boot, _, number = event_id.rpartition("-")
+        is_number = number.isascii() and number.isdigit() and len(number) < 20
+        known = boot == self.boot and is_number and int(number) <= self.ring.newest
+        return int(number) if known else None
+
+    def event_id(self, number: int) -> str:
+        return f"{self.boot}-{number}"
+
+    def read(self, reader: Reader) -> bytes:
+        """The next events for it, some at a time; empty if there are none for now, even if others have some."""
+        while reader.place < self.ring.newest:
+            chunk, reader.place = self._chunk(reader.audience, reader.place)
+            if chunk:
+                return chunk
+        return b""
+
+    def _chunk(self, audience: Audience, place: int) -> tuple[bytes, int]:
+        """Events that follow a place, encoded once for all who ask for the same."""
+        shared = self._shared.get((audience, place))
+        if shared is not None:
+            return shared
+        frames: list[bytes] = []
+        n_bytes = 0
+        end = place
+        for fact in self.ring.after(place, CHUNK_EVENTS):
+            end += 1
+            event = self._wording.event(fact, audience.owner, audience.types)
+            if event is None:
+                continue
+            frames.append(frame(self.event_id(end), event["type"], as_json(event)))
+            n_bytes += len(frames[-1])
+            if n_bytes >= CHUNK_BYTES:
+                break
+        chunk = b"".join(frames), end
+        if len(self._shared) < MOST_SHARED:
+            self._shared[audience, place] = chunk
+        return chunk
+
+    async def change(self) -> None:
+        """Wait for the next flush that had anything, or for the end."""
+        if not self.ended:
+            await self._change.wait()
+
+    # -- listening ----------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Have the engine's threads write down what happens, if they do not."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+        engine = self._engine()
+        if self._recorder is not None or engine is None:
+            return
+        if self._loop is None:
+            self._loop = loop = asyncio.get_running_loop()
+            engine.stopped.add_done_callback(lambda _: self._from_any_thread(loop, self._end))
+        loop = self._loop
+        self._recorder = Recorder(lambda: loop.call_soon_threadsafe(self._flush_soon))
+        engine.add_observer(self._recorder)
+
+    @staticmethod
+    def _from_any_thread(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the event loop was closed
+            loop.call_soon_threadsafe(act)
+
+    def _listen_no_more(self) -> None:
+        engine = self._engine()
+        if self._recorder is not None and engine is not None:
+            engine.remove_observer(self._recorder)
+        self._recorder = None
+        self.ring.skip()
+        for timer in (self._leaving, self._flushing):
+            if timer is not None:
+                timer.cancel()
+        self._leaving = self._flushing = None
+
+    def _end(self) -> None:
+        """The engine computes no more: tell what is left, and that it was the last."""
+        self.flush()
+        self.ended = True
+        self._change.set()
+        engine = self._engine()
+        if self._recorder is not None and engine is not None:
+            engine.remove_observer(self._recorder)
+        for timer in (self._leaving, self._flushing):
+            if timer is not None:
+                timer.cancel()
+
+    # -- flushing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two flushes."""
+        if not self._readers:
+            return WITHOUT_READERS
+        return min(max(SHORTEST, self._cost / SHARE), LONGEST)
+
+    def _flush_soon(self) -> None:
+        self._flush_at(self._flushed_at + self.interval)
+
+    def _flush_at(self, at: float) -> None:
+        """Flush then, at the latest."""
+        if self._loop is None or self._recorder is None or self.ended:
+            return
+        when = self._loop.time() + max(0.0, at - time.monotonic())
+        if self._flushing is not None:
+            if self._flushing.when() <= when:
+                return
+            self._flushing.cancel()  # it waits for the statistics, which must not hold events back
+        self._flushing = self._loop.call_at(when, self._flush_and_clock)
+
+    def _flush_and_clock(self) -> None:
+        """Flush, and learn what it costs: the readers that it wakes write before the event loop comes to `clocked`."""
+        self._flushing = None
+        began = time.thread_time()
+        self.flush()
+        assert self._loop is not None
+        self._loop.call_soon(self._clocked, began)
+
+    def _clocked(self, began: float) -> None:
+        self._cost += WEIGHT * (time.thread_time() - began - self._cost)
+
+    def flush(self) -> None:
+        """Publish what has happened."""
+        if self._recorder is None:
+            return
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        self._flushed_at = time.monotonic()
+        overrun, self._recorder.overrun = self._recorder.overrun, False
+        facts = list(self._facts.find(self._recorder.take()))
+        if overrun:
+            self.ring.skip()
+            facts = []
+        self._stats_due = self._stats_due or bool(facts)
+        newest = self.ring.newest
+        self.ring.extend(facts)
+        self.ring.extend(self._stats_fact())
+        for reader in [one for one in self._readers if not self.ring.remembers(one.place)]:
+            reader.drop()
+        if self.ring.newest > newest:
+            self._shared.clear()
+            self._change.set()
+            self._change = asyncio.Event()
+        if self._stats_due and self._tells_stats():
+            self._flush_at(self._stats_at + STATS_SECONDS)
+
+    # -- statistics ---------------------------------------------------------------------------------------------------
+
+    def _tells_stats(self) -> bool:
+        """Whether a reader sees everything."""
+        return any(
+            one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
+        )
+
+    def _stats_fact(self) -> Iterator[StatsFact]:
+        now = time.monotonic()
+        if not self._stats_due or now - self._stats_at < STATS_SECONDS or not self._tells_stats():
+            return
+        self._stats_due = False
+        stats = self.stats()
+        if stats is None or (self._stats is not None and {**stats, "at": self._stats["at"]} == self._stats):
+            return
+        self._stats, self._stats_at = stats, now
+        yield StatsFact(stats)
+
+    def stats(self) -> Stats | None:
+        """As things are; None without an engine."""
+        engine = self._engine()
+        return None if engine is None else stats_of(engine, self._metrics)

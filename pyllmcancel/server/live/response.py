@@ -1,0 +1,116 @@
+"""The stream of one reader: a snapshot, or what it has missed, then what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fastapi.responses import Response
+
+from pyllmcancel.server.connection import connection_of, watched
+from pyllmcancel.server.generate import PING, SSE_HEADERS
+from pyllmcancel.server.live.snapshot import encoded_snapshot
+from pyllmcancel.server.live.wording import frame
+from pyllmcancel.server.request_context import mark_client_gone
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pyllmcancel.server.live.feed import Audience, Reader
+    from pyllmcancel.server.live.snapshot import Reason
+    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.visible import Visible
+
+
+class FeedResponse(Response):
+    """Server-sent events of the feed.
+
+    Parameters
+    ----------
+    owner
+        Whose key the reader came with.
+    last_event_id
+        Go on after this one, if the feed remembers it.
+    """
+
+    def __init__(
+        self, state: ServerState, see: Visible, audience: Audience, owner: str, last_event_id: str | None
+    ) -> None:
+        super().__init__()
+        self._state, self._feed = state, state.feed
+        self._see = see
+        self._audience = audience
+        self._owner = owner
+        self._last_event_id = last_event_id
+        self._sent_at = 0.0  # on the event loop's clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = connection_of(scope)
+        sending = asyncio.create_task(self._send(send), name="send the feed")
+        try:
+            with watched(receive, sending.cancel) as client_left:
+                await asyncio.wait({sending})
+                if sending.cancelled():
+                    mark_client_gone(scope)
+                    if connection is not None:
+                        # To the HTTP server an answer that ends too early is a defect, unless its client has left.
+                        connection.drop()
+                        await client_left
+        finally:
+            sending.cancel()
+        if not sending.cancelled():
+            with suppress(OSError):  # how some servers say that the client is gone
+                sending.result()
+
+    async def _send(self, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        with self._feed.reader(self._audience, self._owner, task.cancel) as reader:
+            self._feed.flush()  # the places of what has happened by now are known
+            reason = self._place(reader)
+            await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
+            self._sent_at = asyncio.get_running_loop().time()
+            if reason is not None:
+                await self._write(send, await self._snapshot(reader, reason))
+            while (body := await self._next(reader)) is not None:
+                await self._write(send, body)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, send: Send, body: bytes) -> None:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        self._sent_at = asyncio.get_running_loop().time()
+
+    def _place(self, reader: Reader) -> Reason | None:
+        """Put the reader where it goes on; else why it begins anew."""
+        if self._last_event_id is None:
+            return "new"
+        place = self._feed.place_after(self._last_event_id)
+        if place is None:
+            return "unknown_id"
+        if not self._feed.ring.remembers(place):
+            return "too_old"
+        reader.place = place
+        return None
+
+    async def _snapshot(self, reader: Reader, reason: Reason) -> bytes:
+        """How things stand; the events that follow may repeat some of it."""
+        self._feed.flush()
+        place = reader.place = self._feed.ring.newest
+        all_owners = self._audience.owner is None
+        data = await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners)
+        return frame(self._feed.event_id(place), "snapshot", data)
+
+    async def _next(self, reader: Reader) -> bytes | None:
+        """The next events, or a ping; None at the end."""
+        interval = self._state.config.sse_ping_interval
+        try:
+            # Not wait_for: in Python 3.11 that loses a cancellation that comes together with the events.
+            async with asyncio.timeout_at(self._sent_at + interval if interval else None):
+                while not (body := self._feed.read(reader)):
+                    if self._feed.ended:
+                        return None
+                    await self._feed.change()
+                return body
+        except TimeoutError:
+            return PING

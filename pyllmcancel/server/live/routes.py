@@ -1,0 +1,62 @@
+"""``GET /v1/events``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
+
+from pyllmcancel.server.api_keys import owner_of
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.live.events import EVENTS, TYPES
+from pyllmcancel.server.live.feed import Audience
+from pyllmcancel.server.live.response import FeedResponse
+from pyllmcancel.server.openapi.description import errors, stream_of
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.visible import See
+
+router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 503))
+
+MAX_TYPES = 200  # characters
+Types = Annotated[
+    str | None, Query(max_length=MAX_TYPES, description="Only these, with commas; snapshots always come.")
+]
+EventId = Annotated[str | None, Query(description="As the header Last-Event-ID.")]
+
+
+@router.get(
+    "/events",
+    summary="What the engine does, as it happens",
+    response_class=Response,
+    responses=stream_of(*EVENTS),
+)
+async def follow_events(
+    http: HttpRequest,
+    see: See,
+    types: Types = None,
+    last_event_id: EventId = None,
+    header: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", description="Go on after this event, if it is remembered."),
+    ] = None,
+) -> Any:
+    state = state_of(http)
+    owner = owner_of(http.scope)
+    state.feed.check_room(owner)
+    # Where all is one owner's, that one sees everything.
+    audience = Audience(see.owner if state.config.shared else None, named_types(types))
+    return FeedResponse(state, see, audience, owner, header or last_event_id)
+
+
+def named_types(names: str | None) -> frozenset[str] | None:
+    """The types that a query names; ApiError 400 for others."""
+    if names is None:
+        return None
+    types = frozenset(names.split(","))
+    unknown = sorted(types.difference(TYPES))
+    if unknown:
+        message = f"no type of event is called {unknown[0]!r}; there are {', '.join(TYPES)}"
+        raise ApiError(400, message, param="types", code="unknown_type")
+    return types

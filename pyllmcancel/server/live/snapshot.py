@@ -1,0 +1,87 @@
+"""How things stand when a reader comes: what the events that follow are about."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Literal
+
+from pyllmcancel import __version__
+from pyllmcancel.events import RequestStatus
+from pyllmcancel.server.live.wording import as_json
+from pyllmcancel.server.request_answers import session_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyllmcancel.request import RequestSummary
+    from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts
+    from pyllmcancel.server.live.feed import Feed
+    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.visible import Visible
+
+Reason = Literal["new", "unknown_id", "too_old"]
+
+MOST_ENDED = 256  # requests that have ended; the live ones are bounded by the queue
+MOST_SESSIONS = 1_000
+ENCODED_AT_ONCE = 16  # entries, texts included; then the event loop's other work has a turn
+
+
+async def encoded_snapshot(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> bytes:
+    """A snapshot as JSON, with all that had happened when this was called, and maybe some more."""
+    event = server_facts(state, see, reason, all_owners=all_owners)
+    requests = await encoded_entries(state.feed, shown(see))
+    # The entries last, and by themselves: several hundred of them take milliseconds.
+    return as_json(event)[:-1] + b', "requests": [%b]}' % requests
+
+
+def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:
+    """All of the event but the requests."""
+    engine = state.engine
+    server: FeedServer = {"version": __version__, "boot": state.feed.boot, "started": state.created}
+    model: FeedModel = {
+        "id": state.model_name,
+        "description": engine.model.description,
+        "memory": engine.model.memory_kind,
+    }
+    capacity: FeedCapacity = {
+        "slots": engine.capacity.slots,
+        "cells": engine.capacity.cells,
+        "n_ctx": engine.n_ctx,
+    }
+    event: ServerFacts = {
+        "type": "snapshot",
+        "reason": reason,
+        "at": time.monotonic(),
+        "epoch": time.time(),
+        "server": server,
+        "model": model,
+        "capacity": capacity,
+        "all_owners": all_owners,
+        "exposes_prompts": state.config.expose_prompts,
+        "sessions": [session_entry(one) for one in see.sessions()[:MOST_SESSIONS]],
+    }
+    stats = state.feed.stats() if all_owners else None
+    if stats is not None:
+        event["stats"] = stats
+    return event
+
+
+def shown(see: Visible) -> list[RequestSummary]:
+    """Live requests, oldest first, then the last that have ended, newest last.
+
+    Not the ones in preparation: no event would tell that they were given up.
+    """
+    summaries = see.summaries()
+    live = [one for one in summaries if one.ending is None and one.status is not RequestStatus.PREPARING]
+    ended = [one for one in summaries if one.ending is not None]
+    return live + ended[MOST_ENDED - 1 :: -1]
+
+
+async def encoded_entries(feed: Feed, summaries: Iterable[RequestSummary]) -> bytes:
+    entries = []
+    for place, summary in enumerate(summaries):
+        if place % ENCODED_AT_ONCE == ENCODED_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        entries.append(as_json(feed.wording.entry(summary)))
+    return b", ".join(entries)

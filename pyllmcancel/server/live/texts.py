@@ -1,0 +1,94 @@
+"""The texts of the last requests, for ``--expose-prompts``: kept as tokens, spelled out when they are asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyllmcancel.embeddings.request import EmbeddingRequest
+from pyllmcancel.observer import NullObserver
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.events import Ending
+    from pyllmcancel.request import Request, RequestSummary
+
+MOST_CHARACTERS = 2_000
+MOST_REQUESTS = 1_024
+MOST_BYTES = 4 * MOST_CHARACTERS  # of UTF-8
+
+
+@dataclass(slots=True)
+class Text:
+    """Tokens, until they are spelled out."""
+
+    tokens: Sequence[int]
+    spelled: str | None = None
+
+
+class Texts(NullObserver):
+    """An observer that keeps the end of each request's first prompt, and the beginning of its first choice's answer.
+
+    To spell one out takes some tenths of a millisecond: it has at most `MOST_CHARACTERS` tokens, most of them none.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._lock = threading.Lock()
+        # By owner, id and time, oldest first: written by the threads that submit and that end, under the lock.
+        self._prompts: dict[tuple[str, str, float], Text] = {}
+        self._outputs: dict[tuple[str, str, float], Text] = {}
+
+    def request_added(self, request: Request) -> None:
+        prompt = request.texts[0].tokens if isinstance(request, EmbeddingRequest) else request.choices[0].prompt
+        self._keep(self._prompts, request, prompt[-MOST_CHARACTERS:])
+
+    def request_ended(self, request: Request, ending: Ending) -> None:
+        output = request.choices[0].generated[: MOST_CHARACTERS + 1] if request.choices else []
+        if output and self._model.is_eog(output[-1]):
+            output.pop()
+        self._keep(self._outputs, request, output)
+
+    def _keep(self, table: dict[tuple[str, str, float], Text], request: Request, tokens: Sequence[int]) -> None:
+        with self._lock:
+            table[request.owner, request.id, request.created_at] = Text(tokens)
+            if len(table) > MOST_REQUESTS:
+                del table[next(iter(table))]
+
+    def prompt(self, summary: RequestSummary) -> str:
+        """The end of it; empty if it is not kept any more."""
+        text = self._prompts.get((summary.owner, summary.id, summary.created_at))
+        if text is None:
+            return ""
+        if text.spelled is None:
+            pieces = self._pieces(reversed(text.tokens))
+            text.spelled = as_text(reversed(pieces))[-MOST_CHARACTERS:]
+            text.tokens = ()
+        return text.spelled
+
+    def output(self, summary: RequestSummary) -> str | None:
+        """The beginning of it; None while it is being written, or if it is not kept any more."""
+        text = self._outputs.get((summary.owner, summary.id, summary.created_at))
+        if text is None or summary.ending is None:
+            return None
+        if text.spelled is None:
+            text.spelled = as_text(self._pieces(text.tokens))[:MOST_CHARACTERS]
+            text.tokens = ()
+        return text.spelled
+
+    def _pieces(self, tokens: Iterable[int]) -> list[bytes]:
+        """As many as can be shown."""
+        pieces: list[bytes] = []
+        n_bytes = 0
+        for token in tokens:
+            if n_bytes >= MOST_BYTES:
+                break
+            pieces.append(self._model.piece(token, special=True))
+            n_bytes += len(pieces[-1])
+        return pieces
+
+
+def as_text(pieces: Iterable[bytes]) -> str:
+    return b"".join(pieces).decode("utf-8", "replace")

@@ -1,0 +1,121 @@
+"""Facts as events, for an audience: an owner, or None for all that there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from pyllmcancel.server.live.events import FeedEntry, OtherEvent
+from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, Fact, StatsFact, StepsFact
+from pyllmcancel.server.request_answers import request_entry, step_sequence
+
+if TYPE_CHECKING:
+    from pyllmcancel.request import RequestSummary
+    from pyllmcancel.server.live.texts import Texts
+    from pyllmcancel.server.request_answers import StepStatus
+
+
+def frame(event_id: str, name: str, data: bytes) -> bytes:
+    """A server-sent event; `data` is JSON in ASCII, which has no line feeds."""
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), name.encode(), data)
+
+
+def as_json(event: Mapping[str, Any]) -> bytes:
+    # In ASCII: to some readers other characters end a line too.
+    return json.dumps(event).encode()
+
+
+TYPE_OF: dict[type[Fact], str] = {
+    AddedFact: "added",
+    AdmittedFact: "admitted",
+    StepsFact: "step",
+    CancelledFact: "cancelled",
+    EndedFact: "ended",
+    StatsFact: "stats",
+}
+
+
+class Wording:
+    """Puts facts into words; with texts, if these are exposed."""
+
+    def __init__(self, texts: Texts | None) -> None:
+        self._texts = texts
+
+    def entry(self, summary: RequestSummary) -> FeedEntry:
+        entry = cast("FeedEntry", request_entry(summary))
+        if self._texts is not None:
+            entry["prompt"] = self._texts.prompt(summary)
+            entry["output"] = self._texts.output(summary)
+        return entry
+
+    def event(self, fact: Fact, audience: str | None, types: frozenset[str] | None) -> OtherEvent | None:
+        """None if nothing of it may be seen, or it is not of these types."""
+        if types is not None and TYPE_OF[type(fact)] not in types:
+            return None
+        return self._word(fact, audience) if audience is None or is_seen_by(fact, audience) else None
+
+    def _word(self, fact: Fact, audience: str | None) -> OtherEvent:
+        match fact:
+            case StepsFact():
+                return steps_event(fact, audience)
+            case AddedFact(at=at, summary=summary):
+                return {"type": "added", "at": at, "request": self.entry(summary)}
+            case EndedFact(at=at, summary=summary):
+                return {"type": "ended", "at": at, "request": self.entry(summary)}
+            case AdmittedFact():
+                return {
+                    "type": "admitted",
+                    "at": fact.at,
+                    "id": fact.id,
+                    "owner": fact.owner,
+                    "slots": list(fact.slots),
+                    "cached_tokens": fact.cached_tokens,
+                }
+            case CancelledFact():
+                return {
+                    "type": "cancelled",
+                    "at": fact.at,
+                    "id": fact.id,
+                    "owner": fact.owner,
+                    "reason": fact.reason,
+                    "superseded_by": fact.superseded_by,
+                }
+            case StatsFact(stats=stats):
+                return {"type": "stats", **stats}
+
+
+def is_seen_by(fact: Fact, owner: str) -> bool:
+    """Whether any of it belongs to this owner; steps are told to all, as far as they may see them."""
+    match fact:
+        case AddedFact(summary=summary) | EndedFact(summary=summary):
+            return summary.owner == owner
+        case AdmittedFact() | CancelledFact():
+            return fact.owner == owner
+        case StepsFact():
+            return True
+        case StatsFact():
+            return False
+
+
+def steps_event(fact: StepsFact, audience: str | None) -> OtherEvent:
+    """Of others' sequences only how many tokens they had: not whether, and when, one of them was cancelled."""
+    last = fact.last
+    parts = [part._replace(n_tokens=n_tokens) for part, n_tokens in zip(last.sequences, fact.n_tokens(), strict=True)]
+    seen = [part for part in parts if audience in (None, part.owner)]
+    sees_all = len(seen) == len(parts)
+    return {
+        "type": "step",
+        "number": last.number,
+        "n_steps": fact.n_steps,
+        "at": fact.at,
+        "until": last.started_at + last.seconds,
+        "busy": fact.busy,
+        "status": cast("StepStatus", last.status),
+        "spared": last.spared and sees_all,
+        "survivors": last.survivors if sees_all else 0,
+        "wasted": fact.wasted if sees_all else 0,
+        "threads": last.threads,
+        "sequences": [step_sequence(part) for part in seen],
+        "others": sum(part.n_tokens for part in parts) - sum(part.n_tokens for part in seen),
+    }

@@ -1,0 +1,367 @@
+"""The feed's parts: the recorder, facts in their order, steps that are alike, and the ring with its numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.observer import StepPart, StepRecord
+from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.live import recorder as recorder_module
+from pyllmcancel.server.live import texts as texts_module
+from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, FactFinder, StepsFact
+from pyllmcancel.server.live.feed import LONGEST, SHARE, SHORTEST, Audience, Feed
+from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Recorder, Stepped
+from pyllmcancel.server.live.ring import Ring
+from pyllmcancel.server.live.texts import Texts
+from pyllmcancel.server.live.wording import Wording, steps_event
+from pyllmcancel.server.metrics import EngineMetrics
+from tests.support.driver import Driver, Tracked
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.live.facts import Fact
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def step(number: int, *sequences: StepPart, status: str = "ok", threads: int = 2) -> Stepped:
+    return Stepped(StepRecord(number, float(number), 0.5, sequences, status, threads=threads), n_wasted=1)
+
+
+def decode(request: str = "a", slot: int = 0, owner: str = "") -> StepPart:
+    return StepPart(request, 0, "decode", 1, slot, owner)
+
+
+def prefill(n_tokens: int) -> StepPart:
+    return StepPart("p", 0, "prefill", n_tokens, 3)
+
+
+def steps_of(*steps: Stepped) -> list[StepsFact]:
+    return [fact for fact in FactFinder().find(steps) if isinstance(fact, StepsFact)]
+
+
+def cancelled_request(driver: Driver) -> Tracked:
+    tracked = driver.submit()
+    driver.cancel(tracked)
+    driver.gate.open()
+    assert tracked.ending.cancel_reason is CancelReason.EXPLICIT
+    return tracked
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_in_a_row_that_are_alike_are_one() -> None:
+    (fact,) = steps_of(*(step(number, decode("a"), decode("b", 1)) for number in (4, 5, 6)))
+    event = steps_event(fact, None)
+    assert (event["number"], event["n_steps"], event["at"], event["until"]) == (6, 3, 4.0, 6.5)
+    assert (event["busy"], event["wasted"], event["others"]) == (1.5, 3, 0)
+    assert [(part["request"], part["n_tokens"]) for part in event["sequences"]] == [("a", 3), ("b", 3)]
+
+
+def test_chunks_of_one_prompt_are_alike_whatever_their_sizes() -> None:
+    (fact,) = steps_of(*(step(number, prefill(n)) for number, n in enumerate((64, 64, 32, 32, 7))))
+    assert (fact.n_tokens(), fact.n_steps) == ([199], 5)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        step(2, decode(), decode("b", 1)),
+        step(2, decode("b")),
+        step(2, decode(slot=1)),
+        step(2, decode(owner="ann")),
+        step(2, decode()._replace(phase="prefill")),
+        step(2, decode(), status="aborted"),
+        step(2, decode(), threads=1),
+    ],
+)
+def test_steps_that_differ_in_anything_else_are_told_apart(other: Stepped) -> None:
+    assert [fact.n_steps for fact in steps_of(step(1, decode()), other, step(3, decode()))] == [1, 1, 1]
+
+
+def test_of_others_sequences_an_owner_learns_only_how_many_tokens_they_had() -> None:
+    (fact,) = steps_of(*(step(n, decode("mine", owner="ann"), decode("secret", 1, "bob")) for n in (1, 2)))
+    event = Wording(None).event(fact, "ann", None)
+    assert event is not None
+    assert "secret" not in str(event)
+    assert "bob" not in str(event)
+    assert event["type"] == "step"
+    assert ([part["request"] for part in event["sequences"]], event["others"]) == (["mine"], 2)
+    assert (event["wasted"], event["survivors"], event["spared"]) == (0, 0, False)
+    (own,) = steps_of(*(step(n, decode("mine", owner="ann")) for n in (1, 2)))
+    seen = Wording(None).event(own, "ann", None)
+    assert seen is not None
+    assert seen["type"] == "step"
+    assert seen["wasted"] == 2
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+
+def kinds(facts: list[Fact]) -> list[type]:
+    return [type(fact) for fact in facts]
+
+
+def test_the_order_is_as_promised_whatever_the_order_of_the_records(driver: Driver) -> None:
+    request = (tracked := cancelled_request(driver)).request
+    records = [
+        Ended(request, 3.0, tracked.ending),
+        Cancelled(request, 2.0),
+        Added(request, 1.0),
+    ]
+    assert kinds(list(FactFinder().find(records))) == [AddedFact, CancelledFact, EndedFact]
+
+
+def test_what_comes_late_in_the_next_flush_is_not_told_again(driver: Driver) -> None:
+    request = (tracked := cancelled_request(driver)).request
+    finder = FactFinder()
+    first = list(finder.find([Admitted(request, 1.0, (0,), 0), Ended(request, 2.0, tracked.ending)]))
+    assert kinds(first) == [AddedFact, AdmittedFact, CancelledFact, EndedFact]
+    assert not list(finder.find([Added(request, 0.5), Cancelled(request, 1.5)]))
+
+
+def test_a_request_is_told_as_it_came_even_if_it_is_over(driver: Driver) -> None:
+    request = cancelled_request(driver).request
+    (fact,) = FactFinder().find([Added(request, request.arrived_at + 1.0)])
+    event = Wording(None).event(fact, None, None)
+    assert event is not None
+    assert event["type"] == "added"
+    entry = event["request"]
+    assert (entry["status"], entry["phase"], entry["slots"], entry["cancel_reason"]) == ("waiting", "waiting", [], None)
+    assert [name for name, at in entry["times"].items() if at is not None] == ["arrived"]
+    assert entry["seconds"] == 1.0
+
+
+def test_a_request_parts_the_steps_before_it_from_those_after_it(driver: Driver) -> None:
+    request = cancelled_request(driver).request
+    facts = list(FactFinder().find([step(1, decode()), Added(request, 1.0), step(2, decode())]))
+    assert kinds(facts) == [StepsFact, AddedFact, StepsFact]
+
+
+# -- the recorder -----------------------------------------------------------------------------------------------------
+
+
+def test_the_event_loop_is_woken_once_until_it_has_taken_what_is_there() -> None:
+    woken: list[None] = []
+    recorder = Recorder(lambda: woken.append(None))
+    for number in range(3):
+        recorder.step_done(step(number).record, 0)
+    assert len(woken) == 1
+    assert len(recorder.take()) == 3
+    recorder.step_done(step(4).record, 0)
+    assert len(woken) == 2
+
+
+def test_a_recorder_whose_records_nobody_takes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "MOST_RECORDS", 2)
+    recorder = Recorder(lambda: None)
+    for number in range(4):
+        recorder.step_done(step(number).record, 0)
+    assert recorder.overrun
+    assert len(recorder.take()) == 2
+
+
+def test_an_event_loop_that_was_closed_is_no_matter() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    Recorder(lambda: loop.call_soon_threadsafe(print)).step_done(step(1).record, 0)
+
+
+# -- the ring ---------------------------------------------------------------------------------------------------------
+
+
+def ring_of(n_facts: int, kept: int = 20) -> Ring:
+    ring = Ring(kept)
+    for number in range(n_facts):
+        ring.extend(steps_of(step(number + 1)))
+    return ring
+
+
+def numbers(ring: Ring, after: int) -> list[int]:
+    return [fact.last.number for fact in ring.after(after, 1000) if isinstance(fact, StepsFact)]
+
+
+def test_what_follows_a_number_is_found() -> None:
+    ring = ring_of(5)
+    assert (ring.first, ring.newest) == (1, 5)
+    assert (numbers(ring, 0), numbers(ring, 3), numbers(ring, 5)) == ([1, 2, 3, 4, 5], [4, 5], [])
+
+
+def test_the_oldest_are_forgotten_and_the_numbers_stay() -> None:
+    ring = ring_of(100)
+    assert ring.newest == 100
+    assert 20 <= ring.newest - ring.first + 1 <= 22
+    assert numbers(ring, 98) == [99, 100]
+    assert not ring.remembers(ring.first - 2)
+    assert ring.remembers(ring.first - 1)
+    assert ring.remembers(100)
+    assert not ring.remembers(101)
+
+
+def test_after_a_gap_nobody_goes_on_where_it_was() -> None:
+    ring = ring_of(5)
+    ring.skip()
+    assert not ring.remembers(5)
+    assert ring.remembers(ring.newest)
+    ring.extend(steps_of(step(9)))
+    assert numbers(ring, ring.newest - 1) == [9]
+
+
+# -- readers ----------------------------------------------------------------------------------------------------------
+
+
+def feed_of(driver: Driver, most: int = 2, per_owner: int = 2) -> Feed:
+    feed = Feed(EngineMetrics(), most, per_owner)
+    feed.watch(driver.engine, None)
+    return feed
+
+
+@pytest.mark.parametrize(
+    "event_id", ["", "x", "-", "other-1", "{}-", "{}-x", "{}--1", "{}-²", "{}-1 ", "{}-7", "{}-" + "9" * 5000]
+)
+def test_ids_of_others_and_of_the_future_are_not_known(driver: Driver, event_id: str) -> None:
+    feed = feed_of(driver)
+    assert feed.place_after(event_id.format(feed.boot)) is None
+    assert feed.place_after(feed.event_id(0)) == 0
+
+
+async def test_readers_that_see_the_same_are_given_the_same_bytes(driver: Driver) -> None:
+    feed = feed_of(driver, most=3, per_owner=3)
+    everything, types = Audience(None), frozenset({"added"})
+    with (
+        feed.reader(everything, "", print) as a,
+        feed.reader(everything, "", print) as b,
+        feed.reader(Audience(None, types), "", print) as filtered,
+    ):
+        driver.submit()
+        feed.flush()
+        read = feed.read(a)
+        assert read
+        assert read is feed.read(b)
+        assert feed.read(a) == b""
+        assert feed.read(filtered).count(b"event: ") == 1
+
+
+async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembered(driver: Driver) -> None:
+    feed = feed_of(driver)
+    driver.submit()
+    with feed.reader(Audience(None), "", print):
+        driver.submit()
+        feed.flush()
+        assert feed.ring.newest > 0
+    last = feed.ring.newest
+    driver.submit()
+    feed.flush()
+    assert feed.ring.newest > last, "it may come back"
+    last = feed.ring.newest
+    feed._listen_no_more()  # what its timer does
+    driver.submit()
+    feed.flush()
+    assert not feed.ring.remembers(last)
+    assert len(feed.ring.after(feed.ring.newest, 10)) == 0
+
+
+async def test_places_are_limited_and_given_back(driver: Driver) -> None:
+    feed = feed_of(driver, most=2, per_owner=1)
+    with feed.reader(Audience("ann"), "ann", print):
+        with pytest.raises(ApiError, match="too many readers"):
+            feed.check_room("ann")
+        with feed.reader(Audience("bob"), "bob", print), pytest.raises(ApiError, match="too many readers"):
+            feed.check_room("eve")
+        feed.check_room("eve")
+    feed.check_room("ann")
+    assert feed.n_readers == 0
+
+
+async def test_records_that_were_lost_drop_the_readers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "MOST_RECORDS", 1)
+    feed = feed_of(driver)
+    dropped: list[bool] = []
+    with feed.reader(Audience(None), "", lambda: dropped.append(True)):
+        driver.submit()
+        driver.submit()
+        feed.flush()
+        assert dropped == [True]
+
+
+async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "MOST_RECORDS", 1)
+    feed = feed_of(driver)
+    dropped: list[str] = []
+    with feed.reader(Audience(None), "", lambda: dropped.append("first")):
+        driver.submit()
+        driver.submit()
+        with feed.reader(Audience(None), "", lambda: dropped.append("second")):
+            feed.flush()
+            assert dropped[0] == "first"
+            assert "second" not in dropped
+
+
+async def test_the_longer_a_flush_takes_the_fewer_there_are(driver: Driver) -> None:
+    feed = feed_of(driver)
+    with feed.reader(Audience(None), "", print):
+        assert feed.interval == SHORTEST
+        for cost, expected in ((SHORTEST * SHARE / 2, SHORTEST), (SHARE, 1.0), (1.0, LONGEST)):
+            feed._cost = cost
+            assert feed.interval == pytest.approx(expected)
+
+
+async def test_events_do_not_wait_until_the_statistics_are_due(driver: Driver) -> None:
+    feed = feed_of(driver)
+    with feed.reader(Audience(None), "", print):
+        for _ in range(2):  # the first is told with statistics, which are due again a second later
+            driver.submit()
+            feed.flush()
+        feed._flush_soon()  # what the recorder has the event loop do
+        assert feed._flushing is not None
+        assert feed._flushing.when() <= asyncio.get_running_loop().time() + SHORTEST
+
+
+def test_of_several_owners_none_takes_all_places() -> None:
+    limits = ServerConfig(engine=EngineConfig()).limits
+    assert limits.event_clients(shared=False) == (64, 64)
+    assert limits.event_clients(shared=True) == (64, 32)
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts_module, "MOST_CHARACTERS", 5)
+    driver.model.answers[b"well hello"] = b"an answer"
+    driver.model.answers[b"short"] = b"fine"
+    texts = Texts(driver.model)
+    driver.engine.add_observer(texts)
+    shown = []
+    for prompt, end in (("well hello", "hello"), ("short", "short")):
+        tracked = driver.submit(prompt, max_tokens=20)
+        summary = tracked.request.summary()
+        assert (texts.prompt(summary), texts.output(summary)) == (end, None)
+        driver.run_to_the_end()
+        shown.append(texts.output(tracked.request.summary(tracked.ending)))
+    assert shown == ["an an", "fine"], "without the token that ends it"
+
+
+def test_of_many_requests_the_last_ones_texts_are_kept(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts_module, "MOST_REQUESTS", 1)
+    texts = Texts(driver.model)
+    driver.engine.add_observer(texts)
+    first, second = driver.submit("first"), driver.submit("second")
+    driver.run_to_the_end()
+    assert [texts.prompt(one.request.summary()) for one in (first, second)] == ["", "second"]
+    assert texts.output(first.request.summary(first.ending)) is None
