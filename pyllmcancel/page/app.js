@@ -1,0 +1,56 @@
+// The page: a header, one of three views by the address's fragment, and what concerns all of them.
+import { EngineView } from "./engine/view.js";
+import { ChatView } from "./chat/view.js";
+import { TypingView } from "./typing/view.js";
+import { KeyDialog } from "./key_dialog.js";
+import { Notices } from "./notices.js";
+import { feed, server } from "./live.js";
+import { html, render, useEffect, useState } from "./lib/html.js";
+import { useObservable } from "./lib/observable.js";
+
+const VIEWS = {
+  engine: { name: "Engine", view: EngineView },
+  try: { name: "Try it", view: TypingView },
+  chat: { name: "Chat", view: ChatView },
+};
+
+// What follows a slash is the view's own.
+function viewNow() {
+  const name = location.hash.slice(1).split("/")[0];
+  return Object.hasOwn(VIEWS, name) ? name : "engine";
+}
+
+function App() {
+  const [name, setName] = useState(viewNow());
+  useEffect(() => {
+    const follow = () => setName(viewNow());
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  useEffect(() => { document.title = `${VIEWS[name].name} · pyllmcancel`; }, [name]);
+  const View = VIEWS[name].view;
+  return html`
+    <${Header} current=${name} />
+    <${Notices} />
+    <main class="view" id="view" key=${name}><${View} /></main>
+    <${KeyDialog} />`;
+}
+
+function Header({ current }) {
+  const { name: state, problem } = useObservable(feed.state);
+  const facts = useObservable(server);
+  const link = ([id, { name }]) => html`<a href=${`#${id}`} aria-current=${id === current ? "page" : undefined}>${name}</a>`;
+  return html`
+    <header class="top">
+      <h1 class="brand"><img src="page/icon.svg" alt="" />pyllmcancel</h1>
+      ${facts && html`<span class="model dim ellipsis" title=${facts.model.description}>${facts.model.id}</span>`}
+      <nav class="views" aria-label="Views">${Object.entries(VIEWS).map(link)}</nav>
+      <div class="links">
+        <span class="feed-state" data-state=${state} role="status" title=${problem ?? ""}>${state === "lost" ? "reconnecting" : state}</span>
+        <a href="docs">docs</a>
+        <a href="metrics">metrics</a>
+      </div>
+    </header>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

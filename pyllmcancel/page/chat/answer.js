@@ -1,0 +1,80 @@
+// An answer: reasoning, text, calls of tools; under it how it ended and what it cost.
+import { html } from "../lib/html.js";
+import { focusComposer } from "./editor.js";
+import { Icon } from "./icons.js";
+import { Markdown } from "./markdown.js";
+import { count, duration, endWords, errorWords, figures } from "./words.js";
+
+export function AnswerBody({ message, draft, answering }) {
+  const { content, reasoning = "", toolCalls = [] } = message;
+  const isLive = draft !== null;
+  const isThinking = isLive && content === "" && toolCalls.length === 0;
+  return html`
+    ${reasoning !== "" && html`<${Reasoning} text=${reasoning} isLive=${isThinking} speed=${message.speed} />`}
+    ${content !== "" && html`<${Markdown} text=${content} isLive=${isLive} />`}
+    ${toolCalls.filter(Boolean).map((toolCall) => html`<${ToolCall} key=${toolCall.id} toolCall=${toolCall} isLive=${isLive} />`)}
+    ${isLive && html`<${Waiting} draft=${draft} isStopping=${answering.isStopping} />`}`;
+}
+
+function Reasoning({ text, isLive, speed }) {
+  const took = speed?.thought == null ? "" : ` for ${duration(speed.thought)}`;
+  return html`
+    <details class="fold reasoning">
+      <summary>${isLive ? html`<span class="pulse">Thinking …</span>` : `Thought${took}`}</summary>
+      <div class="fold-text"><${Markdown} text=${text} isLive=${isLive} /></div>
+    </details>`;
+}
+
+function ToolCall({ toolCall, isLive }) {
+  return html`
+    <details class="fold tool">
+      <summary>${isLive ? "Calls" : "Called"} <code>${toolCall.name}</code></summary>
+      <pre class="fold-text" tabindex="0">${pretty(toolCall.arguments)}</pre>
+    </details>`;
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+// What is going on before the first token, or while the server stops.
+function Waiting({ draft, isStopping }) {
+  if (isStopping) return html`<p class="waiting-line"><span class="dots" aria-hidden="true"></span>Stopping …</p>`;
+  if (draft.times.first !== null) return null;
+  const { progress } = draft;
+  const isReading = progress !== null && progress.total > 0;
+  return html`
+    <p class="waiting-line num">
+      <span class="dots" aria-hidden="true"></span>
+      ${isReading ? `Reading the prompt: ${count(progress.done, "token")} of ${count(progress.total, "token").split(" ")[0]}` : "Waiting …"}
+    </p>`;
+}
+
+export function AnswerFoot({ chats, message, isLast, isBusy }) {
+  const end = endWords(message);
+  const canGoOn = isLast && end !== null && !message.running && message.content !== "" && !message.toolCalls?.length;
+  const goOn = canGoOn && html`<button type="button" class="small" disabled=${isBusy} onClick=${() => { chats.goOn(message); focusComposer(); }}>Continue</button>`;
+  const retry = isLast && html`<button type="button" class="small" disabled=${isBusy} onClick=${() => { chats.again(message); focusComposer(); }}>Try again</button>`;
+  const shown = figures(message);
+  return html`
+    ${message.error && html`<${ErrorCard} error=${message.error}>${goOn}${retry}</${ErrorCard}>`}
+    ${end !== null && !message.error && html`
+      <p class="end-line">
+        <span class=${`cut ${message.cut?.why ?? "length"}`}><${Icon} name=${message.cut?.why === "stopped" ? "stop" : "close"} />${end}</span>
+        ${goOn || (message.content === "" && retry)}
+      </p>`}
+    ${shown.length > 0 && html`<p class="answer-figures num dim">${shown.map(({ text, title }) => html`<span title=${title}>${text}</span>`)}</p>`}`;
+}
+
+function ErrorCard({ error, children }) {
+  const { title, detail } = errorWords(error);
+  return html`
+    <div class="error-card" role="alert">
+      <div class="grow"><strong>${title}</strong><p>${detail}</p></div>
+      <div class="row">${children}</div>
+    </div>`;
+}

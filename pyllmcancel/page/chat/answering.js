@@ -1,0 +1,114 @@
+// One answer: asks for it, follows its stream, stops it.
+import { call, errorOf, send } from "../lib/api.js";
+import { Observable } from "../lib/observable.js";
+import { eventsOf } from "../lib/sse.js";
+import { Draft, messageOf } from "./draft.js";
+
+const REDRAW = 100; // milliseconds between two drawings of a draft
+const SAVE = 3000; // between two savings
+const PATIENCE = 5; // seconds in which a cancel must have worked; after them the connection is closed
+const GRACE = 1000; // milliseconds from the cancel to the end of the stream
+
+export class Answering {
+  // Heard when it is to be drawn again.
+  draft;
+  isStopping = false;
+
+  #requestId = `chat-${crypto.randomUUID()}`;
+  #controller = new AbortController();
+  #session;
+  #body;
+  #onSave;
+  #stop = null; // the promise of what the server says of the cancel
+  #redrawing = null;
+  #saved = performance.now();
+  #slow = 0; // milliseconds of the last drawing
+  #end;
+  #ended = new Promise((resolve) => { this.#end = resolve; });
+
+  // `onSave` is called now and then with what there is.
+  constructor({ session, body, prefix = "", reasoning = "", onSave }) {
+    this.#session = session;
+    this.#body = body;
+    this.#onSave = onSave;
+    this.draft = new Observable(new Draft(prefix, reasoning));
+  }
+
+  // Resolves with the message's fields when the answer has ended, however it did.
+  async run() {
+    const draft = this.draft.value;
+    draft.times.sent = performance.now();
+    try {
+      await this.#read(draft);
+    } catch (error) {
+      this.#failed(draft, error);
+    }
+    clearTimeout(this.#redrawing);
+    this.#end();
+    const stop = this.#stop === null ? null : await this.#stop;
+    return messageOf(draft, stop);
+  }
+
+  // Ask the server to stop computing; the answer ends by that. Idempotent.
+  stop() {
+    if (this.#stop !== null) return;
+    this.isStopping = true;
+    this.draft.changed();
+    this.#stop = this.#cancel();
+  }
+
+  async #cancel() {
+    const late = setTimeout(() => this.#controller.abort(), 1000 * PATIENCE);
+    try {
+      // Held, should the request be still on its way: the cancel must not overtake it in vain.
+      const said = await call(`v1/requests/${encodeURIComponent(this.#requestId)}/cancel?hold=${PATIENCE}`, { method: "POST", signal: this.#controller.signal });
+      // The stream's end is on its way; a proxy may keep it.
+      if (said.outcome !== "held") setTimeout(() => this.#controller.abort(), GRACE);
+      return said;
+    } catch {
+      this.#controller.abort();
+      return {};
+    } finally {
+      this.#ended.then(() => clearTimeout(late));
+    }
+  }
+
+  async #read(draft) {
+    const response = await send("v1/chat/completions", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-Session-Id": this.#session, "X-Request-Id": this.#requestId },
+      body: JSON.stringify(this.#body),
+      signal: this.#controller.signal,
+    });
+    if (!response.ok) throw await errorOf(response);
+    for await (const { data } of eventsOf(response.body)) {
+      draft.take(data, performance.now());
+      this.#changed();
+      if (draft.isDone) break;
+    }
+  }
+
+  #failed(draft, error) {
+    if (draft.error !== null || draft.isDone) return;
+    if (error.status) draft.fail(error, error.status);
+    else if (error.name !== "AbortError") {
+      const begun = draft.times.first !== null || draft.progress !== null;
+      // TypeError is all that fetch says of a server that is not there.
+      if (!begun) draft.fail({ code: "unreachable", message: error.message }, null);
+    }
+  }
+
+  // At most one drawing in REDRAW; a drawing that takes long makes those after it rarer, so that the page stays quick.
+  #changed() {
+    this.#redrawing ??= setTimeout(() => {
+      const began = performance.now();
+      this.draft.changed();
+      requestAnimationFrame(() => { this.#slow = performance.now() - began; });
+      this.#redrawing = null;
+    }, Math.max(REDRAW, 4 * this.#slow));
+    if (performance.now() - this.#saved < SAVE) return;
+    this.#saved = performance.now();
+    const { content, reasoning } = this.draft.value;
+    this.#onSave({ content, reasoning });
+  }
+}

@@ -1,0 +1,259 @@
+// All conversations, the one that is shown, and what is done with them. It outlives the view: an answer goes on while
+// another view is looked at.
+import { Observable } from "../lib/observable.js";
+import { Answering } from "./answering.js";
+import { add, newConversation, openCalls, remove, replace, select } from "./conversation.js";
+import { requestBody } from "./request_body.js";
+import { MemoryStorage, openStorage } from "./storage.js";
+
+const LAST = "pyllmcancel-chat-last", DEFAULTS = "pyllmcancel-chat-settings";
+
+export class Chats {
+  summaries = new Observable([]); // {id, title, updated}, newest first
+  current = new Observable(null); // the conversation that is shown
+  problem = new Observable(null); // why nothing is kept
+  toast = new Observable(null); // {text, undo}: what was just done
+  said = new Observable(null); // the answer that has just ended, for screen readers
+
+  unsent = new Map(); // what is written and not sent, by conversation
+
+  #storage;
+  #channel;
+  #answering = new Map(); // by conversation: {answering, conversation, message (id)}
+  #memory; // localStorage, or what stands for it
+
+  constructor(storage, memory, channel = null) {
+    this.#storage = storage;
+    this.#memory = memory;
+    this.#channel = channel;
+    if (channel !== null) channel.onmessage = ({ data }) => this.#changedElsewhere(data);
+  }
+
+  async begin() {
+    await this.#list();
+    const last = this.#memory.getItem(LAST);
+    if (last !== null && (await this.open(last))) return;
+    this.start();
+  }
+
+  // The settings that new conversations begin with.
+  get defaults() {
+    try {
+      return JSON.parse(this.#memory.getItem(DEFAULTS)) ?? undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  keepDefaults(settings) { this.#memory.setItem(DEFAULTS, JSON.stringify(settings)); }
+
+  start() {
+    this.#show(newConversation(this.defaults));
+  }
+
+  // Whether there is such a conversation.
+  async open(id) {
+    const known = this.#answering.get(id)?.conversation ?? (this.current.value?.id === id ? this.current.value : null);
+    const conversation = known ?? (await this.#storage.get(id));
+    if (conversation === null) return false;
+    if (known === null) mendCut(conversation);
+    this.#show(conversation);
+    return true;
+  }
+
+  #show(conversation) {
+    this.#memory.setItem(LAST, conversation.id);
+    this.toast.set(null);
+    this.current.set(conversation);
+  }
+
+  answeringOf(conversation) { return this.#answering.get(conversation?.id)?.answering ?? null; }
+
+  // Of the message that is being written; null for others.
+  draftOf(message) {
+    const found = [...this.#answering.values()].find((one) => one.message === message.id);
+    return found?.answering ?? null;
+  }
+
+  send(text, images = []) {
+    const conversation = this.current.value;
+    add(conversation, conversation.leaf, { role: "user", content: text, ...(images.length > 0 ? { images } : {}) });
+    return this.#answer(conversation);
+  }
+
+  // Another answer to what `message` answers.
+  again(message) {
+    const conversation = this.current.value;
+    conversation.leaf = message.parent;
+    return this.#answer(conversation);
+  }
+
+  // The model goes on with its answer.
+  goOn(message) {
+    const conversation = this.current.value;
+    select(conversation, message.id);
+    return this.#run(conversation, replace(conversation, message.id, { running: true }), message);
+  }
+
+  // A new branch with another text; after what the person says, an answer to it.
+  edit(message, text) {
+    const conversation = this.current.value;
+    const { images, reasoning, toolCalls, model } = message;
+    const kept = message.role === "user" ? { images } : { reasoning, toolCalls, model, finish: "stop", edited: true };
+    add(conversation, message.parent, { role: message.role, content: text, ...kept });
+    return message.role === "user" ? this.#answer(conversation) : this.#keep(conversation);
+  }
+
+  // The result of a tool; when all are there, the model goes on.
+  result(toolCall, text) {
+    const conversation = this.current.value;
+    add(conversation, conversation.leaf, { role: "tool", content: text, toolCallId: toolCall.id, name: toolCall.name });
+    return openCalls(conversation).length === 0 ? this.#answer(conversation) : this.#keep(conversation);
+  }
+
+  choose(message) {
+    select(this.current.value, message.id);
+    return this.#keep(this.current.value);
+  }
+
+  removeMessage(message) {
+    const conversation = this.current.value;
+    const before = { messages: conversation.messages, leaf: conversation.leaf };
+    remove(conversation, message.id);
+    this.toast.set({ text: "Message deleted", undo: () => this.#keep(Object.assign(conversation, before)) });
+    return this.#keep(conversation);
+  }
+
+  stop() { this.answeringOf(this.current.value)?.stop(); }
+
+  set(settings) {
+    const conversation = this.current.value;
+    conversation.settings = settings;
+    return this.#keep(conversation);
+  }
+
+  async rename(id, title) {
+    const conversation = this.#held(id) ?? (await this.#storage.get(id));
+    if (conversation !== null) await this.#keep(Object.assign(conversation, { title, named: true }));
+  }
+
+  async removeConversation(id) {
+    const conversation = this.#held(id) ?? (await this.#storage.get(id));
+    this.#answering.get(id)?.answering.stop();
+    this.#answering.delete(id);
+    this.unsent.delete(id);
+    await this.#storage.delete(id);
+    if (this.current.value?.id === id) this.start();
+    if (conversation === null) return this.#list(id); // another window was first
+    this.toast.set({ text: "Conversation deleted", undo: async () => { await this.#keep(conversation); await this.open(id); } });
+    await this.#list(id);
+  }
+
+  async removeAll() {
+    for (const { answering } of this.#answering.values()) answering.stop();
+    this.#answering.clear();
+    this.unsent.clear();
+    await this.#storage.clear();
+    this.start();
+    await this.#list(null);
+  }
+
+  everything() { return this.#storage.all(); }
+
+  async take(conversations) {
+    for (const conversation of conversations) await this.#storage.put(conversation);
+    await this.#list();
+    await this.open(conversations[0].id);
+    this.toast.set({ text: conversations.length === 1 ? "Conversation imported" : `${conversations.length} conversations imported`, undo: null });
+  }
+
+  // What there is of the answers that are being written; the page is about to go.
+  keepDrafts() {
+    for (const { answering, conversation, message } of this.#answering.values()) {
+      const { content, reasoning } = answering.draft.value;
+      replace(conversation, message, { content, reasoning });
+      this.#storage.put(conversation).catch(() => {});
+    }
+  }
+
+  #held(id) { return this.#answering.get(id)?.conversation ?? (this.current.value?.id === id ? this.current.value : null); }
+
+  #answer(conversation) {
+    const leaf = conversation.leaf;
+    const message = add(conversation, leaf, { role: "assistant", running: true });
+    return this.#run(conversation, message, null);
+  }
+
+  async #run(conversation, message, goesOnWith) {
+    if (this.#answering.has(conversation.id)) return;
+    this.toast.set(null);
+    const leaf = goesOnWith === null ? message.parent : message.id;
+    const answering = new Answering({
+      session: `chat-${conversation.id}`,
+      body: requestBody(conversation, leaf),
+      prefix: goesOnWith?.content,
+      reasoning: goesOnWith?.reasoning,
+      onSave: (fields) => {
+        if (this.#answering.get(conversation.id)?.answering !== answering) return; // deleted meanwhile: it must not come back
+        replace(conversation, message.id, fields);
+        this.#keep(conversation);
+      },
+    });
+    this.#answering.set(conversation.id, { answering, conversation, message: message.id });
+    const ending = answering.run();
+    this.#keep(conversation);
+    const fields = await ending;
+    if (this.#answering.get(conversation.id)?.answering !== answering) return; // deleted meanwhile
+    this.#answering.delete(conversation.id);
+    const ended = replace(conversation, message.id, fields);
+    if (ended !== null && conversation === this.current.value) this.said.set(ended);
+    await this.#keep(conversation);
+  }
+
+  // Draw the conversation anew, and store it.
+  async #keep(conversation) {
+    if (conversation === this.current.value) this.current.changed();
+    if (conversation.messages.length === 0 && !this.summaries.value.some(({ id }) => id === conversation.id)) return;
+    try {
+      await this.#storage.put(conversation);
+      this.problem.set(null);
+    } catch (error) {
+      this.problem.set(error.message);
+    }
+    await this.#list(conversation.id);
+  }
+
+  // `told` goes to the browser's other tabs.
+  async #list(told) {
+    this.summaries.set(await this.#storage.list());
+    if (told !== undefined) this.#channel?.postMessage(told);
+  }
+
+  async #changedElsewhere(id) {
+    await this.#list();
+    const shown = this.current.value;
+    if (shown === null || this.#answering.has(shown.id) || (id !== null && id !== shown.id)) return;
+    const stored = await this.#storage.get(shown.id);
+    if (stored !== null) this.current.set(stored);
+    else if (shown.messages.length > 0) this.start();
+  }
+}
+
+// What was being written when its page was closed.
+function mendCut(conversation) {
+  for (const { id, running } of conversation.messages) if (running) replace(conversation, id, { running: false, cut: { why: "closed" } });
+}
+
+export async function openChats() {
+  const channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("pyllmcancel-chats") : null;
+  try {
+    const chats = new Chats(await openStorage(), localStorage, channel);
+    addEventListener("pagehide", () => chats.keepDrafts());
+    return chats;
+  } catch (error) {
+    const memory = new Map();
+    const chats = new Chats(new MemoryStorage(), { getItem: (name) => memory.get(name) ?? null, setItem: (name, value) => memory.set(name, value) });
+    chats.problem.set(error.message);
+    return chats;
+  }
+}

@@ -1,0 +1,95 @@
+// An answer while it comes: what the events of a stream add up to.
+
+export class Draft {
+  // `prefix` is what is gone on with, if the model goes on with an answer.
+  constructor(prefix = "", reasoning = "") {
+    this.content = prefix;
+    this.reasoning = reasoning;
+    this.toolCalls = [];
+    this.progress = null; // of the prompt: {done, total, cached}
+    this.finish = null;
+    this.usage = null;
+    this.timings = null;
+    this.model = null;
+    this.error = null; // {status, code, message}
+    this.isDone = false; // the stream said so itself
+    this.times = { sent: null, first: null, last: null, thought: null }; // milliseconds
+  }
+
+  // The data of one event, and when it came. Throws for what is no JSON.
+  take(data, now) {
+    if (data === "[DONE]") {
+      this.isDone = true;
+      return;
+    }
+    const event = JSON.parse(data);
+    if (event.usage) this.usage = event.usage;
+    if (event.timings) this.timings = event.timings;
+    if (event.model) this.model = event.model;
+    if (event.error) this.fail(event.error, null);
+    if (event.prompt_progress) this.#progressed(event.prompt_progress);
+    for (const choice of event.choices ?? []) if ((choice.index ?? 0) === 0) this.#choice(choice, now);
+  }
+
+  fail({ message, code = null }, status) {
+    this.error = { status, code, message: String(message ?? "the server gave no reason") };
+  }
+
+  #progressed({ total, processed, cache = 0 }) { this.progress = { done: processed, total, cached: cache }; }
+
+  #choice({ delta = {}, finish_reason: finish }, now) {
+    const { content, tool_calls: calls } = delta;
+    const thought = delta.reasoning_content ?? delta.reasoning;
+    if (content || thought || calls) this.#token(now);
+    if (thought) this.reasoning += thought;
+    if (content || calls) this.times.thought ??= this.reasoning === "" ? null : now;
+    if (content) this.content += content;
+    for (const call of calls ?? []) this.#call(call);
+    if (finish) this.finish = finish;
+  }
+
+  #token(now) {
+    this.times.first ??= now;
+    this.times.last = now;
+  }
+
+  // A piece of a call: the first one has its name, those that follow have parts of its arguments.
+  #call({ index, id, function: called = {} }) {
+    const at = index ?? this.toolCalls.length;
+    const known = this.toolCalls[at] ?? { id: "", name: "", arguments: "" };
+    const whole = { id: id ?? known.id, name: known.name + (called.name ?? ""), arguments: known.arguments + (called.arguments ?? "") };
+    this.toolCalls = Object.assign([...this.toolCalls], { [at]: whole });
+  }
+
+  get isEmpty() { return this.content === "" && this.reasoning === "" && this.toolCalls.length === 0; }
+}
+
+const CANCELS = { explicit: "stopped", superseded: "superseded", deadline: "deadline", shutdown: "shutdown", stalled: "stalled", disconnect: "lost" };
+
+// Why an answer is not whole: {why, …}; null if it is. `stop` is what the server said of the cancel, or {} if it said nothing.
+export function cutOf(draft, stop) {
+  if (draft.finish !== null && draft.error === null) return null;
+  if (stop !== null && !(draft.error && draft.error.code !== "explicit" && draft.error.code !== null)) {
+    return { why: "stopped", latency: stop.cancel_latency_ms ?? null, phase: stop.phase ?? null };
+  }
+  if (draft.error === null) return { why: "lost" };
+  return { why: CANCELS[draft.error.code] ?? "error" };
+}
+
+// What is kept of a draft in its message.
+export function messageOf(draft, stop) {
+  const { content, reasoning, toolCalls, finish, usage, model, error } = draft;
+  const cut = cutOf(draft, stop);
+  const given = cut?.why === "error" || cut?.why === "lost" ? error : null;
+  return { content, reasoning, toolCalls: toolCalls.filter(Boolean), finish, usage, model, error: given, cut, speed: speedOf(draft), running: false };
+}
+
+// {first, thought: ms, perSecond}: as the server timed it where it says so, else as it came here.
+export function speedOf({ times, timings, usage }) {
+  const first = times.first === null ? null : times.first - times.sent;
+  const thought = times.thought === null ? null : times.thought - times.first;
+  let perSecond = timings?.predicted_per_second ?? null;
+  const n = usage?.completion_tokens ?? 0;
+  if (perSecond === null && n > 1 && times.last > times.first) perSecond = (1000 * (n - 1)) / (times.last - times.first);
+  return { first, thought, perSecond };
+}

@@ -1,0 +1,35 @@
+// Files that the person saves and chooses.
+
+export function saveFile(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = Object.assign(document.createElement("a"), { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+export const fileName = (title, ending) => `${title.normalize("NFKD").replace(/[^\w]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60).toLowerCase() || "chat"}.${ending}`;
+
+// The files chosen in the browser's own dialogue; none if it is closed.
+export function chooseFiles(accept, multiple) {
+  return new Promise((resolve) => {
+    const input = Object.assign(document.createElement("input"), { type: "file", accept, multiple });
+    input.addEventListener("change", () => resolve([...input.files]));
+    input.addEventListener("cancel", () => resolve([]));
+    input.click();
+  });
+}
+
+export const MAX_IMAGES = 8, MAX_IMAGE = 10 * 2 ** 20; // of one message; bytes of one
+export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+// The file as a data: URL; throws an Error that says why it is not taken.
+export function readImage(file) {
+  if (!IMAGE_TYPES.includes(file.type)) throw new Error(`${file.name} is no PNG, JPEG, GIF or WebP`);
+  if (file.size > MAX_IMAGE) throw new Error(`${file.name} has more than 10 MiB`);
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}

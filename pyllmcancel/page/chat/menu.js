@@ -1,0 +1,44 @@
+// A button with a menu under it: arrows move in it, Esc and a click elsewhere close it.
+import { html, useRef } from "../lib/html.js";
+import { IconButton } from "./icons.js";
+
+// `entries`: [{text, act, isDangerous}].
+export function Menu({ label, icon = "more", entries, class: extra }) {
+  const menu = useRef(null);
+  const button = () => menu.current.previousElementSibling;
+  const place = () => {
+    const { left, right, top, bottom } = button().getBoundingClientRect();
+    const { offsetWidth: width, offsetHeight: height } = menu.current;
+    const x = Math.min(left, innerWidth - width - 8);
+    const y = bottom + height + 8 > innerHeight ? top - height - 4 : bottom + 4;
+    Object.assign(menu.current.style, { left: `${Math.max(8, Math.max(x, right - width))}px`, top: `${Math.max(8, y)}px` });
+  };
+  const toggled = ({ newState }) => {
+    if (menu.current === null) return; // what was chosen took the menu away
+    button().setAttribute("aria-expanded", String(newState === "open"));
+    if (newState !== "open") return;
+    place();
+    menu.current.firstElementChild.focus();
+  };
+  const move = (event) => {
+    const items = [...menu.current.children];
+    const at = items.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[event.key];
+    if (event.key === "Tab") menu.current.hidePopover();
+    if (to === undefined) return;
+    event.preventDefault();
+    items.at(to % items.length).focus();
+  };
+  const choose = (act) => () => {
+    menu.current.hidePopover();
+    button().focus();
+    act();
+  };
+  return html`
+    <span class="menu-holder">
+      <${IconButton} icon=${icon} label=${label} class=${extra} aria-haspopup="menu" aria-expanded="false" onClick=${() => menu.current.togglePopover()} />
+      <div class="menu" role="menu" popover="auto" aria-label=${label} ref=${menu} onToggle=${toggled} onKeyDown=${move}>
+        ${entries.map(({ text, act, isDangerous }) => html`<button type="button" role="menuitem" tabindex="-1" class=${`quiet ${isDangerous ? "dangerous" : ""}`} onClick=${choose(act)}>${text}</button>`)}
+      </div>
+    </span>`;
+}

@@ -1,0 +1,89 @@
+// The chat: conversations at the side, one of them in the middle, and under it where one writes.
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { useObservable } from "../lib/observable.js";
+import { Composer } from "./composer.js";
+import { focusComposer } from "./editor.js";
+import { learnFacts } from "./facts.js";
+import { useFollow } from "./follow.js";
+import { IconButton } from "./icons.js";
+import { Settings } from "./settings.js";
+import { Sidebar } from "./sidebar.js";
+import { Thread, ToEnd } from "./thread.js";
+import { endWords, errorWords } from "./words.js";
+
+const WIDE = matchMedia("(min-width: 900px)");
+
+export function Room({ chats }) {
+  const conversation = useObservable(chats.current);
+  const [isWide, setWide] = useState(WIDE.matches);
+  const [open, setOpen] = useState(null); // "settings", "list"
+  const follow = useFollow(conversation.id);
+  const answering = chats.answeringOf(conversation);
+  useEffect(() => { learnFacts(); }, []);
+  useEffect(() => {
+    const follows = () => setWide(WIDE.matches);
+    WIDE.addEventListener("change", follows);
+    return () => WIDE.removeEventListener("change", follows);
+  }, []);
+  useEffect(() => {
+    const stop = (event) => {
+      const isElsewhere = event.defaultPrevented || event.isComposing || document.querySelector("dialog[open], [popover]:popover-open") !== null;
+      if (event.key === "Escape" && !isElsewhere) chats.stop();
+    };
+    addEventListener("keydown", stop);
+    return () => removeEventListener("keydown", stop);
+  }, [chats]);
+  const send = (text, images) => {
+    follow.toEnd();
+    chats.send(text, images);
+  };
+  return html`
+    <div class="chat">
+      ${isWide && html`<aside class="chat-side" aria-label="History"><${Sidebar} chats=${chats} onChosen=${() => {}} /></aside>`}
+      ${!isWide && open === "list" && html`<${Drawer} onClose=${() => setOpen(null)}><${Sidebar} chats=${chats} onChosen=${() => setOpen(null)} /></${Drawer}>`}
+      <section class="chat-main" aria-label=${conversation.title || "New conversation"}>
+        ${!isWide && html`
+          <header class="chat-bar">
+            <${IconButton} icon="list" label="Conversations" onClick=${() => setOpen("list")} />
+            <span class="ellipsis grow">${conversation.title || "New conversation"}</span>
+            <${IconButton} icon="plus" label="New conversation" onClick=${() => chats.start()} />
+          </header>`}
+        <${Thread} ...${{ chats, conversation, follow }} isBusy=${answering !== null} />
+        <div class="dock">
+          <${ToEnd} follow=${follow} />
+          <${Toast} chats=${chats} />
+          <${Composer} ...${{ chats, conversation, answering }} onSend=${send} onSettings=${() => setOpen("settings")} />
+        </div>
+      </section>
+      ${open === "settings" && html`<${Settings} ...${{ chats, conversation }} onClose=${() => setOpen(null)} />`}
+      <${Announcer} chats=${chats} />
+    </div>`;
+}
+
+function Drawer({ onClose, children }) {
+  const dialog = useRef(null);
+  useEffect(() => { dialog.current.showModal(); }, []);
+  return html`<dialog class="drawer" ref=${dialog} aria-label="Conversations" onClose=${onClose} onClick=${(event) => event.target === dialog.current && dialog.current.close()}>${children}</dialog>`;
+}
+
+function Toast({ chats }) {
+  const toast = useObservable(chats.toast);
+  useEffect(() => {
+    if (toast === null) return undefined;
+    const away = setTimeout(() => { if (chats.toast.value === toast) chats.toast.set(null); }, 8000);
+    return () => clearTimeout(away);
+  }, [toast]);
+  return html`
+    <div class="toast-place" role="status">
+      ${toast !== null && html`<div class="toast">${toast.text}${toast.undo && html`<button type="button" class="quiet small" onClick=${() => { toast.undo(); chats.toast.set(null); focusComposer(); }}>Undo</button>`}</div>`}
+    </div>`;
+}
+
+const MOST_SAID = 2000; // characters
+
+// Says each answer once, when it has ended: the thread itself is silent, it would be read token by token.
+function Announcer({ chats }) {
+  const message = useObservable(chats.said);
+  const text = message === null ? "" : `${message.content.slice(0, MOST_SAID)} ${message.error ? errorWords(message.error).title : endWords(message) ?? ""}`;
+  return html`<div class="hidden-text" role="status" aria-live="polite">${text}</div>`;
+}

@@ -1,0 +1,44 @@
+// The one way by which HTML gets into the page. An answer is a stranger's text: what it may not be is left out here,
+// and what came through could still run nothing and reach no other host (the page's Content-Security-Policy).
+import DOMPurify from "../vendor/dompurify/purify.es.mjs";
+
+const purify = DOMPurify(window);
+
+const COMMON = { ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, ALLOW_UNKNOWN_PROTOCOLS: false, RETURN_DOM_FRAGMENT: true, SANITIZE_DOM: true };
+
+// No ids and names, which scripts would find in place of their own; no styles, forms, frames or media.
+const ANSWER = {
+  ...COMMON,
+  ALLOWED_TAGS: [
+    "a", "b", "blockquote", "br", "code", "dd", "del", "details", "dl", "dt", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "ins", "kbd", "li",
+    "mark", "ol", "p", "pre", "s", "small", "strong", "sub", "summary", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
+  ],
+  ALLOWED_ATTR: ["href", "title", "src", "alt", "start", "align", "class"],
+  // DOMPurify takes any other attribute's value for an address.
+  ADD_URI_SAFE_ATTR: ["align", "start"],
+  ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
+};
+
+const COLOURS = { ...COMMON, ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] };
+
+const CLASSES = { CODE: /^language-[\w+#.-]{1,40}$/, SPAN: /^hljs-[a-z_-]+(?: [a-z]+_)*$/ };
+const PICTURE = /^data:image\/(?:png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=]+$/;
+
+purify.addHook("uponSanitizeAttribute", (node, data) => {
+  if (data.attrName === "class") data.keepAttr = CLASSES[node.nodeName]?.test(data.attrValue) ?? false;
+  if (data.attrName === "src") data.keepAttr = PICTURE.test(data.attrValue);
+});
+
+purify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.nodeName === "A" && node.hasAttribute("href")) {
+    node.setAttribute("target", "_blank");
+    node.setAttribute("rel", "noopener noreferrer nofollow");
+    // Where a link leads can be seen before it is followed, whatever its text says.
+    node.setAttribute("title", node.getAttribute("href"));
+  }
+  if (node.nodeName === "IMG" && !node.hasAttribute("src")) node.remove();
+});
+
+// A fragment to put into the page.
+export const safeAnswer = (html) => purify.sanitize(html, ANSWER);
+export const safeColours = (html) => purify.sanitize(html, COLOURS);

@@ -1,0 +1,74 @@
+// What is said of answers: figures, ends, errors.
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+export const count = (n, noun) => `${number.format(n)} ${noun}${n === 1 ? "" : "s"}`;
+
+export function duration(ms) {
+  if (ms < 10) return `${ms.toFixed(1)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60000) return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} s`;
+  return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
+}
+
+// [{text, title}]: the line under an answer.
+export function figures({ usage, speed }) {
+  const found = [];
+  const say = (text, title) => found.push({ text, title });
+  if (usage) say(count(usage.completion_tokens, "token"), "tokens of the answer");
+  if (speed?.perSecond > 0) {
+    const shown = speed.perSecond < 10 ? speed.perSecond.toFixed(1) : number.format(speed.perSecond);
+    say(`${shown} tokens/s`, "after the first token");
+  }
+  if (speed?.first != null) say(`first after ${duration(speed.first)}`, "from sending to the first token");
+  if (usage) {
+    const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+    say(`prompt ${number.format(usage.prompt_tokens)}${cached > 0 ? `, ${number.format(cached)} reused` : ""}`, "tokens of the prompt; those reused were not computed again");
+  }
+  return found;
+}
+
+const ENDS = {
+  superseded: "Cut: a newer request took its place",
+  deadline: "Cut: it took longer than it may",
+  shutdown: "Cut: the server was shut down",
+  stalled: "Cut: the server could not deliver it",
+  lost: "Cut: the connection was lost",
+  closed: "Cut: the page was closed",
+  error: "Cut by an error",
+};
+
+// How an answer that is not whole ended; null for a whole one.
+export function endWords({ cut, finish, running }) {
+  if (running) return "Not yet whole: it is being written in another window";
+  if (cut?.why === "stopped") {
+    const when = cut.latency === null ? "" : ` · compute stopped after ${duration(cut.latency)}`;
+    return `Stopped by you${when}`;
+  }
+  if (cut) return ENDS[cut.why] ?? ENDS.error;
+  return finish === "length" ? "Cut: no more tokens were allowed, or none fitted the context" : null;
+}
+
+// {title, detail}: an error of the API, or of the way to it.
+export function errorWords({ status, code, message }) {
+  // A field's name stays as it is.
+  const detail = /^[a-z]+ /.test(message) ? message.charAt(0).toUpperCase() + message.slice(1) : message;
+  if (code === "unreachable") return { title: "The server cannot be reached", detail };
+  if (code === "context_length_exceeded") return { title: "This conversation is too long for the model", detail: `${detail}. Delete or shorten messages, or begin a new conversation.` };
+  if (status === 401 || status === 403) return { title: "The server wants another API key", detail };
+  if (status === 413) return { title: "This is more than the server takes at once", detail };
+  if (status === 429) return { title: "The server has too much to do", detail };
+  if (status === 503) return { title: "The server is not ready", detail };
+  if (status === 504 || code === "deadline") return { title: "It took longer than it may", detail };
+  if (status >= 500) return { title: "The server failed", detail };
+  if (status >= 400) return { title: "The server did not accept this", detail };
+  return { title: "The answer was cut by an error", detail };
+}
+
+export function day(time, now = Date.now()) {
+  const days = Math.round((new Date(now).setHours(0, 0, 0, 0) - new Date(time).setHours(0, 0, 0, 0)) / 86400000);
+  if (days <= 0) return "Today";
+  if (days === 1) return "Yesterday";
+  if (days < 7) return "Last 7 days";
+  return days < 30 ? "Last 30 days" : "Older";
+}

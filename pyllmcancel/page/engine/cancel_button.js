@@ -1,0 +1,56 @@
+// A button that cancels. It stays what it is, and where it is, from press to answer: a press is never lost to a redraw.
+import { cancelRequest, cancelSession } from "../lib/api.js";
+import { milliseconds, shorten } from "../lib/format.js";
+import { html, useRef, useState } from "../lib/html.js";
+import { say } from "./spoken.js";
+
+export function CancelRequest({ entry }) {
+  const text = entry.live ? (entry.status === "cancelling" ? "Cancelling" : "Cancel") : "Ended";
+  return html`
+    <${CancelButton} name=${`cancel request ${entry.id}`} text=${text} isOver=${!entry.live || entry.status === "cancelling"}
+      act=${async () => outcome(entry.id, await cancelRequest(entry.id, { owner: entry.owner }))} />`;
+}
+
+export function CancelSession({ session, live }) {
+  const act = async () => {
+    const { requests } = await cancelSession(session.id, { owner: session.owner });
+    return `session ${session.id}: ${requests.length} cancelled`;
+  };
+  return html`<${CancelButton} name=${`cancel session ${session.id}`} text=${live === 0 ? "Idle" : "Cancel session"} isOver=${live === 0} act=${act} />`;
+}
+
+// Not `disabled`: that would swallow a press that has begun, and lose the focus.
+function CancelButton({ name, text, isOver, act }) {
+  const [asked, setAsked] = useState({ busy: false, problem: null });
+  // Where a press began, while there was something to cancel. It counts though the page moved beneath it meanwhile.
+  const began = useRef(null);
+  const begin = (event) => {
+    began.current = isOver ? null : event.currentTarget.getBoundingClientRect();
+    event.currentTarget.setPointerCapture(event.pointerId);
+  };
+  const press = async (event) => {
+    const place = began.current;
+    began.current = null;
+    const isKey = event.detail === 0;
+    if (asked.busy || (place === null && isOver) || (!isKey && !isIn(event, event.currentTarget.getBoundingClientRect()) && !isIn(event, place))) return;
+    setAsked({ busy: true, problem: null });
+    try {
+      say(await act());
+      setAsked({ busy: false, problem: null });
+    } catch (error) {
+      setAsked({ busy: false, problem: error.message });
+      say(`${name}: ${error.message}`);
+    }
+  };
+  return html`
+    <button class=${isOver ? "cancel over" : "cancel danger"} aria-label=${name} aria-disabled=${isOver || asked.busy}
+      onPointerDown=${begin} onClick=${press} title=${asked.problem ?? name}>
+      ${asked.busy && !isOver ? "Cancelling" : text}</button>
+    ${asked.problem !== null && html`<span class="badge error problem">${shorten(asked.problem, 60)}</span>`}`;
+}
+
+const isIn = ({ clientX: x, clientY: y }, place) => place !== null && x >= place.left && x <= place.right && y >= place.top && y <= place.bottom;
+
+function outcome(id, { outcome: what, cancel_latency_ms: ms }) {
+  return what === "cancelled" ? `request ${id} cancelled, compute stopped after ${milliseconds(ms)}` : `request ${id} had already ended`;
+}

@@ -1,0 +1,71 @@
+// Live requests, each with a button to cancel it. A row keeps its place while it lives, and for a while after: what a
+// person is about to press must not move.
+import { ending, count, duration, plural, shorten, state } from "../lib/format.js";
+import { html, useRef, useState } from "../lib/html.js";
+import { Places } from "../lib/places.js";
+import { useAttention } from "./attention.js";
+import { CancelRequest } from "./cancel_button.js";
+import { Empty } from "./empty.js";
+import { useModel } from "./use_model.js";
+
+const FIRST = matchMedia("(max-width: 560px)").matches ? 6 : 12, MOST = 200; // rows
+
+export const linkTo = (id) => `#engine/${encodeURIComponent(id)}`;
+export const Name = ({ entry, most = 28 }) => html`<a class="mono name" href=${linkTo(entry.id)} title=${entry.id}><bdi>${shorten(entry.id, most)}</bdi></a>`;
+
+export function RequestList({ model }) {
+  useModel(model);
+  const places = useRef(new Places()).current;
+  const [most, setMost] = useState(FIRST);
+  const { props, held, quiet } = useAttention();
+  const now = model.serverNow();
+  // Those that run first, should there not be a place for each.
+  const live = [...model.live.values()];
+  const ordered = [...live.filter((entry) => entry.t.admitted !== null), ...live.filter((entry) => entry.t.admitted === null)];
+  const rows = places.update(ordered, performance.now() / 1000, { held: (entry) => held(entry.uid), quiet: quiet(), most });
+  const hidden = model.live.size - rows.filter((entry) => entry.live).length;
+  return html`
+    <section class="card" aria-labelledby="live-title">
+      <div class="row"><h2 id="live-title" class="grow">Live requests</h2><span class="dim num">${count(model.live.size)}</span></div>
+      ${rows.length === 0 ? html`<${Empty} model=${model} />` : html`
+        <div class="list-head dim" aria-hidden="true"><span>request</span><span>session, key</span><span>state</span><span>tokens</span><span>age</span><span></span></div>
+        <ul class="rows live" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} now=${now} />`)}</ul>`}
+      ${hidden > 0 && html`<p class="row dim">and ${plural(hidden, "more", "more")}
+        ${most < MOST && html`<button class="quiet more" onClick=${() => setMost(MOST)}>Show ${hidden > MOST - most ? `${MOST} of them` : "all"}</button>`}</p>`}
+    </section>`;
+}
+
+function Row({ entry, now }) {
+  const age = entry.live ? now - entry.t.arrived : (entry.t.ended ?? now) - entry.t.arrived;
+  return html`
+    <li data-uid=${entry.uid} class=${entry.live ? "" : "ended"}>
+      <span class="cell id"><${Name} entry=${entry} /></span>
+      <span class="cell group"><${Group} entry=${entry} /></span>
+      <span class="cell state"><span class=${`badge ${state(entry)}`}>${state(entry)}</span>${entry.live ? html`<${Progress} entry=${entry} />` : html`<span class="why" title=${entry.superseded_by === null ? ending(entry) : `${ending(entry)} (${entry.superseded_by})`}>${ending(entry)}</span>`}</span>
+      <span class="cell tokens num" title=${tokensTitle(entry)}><span class="hidden-text">tokens </span>${count(entry.completion_tokens)}${entry.max_tokens ? html`<span class="dim"> / ${count(entry.max_tokens)}</span>` : ""}</span>
+      <span class="cell age num"><span class="hidden-text">age </span>${duration(Math.max(0, age))}</span>
+      <span class="cell act"><${CancelRequest} entry=${entry} /></span>
+    </li>`;
+}
+
+export function Group({ entry }) {
+  if (entry.session === null && entry.supersede === null) return html`<span class="dim">–</span>`;
+  return html`
+    ${entry.session !== null && html`<span class="ellipsis" title=${`session ${entry.session}`}><span class="hidden-text">session </span><bdi>${shorten(entry.session, 40)}</bdi></span>`}
+    ${entry.supersede !== null && html`<${Key} name=${entry.supersede} />`}`;
+}
+
+export const Key = ({ name }) => html`
+  <span class="key mono ellipsis" title=${`supersede key ${name}: a newer request with it ends this one`}><span class="hidden-text">supersede key </span><bdi>${shorten(name, 30)}</bdi></span>`;
+
+const tokensTitle = (entry) => `${count(entry.completion_tokens)} generated; prompt of ${count(entry.prompt_tokens)}, ${count(entry.cached_tokens)} of them from the cache`;
+
+// How far the prompt or the answer is.
+function Progress({ entry }) {
+  if (entry.t.admitted === null) return null;
+  const isPrompt = entry.phase !== "decode";
+  const done = isPrompt ? entry.prompt_tokens_done : entry.completion_tokens;
+  const all = isPrompt ? entry.prompt_tokens : entry.max_tokens;
+  if (!all) return null;
+  return html`<span class="meter" aria-hidden="true" title=${`${count(done)} of ${count(all)}`}><i class=${isPrompt ? "prefill" : "decode"} style=${{ width: `${Math.min(100, (100 * done) / all)}%` }}></i></span>`;
+}

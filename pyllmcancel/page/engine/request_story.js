@@ -1,0 +1,38 @@
+// A request's life in phases and in sentences. No DOM.
+import { milliseconds, plural } from "../lib/format.js";
+
+// [{kind, name, seconds}], of what it has gone through until `now` or its end.
+export function phasesOf(entry, now) {
+  const { t } = entry;
+  const end = t.ended ?? now;
+  const stop = t.cancelled ?? end; // what it did until then was not yet unwanted
+  const phases = [];
+  const add = (kind, name, from, until) => { if (from !== null && until >= from) phases.push({ kind, name, seconds: until - from }); };
+  add("waiting", "waiting", t.arrived, Math.min(t.admitted ?? stop, stop));
+  if (t.admitted !== null) add("prefill", "prefill", t.admitted, Math.min(t.first_token ?? stop, stop));
+  if (t.first_token !== null) add("decode", "decode", t.first_token, stop);
+  if (t.cancelled !== null) add("cancel", "stopping", t.cancelled, entry.cancel_latency_ms === null ? end : t.cancelled + entry.cancel_latency_ms / 1000);
+  return phases;
+}
+
+const WHO = {
+  disconnect: "its client left", stalled: "its client had stopped reading", superseded: "superseded by a newer request of its key",
+  explicit: "cancelled on request", deadline: "its time was up", shutdown: "the server shuts down",
+};
+const ENDS = { stop: "it was done", length: "its length was reached" };
+
+// [{after, text, link}]: seconds after it arrived, what happened, and the request that did it.
+export function storyOf(entry) {
+  const { t } = entry;
+  const story = [];
+  const add = (at, text, link = null) => { if (at !== null) story.push({ at, after: at - t.arrived, text, link }); };
+  add(t.arrived, `arrived with ${plural(entry.prompt_tokens, "prompt token")}`);
+  const where = entry.slots.length > 0 ? ` into slot ${entry.slots.join(", ")}` : "";
+  add(t.admitted, `admitted${where}, ${plural(entry.cached_tokens, "token")} of its prompt in the cache`);
+  add(t.first_token, "its first token");
+  add(t.cancelled, `cancel: ${WHO[entry.cancel_reason] ?? entry.cancel_reason}`, entry.superseded_by);
+  if (entry.lost) add(t.ended, entry.lost === "restarted" ? "the server restarted" : "the feed was lost; it ended unseen");
+  else if (entry.status === "cancelled") add(t.ended, `computation had stopped after ${milliseconds(entry.cancel_latency_ms)}`);
+  else add(t.ended, entry.error ? "failed" : `ended: ${ENDS[entry.finish_reason] ?? entry.finish_reason}`);
+  return story.sort((a, b) => a.at - b.at);
+}

@@ -1,0 +1,94 @@
+// Where a timeline has what: its rows, the window of time, and what is at a point. No drawing.
+import { firstAfter } from "../lib/ring.js";
+
+export const AXIS = 20; // height of the axis above the rows
+const QUEUE_ROWS = 6; // waiting requests that have a line of their own; more are counted
+const QUEUE_LINE = 6;
+
+// {kind: "queue" | "slot", slot, label, top, height, bar: {top, height}, texts}
+export function layout(model, { compact, only }) {
+  const lanes = model.lanes.slots;
+  const slots = only === null ? [...lanes.keys()] : only.filter((slot) => slot < lanes.length);
+  const texts = !compact && slots.length <= 12;
+  const height = texts ? 42 : slots.length <= 24 ? 22 : 14;
+  const rows = [];
+  let top = AXIS;
+  const add = (row, size, label) => {
+    rows.push({ ...row, label, top, height: size, texts, bar: texts ? { top: top + 16, height: size - 21 } : { top: top + 3, height: size - 5 } });
+    top += size;
+  };
+  const queueSize = QUEUE_LINE * (compact ? 3 : QUEUE_ROWS) + 10;
+  add({ kind: "queue", slot: null, lines: compact ? 3 : QUEUE_ROWS }, queueSize, "queue");
+  for (const slot of slots) add({ kind: "slot", slot }, height, `slot ${slot}`);
+  return { rows, height: top + 2 };
+}
+
+export class Window {
+  span = 30;
+  pausedAt = null; // the right edge, while it does not follow
+
+  static SPANS = [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300];
+
+  to(now) { return this.pausedAt ?? now; }
+
+  // About a moment, while it stands still; null: about the middle.
+  zoom(direction, about = null) {
+    const { SPANS } = Window;
+    const nearest = SPANS.reduce((best, one, i) => (Math.abs(Math.log(one / this.span)) < Math.abs(Math.log(SPANS[best] / this.span)) ? i : best), 0);
+    const span = SPANS[Math.min(SPANS.length - 1, Math.max(0, nearest + direction))];
+    if (this.pausedAt !== null) {
+      const share = about === null ? 0.5 : (this.pausedAt - about) / this.span; // of what is shown, right of it
+      this.pausedAt += (span - this.span) * Math.min(1, Math.max(0, share));
+    }
+    this.span = span;
+  }
+
+  // By seconds; pauses. Not beyond what is kept.
+  pan(by, now) { this.pausedAt = Math.min(now, Math.max(now - 300 + this.span / 2, this.to(now) + by)); }
+}
+
+export const rowLine = (row, block) => Math.min(block.row, row.lines - 1);
+export const lineTop = (row, line) => row.top + 5 + line * QUEUE_LINE;
+export const lineHeight = QUEUE_LINE - 2;
+
+// The block or cancel at a point; null where nothing is. `scale`: {x(t), t(x)}.
+export function hit(model, rows, scale, x, y, shows) {
+  const row = rows.find((one) => y >= one.top && y < one.top + one.height);
+  if (row === undefined) return null;
+  const mark = marksOf(model, row, scale.t(x - 8), scale.t(x + 3), shows).at(-1);
+  if (mark !== undefined && (row.kind === "queue" || y < row.bar.top + 4)) return { mark, row, entry: mark.entry };
+  const t = scale.t(x), slack = scale.t(x + 2) - t;
+  const block = blocksIn(model, row, t - slack, t + slack, shows).find((one) => row.kind === "slot" || y <= lineTop(row, rowLine(row, one)) + QUEUE_LINE);
+  if (block !== undefined) return { block, row, entry: block.entry };
+  return mark === undefined ? null : { mark, row, entry: mark.entry };
+}
+
+// Blocks of a row that touch a window of time and are shown, oldest first.
+export function blocksIn(model, row, from, to, shows) {
+  const found = [];
+  const lane = row.kind === "queue" ? model.lanes.queue : model.lanes.slots[row.slot] ?? [];
+  for (let i = row.kind === "queue" ? 0 : firstAfter(lane, from); i < lane.length && lane[i].at <= to; i += 1) {
+    if (lane[i].until >= from && shows(lane[i].entry)) found.push(lane[i]);
+  }
+  return found;
+}
+
+export function marksOf(model, row, from, to, shows) {
+  const isOn = (mark) => (row.kind === "queue" ? mark.slots.length === 0 : mark.slots.includes(row.slot));
+  return model.lanes.marks.filter((mark) => mark.at <= to && (mark.until ?? Infinity) >= from && isOn(mark) && shows(mark.entry));
+}
+
+// The same blocks, those in a row of one request and kind as one: what the arrow keys go through.
+export function runsIn(model, row, from, to, shows) {
+  const runs = [];
+  for (const block of blocksIn(model, row, from, to, shows)) {
+    const last = runs.at(-1);
+    if (row.kind === "slot" && last?.entry === block.entry && last.kind === block.kind) {
+      last.until = block.until;
+      for (const name of ["tokens", "steps", "busy"]) last[name] += block[name];
+    } else {
+      runs.push({ ...block });
+    }
+  }
+  return runs;
+}

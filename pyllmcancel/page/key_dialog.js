@@ -1,0 +1,27 @@
+// Asks for the API key: once, in the page, and says once that it was wrong.
+import { giveKey, keyWanted } from "./lib/api.js";
+import { html, useEffect, useRef } from "./lib/html.js";
+import { useObservable } from "./lib/observable.js";
+
+export function KeyDialog() {
+  const wanted = useObservable(keyWanted);
+  const dialog = useRef(null);
+  useEffect(() => {
+    if (wanted !== null && !dialog.current.open) dialog.current.showModal();
+  }, [wanted]);
+  if (wanted === null) return null;
+  const submit = (event) => {
+    event.preventDefault();
+    giveKey(new FormData(event.target).get("key").trim());
+  };
+  return html`
+    <dialog ref=${dialog} aria-labelledby="key-title" onCancel=${() => giveKey(null)}>
+      <form onSubmit=${submit}>
+        <h2 id="key-title">This server needs an API key</h2>
+        ${wanted.wrong && html`<p class="badge error" role="alert">That key was refused.</p>`}
+        <label>API key <input name="key" type="password" autocomplete="off" required autofocus /></label>
+        <p class="dim">It is kept in this page only, and forgotten when the page is closed.</p>
+        <div class="row"><button class="primary" type="submit">Use it</button><button type="button" onClick=${() => giveKey(null)}>Without a key</button></div>
+      </form>
+    </dialog>`;
+}

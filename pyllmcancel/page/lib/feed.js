@@ -1,0 +1,54 @@
+// The server's feed (docs/events.md): connects, resumes where it was, and says when it could not.
+import { errorOf, send } from "./api.js";
+import { Observable } from "./observable.js";
+import { eventsOf } from "./sse.js";
+
+const FIRST_DELAY = 250, LONGEST_DELAY = 5000; // milliseconds between two tries
+
+export class Feed {
+  // "connecting", "live" or "lost"; and why, if it is lost.
+  state = new Observable({ name: "connecting", problem: null });
+
+  #onEvent;
+  #lastId = "";
+  #controller = new AbortController();
+
+  // `onEvent(data)` is called for each event, in order, with its parsed JSON.
+  constructor(onEvent) { this.#onEvent = onEvent; }
+
+  close() { this.#controller.abort(); }
+
+  async run() {
+    const { signal } = this.#controller;
+    for (let delay = FIRST_DELAY; !signal.aborted; delay = Math.min(2 * delay, LONGEST_DELAY)) {
+      try {
+        await this.#read(signal, () => { delay = FIRST_DELAY; });
+        this.#lost("the server closed the feed");
+      } catch (error) {
+        this.#lost(error.message);
+        delay = Math.max(delay, 1000 * (error.retryAfter ?? 0));
+      }
+      await new Promise((wake) => { setTimeout(wake, delay); });
+    }
+  }
+
+  async #read(signal, onLive) {
+    const headers = this.#lastId === "" ? {} : { "Last-Event-ID": this.#lastId };
+    const response = await send("v1/events", { headers, signal });
+    if (!response.ok) {
+      const error = await errorOf(response);
+      error.retryAfter = Number(response.headers.get("Retry-After")) || 0;
+      throw error;
+    }
+    onLive();
+    this.state.set({ name: "live", problem: null });
+    for await (const { id, data } of eventsOf(response.body)) {
+      if (id !== "") this.#lastId = id; // first: an event that cannot be taken in is not asked for again and again
+      this.#onEvent(JSON.parse(data));
+    }
+  }
+
+  #lost(problem) {
+    if (!this.#controller.signal.aborted) this.state.set({ name: "lost", problem });
+  }
+}

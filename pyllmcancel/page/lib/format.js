@@ -1,0 +1,61 @@
+// Numbers and endings as people read them.
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (n) => (n === null || n === undefined ? "–" : n >= 100_000 ? short.format(n) : whole.format(Math.round(n)));
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+// Three digits that mean something: 0.42 ms, 1.9 ms, 12 ms, 1.2 s, 3 min 5 s.
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const ms = seconds * 1000;
+  if (ms < 0.05) return ms <= 0 ? "0 ms" : "<0.1 ms";
+  if (ms < 10) return `${ms.toFixed(1)} ms`;
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+
+export const milliseconds = (ms) => (ms === null || ms === undefined ? "–" : duration(ms / 1000));
+
+const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+export const timeOfDay = (t) => clock.format(new Date(1000 * t));
+
+// The beginning and the end of a long name: ids differ in either.
+export const shorten = (text, most = 24) => {
+  const letters = [...text];
+  if (letters.length <= most) return text;
+  const end = Math.floor((most - 1) / 3);
+  return `${letters.slice(0, most - 1 - end).join("")}…${letters.slice(-end).join("")}`;
+};
+
+const REASONS = {
+  disconnect: "client left", stalled: "client stopped reading", explicit: "cancelled on request", deadline: "out of time", shutdown: "server shut down",
+};
+
+// Why a request ended, or is about to.
+export function why(entry) {
+  if (entry.lost === "restarted") return "the server restarted";
+  if (entry.lost === "lost") return "ended while the feed was lost";
+  if (entry.cancel_reason === "superseded") return entry.superseded_by === null ? "superseded" : `superseded by ${shorten(entry.superseded_by, 16)}`;
+  if (entry.cancel_reason !== null && entry.status !== "finished") return REASONS[entry.cancel_reason] ?? entry.cancel_reason;
+  if (entry.status === "error") return entry.error ?? "failed";
+  return { stop: "complete", length: "length reached" }[entry.finish_reason] ?? entry.finish_reason ?? "";
+}
+
+// How fast its computation stopped; "" for what was not cancelled.
+export function howFast(entry) {
+  if (entry.cancel_latency_ms === null || entry.status !== "cancelled") return "";
+  const waited = entry.t.admitted === null ? "left the queue" : "compute stopped";
+  return `${waited} after ${milliseconds(entry.cancel_latency_ms)}`;
+}
+
+export const ending = (entry) => [why(entry), howFast(entry)].filter((text) => text !== "").join(", ");
+
+// What it does, in one word; a badge's class too.
+export function state(entry) {
+  if (entry.status === "running") return entry.paused ? "paused" : entry.phase === "decode" ? "decode" : "prefill";
+  return entry.status;
+}

@@ -1,0 +1,62 @@
+// Numbers by the second, of the last minutes.
+
+export class Series {
+  #seconds;
+  #values = new Map(); // second -> {name: number}
+
+  constructor(seconds = 300) { this.#seconds = seconds; }
+
+  #at(second) {
+    let found = this.#values.get(second);
+    if (found === undefined) {
+      found = {};
+      this.#values.set(second, found);
+      for (const old of this.#values.keys()) {
+        if (old > second - this.#seconds) break;
+        this.#values.delete(old);
+      }
+    }
+    return found;
+  }
+
+  set(t, name, value) { this.#at(Math.floor(t))[name] = value; }
+
+  // Spreads `amount` over the seconds from `at` until `until`.
+  add(at, until, name, amount) {
+    const first = Math.floor(at), last = Math.min(Math.floor(until), first + 60);
+    for (let second = first; second <= last; second += 1) {
+      const share = until > at ? Math.max(0, Math.min(until, second + 1) - Math.max(at, second)) / (until - at) : 1;
+      const values = this.#at(second);
+      values[name] = (values[name] ?? 0) + amount * share;
+    }
+  }
+
+  get(t, name) { return this.#values.get(Math.floor(t))?.[name] ?? null; }
+
+  // The mean of the whole seconds before `now`, where nothing is 0.
+  rate(now, name, seconds = 3) {
+    let sum = 0;
+    for (let back = 1; back <= seconds; back += 1) sum += this.get(now - back, name) ?? 0;
+    return sum / seconds;
+  }
+
+  // `n` values, oldest first, of the whole seconds before `now`; where there is none: `otherwise`.
+  last(now, name, n, otherwise = 0) {
+    return Array.from({ length: n }, (_, i) => this.get(now - n + i, name) ?? otherwise);
+  }
+
+  // The same, with the one before where there is none.
+  lastKnown(now, name, n) {
+    let known = 0;
+    return Array.from({ length: n }, (_, i) => { known = this.get(now - n + i, name) ?? known; return known; });
+  }
+}
+
+// The top of a chart's axis: a few spikes do not flatten the rest. At least `least`.
+export function robustTop(values, least = 1) {
+  const sorted = values.filter((value) => value > 0).sort((a, b) => a - b);
+  if (sorted.length === 0) return least;
+  const usual = sorted[Math.floor(0.95 * (sorted.length - 1))];
+  const top = sorted.at(-1) > 2.5 * usual ? 1.5 * usual : sorted.at(-1);
+  return Math.max(least, top);
+}

@@ -1,0 +1,96 @@
+// A plain completion: a prompt, a few settings, an answer that can be stopped.
+import { count, milliseconds, plural } from "../lib/format.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { complete, stop } from "./completing.js";
+
+const PROMPT = "def read_settings(path):\n    \"\"\"Read";
+let numbered = 0;
+const page = crypto.getRandomValues(new Uint32Array(1))[0].toString(36);
+
+export function Completion() {
+  const [run, setRun] = useState(null);       // {id, text, tokens, askedAt, firstAt, endedAt, ending, latency}
+  const current = useRef(null);
+  const isOpen = run !== null && run.endedAt === null;
+
+  const submit = async (event) => {
+    event.preventDefault();
+    if (isOpen) return;
+    const form = new FormData(event.target);
+    const mine = { id: `complete-${page}-${numbered += 1}`, text: "", tokens: 0, askedAt: performance.now(), firstAt: null, endedAt: null, ending: null, controller: new AbortController() };
+    current.current = mine;
+    const drawn = drawer(() => { if (current.current === mine) setRun({ ...mine }); });
+    drawn();
+    const onPiece = (text) => { mine.text += text; mine.tokens += 1; mine.firstAt ??= performance.now(); drawn(); };
+    mine.ending = await complete(bodyOf(form), { id: mine.id, signal: mine.controller.signal, onPiece });
+    mine.endedAt = performance.now();
+    drawn();
+  };
+  const halt = async () => {
+    const mine = current.current;
+    if (!isOpen) return;
+    mine.latency = await stop(mine.id);
+    setRun({ ...mine });
+  };
+  // The view is left: the server notices that its client has gone.
+  useEffect(() => () => current.current?.controller.abort(), []);
+  const escape = (event) => { if (event.key === "Escape" && isOpen) { event.preventDefault(); halt(); } };
+  const wrong = run?.ending?.outcome === "failed" ? run.ending : null;
+  const invalid = (name) => (wrong?.param === name ? { "aria-invalid": "true", "aria-errormessage": "complete-problem" } : {});
+  return html`
+    <section class="card try-complete" aria-labelledby="complete-title" onKeyDown=${escape}>
+      <h2 id="complete-title">Completion</h2>
+      <p class="dim">One <code>POST /v1/completions</code>. Conversations are in <a href="#chat">Chat</a>.</p>
+      <div class="try-sides">
+        <form onSubmit=${submit}>
+          <label for="complete-prompt">Prompt</label>
+          <textarea id="complete-prompt" class="mono" name="prompt" rows="6" required spellcheck=${false} defaultValue=${PROMPT} ...${invalid("prompt")}></textarea>
+          <div class="row">
+            <label>Most tokens <input name="max_tokens" type="number" inputmode="numeric" min="1" required defaultValue="256" ...${invalid("max_tokens")} /></label>
+            <label>Temperature <input name="temperature" type="number" inputmode="decimal" min="0" max="2" step="0.1" required defaultValue="0.6" ...${invalid("temperature")} /></label>
+            <label class="try-check"><input name="stream" type="checkbox" defaultChecked /> as a stream</label>
+          </div>
+          <div class="row">
+            <button class="primary" type="submit" aria-disabled=${isOpen}>Complete</button>
+            <button class="danger" type="button" aria-disabled=${!isOpen} onClick=${halt}>Stop</button>
+          </div>
+        </form>
+        <div class="try-answer">
+          <h3 id="answer-title">Answer</h3>
+          <pre tabindex="0" aria-labelledby="answer-title">${run?.text || html`<span class="dim">${isOpen ? "…" : "Nothing yet."}</span>`}</pre>
+          ${wrong && html`<p class="try-problem" id="complete-problem" role="alert">${wrong.problem}${wrong.param ? html` <span class="dim">(${wrong.param})</span>` : ""}</p>`}
+          <p class="num dim" role=${isOpen ? undefined : "status"}>${run === null ? "" : summary(run)}</p>
+        </div>
+      </div>
+    </section>`;
+}
+
+function bodyOf(form) {
+  return {
+    prompt: form.get("prompt"), max_tokens: Number(form.get("max_tokens")), temperature: Number(form.get("temperature")), stream: form.get("stream") !== null,
+  };
+}
+
+// Calls once a frame at most.
+function drawer(draw) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; draw(); });
+  };
+}
+
+const REASONS = { length: "as many tokens as allowed", stop: "the model had finished" };
+
+function summary({ tokens, askedAt, firstAt, endedAt, ending, latency }) {
+  const parts = [];
+  const generated = ending?.usage?.completion_tokens ?? tokens;
+  if (generated > 0) parts.push(plural(generated, "token"));
+  const rate = ending?.timings?.predicted_per_second ?? (firstAt === null ? null : 1000 * tokens / ((endedAt ?? performance.now()) - firstAt));
+  if (generated > 1 && Number.isFinite(rate)) parts.push(`${count(Math.round(rate))} tokens/s`);
+  if (firstAt !== null) parts.push(`first text after ${milliseconds(firstAt - askedAt)}`);
+  if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
+  if (ending?.outcome === "cancelled") parts.push(ending.code === "explicit" ? "stopped" : ending.code);
+  if (typeof latency === "number") parts.push(`compute stopped after ${milliseconds(latency)}`);
+  return parts.join(" · ");
+}

@@ -1,0 +1,35 @@
+// Where grey text may stand, and how much of an answer is shown there.
+
+const MOST_LINES = 5, MOST_LETTERS = 200;
+
+// null: nowhere; else {before, after, lines}. It stands at the end of a line only; where text follows, it is one line,
+// because what follows is the textarea's own text, which does not move for it.
+export function placeOf(text, caret) {
+  const before = text.slice(0, caret), after = text.slice(caret);
+  const [restOfLine] = after.split("\n", 1);
+  if (before.trim() === "" || restOfLine.trim() !== "") return null;
+  return { before, after, lines: after.trim() === "" ? MOST_LINES : 1 };
+}
+
+// The shown part of an answer: its first lines, up to a word's end, without blank ends.
+export function shownOf(answer, lines) {
+  const first = answer.split("\n").slice(0, lines).join("\n");
+  if (first.length <= MOST_LETTERS) return first.trimEnd();
+  const end = first.slice(0, MOST_LETTERS);
+  return (/^[^]*\s(?=\S*$)/.exec(end)?.[0].trimEnd() || end);
+}
+
+// What is sent of a long text, as editors do it: whole lines near the caret, since the context may be small.
+const MOST_BEFORE = 4000, MOST_AFTER = 1000; // characters
+
+export function endOf(before) {
+  if (before.length <= MOST_BEFORE) return before;
+  const end = before.slice(-MOST_BEFORE);
+  return end.slice(end.indexOf("\n") + 1);
+}
+
+export function beginOf(after) {
+  if (after.length <= MOST_AFTER) return after;
+  const begin = after.slice(0, MOST_AFTER), last = begin.lastIndexOf("\n");
+  return last === -1 ? begin : begin.slice(0, last);
+}

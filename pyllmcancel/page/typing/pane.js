@@ -1,0 +1,209 @@
+// One editor's requests: which are sent, which wait here, and what becomes of them. No page, no network: both are given.
+import { Observable } from "../lib/observable.js";
+import { placeOf, shownOf } from "./ghost.js";
+
+// A browser opens six connections to a server: one is the feed's, one must stay free for a cancel. What waits for one of
+// the four waits here; the server is somebody's.
+export const LIMITS = { inFlight: 4, waiting: 60, lifetime: 30_000 };
+
+export class Pane {
+  changed = new Observable(0);   // heard after each key, and once a frame at most while answers come
+  text = "";
+  caret = 0;
+  requests = [];                 // all of this run, oldest first
+  mostOpen = 0;
+  unsent = 0;                    // keys that got no request, because too many waited
+  note = null;                   // what the last stop did: {stopped, latency, why}
+
+  #name; #supersedes; #ask; #stopOne; #stopAll; #now; #frame; #alarm;
+  #drawing = false;
+  #dismissed = true;
+  #deadline = null;
+  #numbered = 0;
+  #run = 0;
+
+  // ask(request, {signal, onPiece}) resolves to an ending (completing.js); stopOne(id) to milliseconds, stopAll() to
+  // {latency, reached}: those of the slowest, and the ids of those that it has cancelled; frame(call) calls before the next drawing; alarm(call, ms) calls later, and returns what forgets it.
+  constructor({ name, supersedes, ask, stopOne, stopAll, now, frame, alarm }) {
+    this.#name = name;
+    this.#supersedes = supersedes;
+    this.#ask = ask;
+    this.#stopOne = stopOne;
+    this.#stopAll = stopAll;
+    this.#now = now;
+    this.#frame = frame;
+    this.#alarm = alarm;
+  }
+
+  get name() { return this.#name; }
+  get supersedes() { return this.#supersedes; }
+  get newest() { return this.requests.at(-1) ?? null; }
+  get open() { return this.requests.filter((request) => request.endedAt === null); }
+  get isIdle() { return this.open.length === 0; }
+
+  // The grey text; "" if there is none.
+  get suggestion() {
+    const place = placeOf(this.text, this.caret);
+    if (place === null || this.#dismissed || this.newest === null) return "";
+    return shownOf(this.newest.text, place.lines);
+  }
+
+  // Why the newest request failed; null: it did not.
+  get problem() { return this.newest?.ending?.outcome === "failed" ? this.newest.ending.problem : null; }
+
+  // A new text without a request, and nothing of the last run; what was open is cancelled.
+  begin(text) {
+    this.stop("begin");
+    this.requests = [];
+    this.mostOpen = this.unsent = 0;
+    this.note = null;
+    this.#run += 1;
+    this.put(text, text.length);
+  }
+
+  // The text or the caret is another, and nothing is asked for it.
+  put(text, caret) {
+    if (text !== this.text || caret !== this.caret) this.dismiss();
+    this.text = text;
+    this.caret = caret;
+    this.#drawNow();
+  }
+
+  // A key was pressed: its text is asked for, and what was asked before is obsolete.
+  type(text, caret) {
+    this.text = text;
+    this.caret = caret;
+    this.note = null;
+    this.#outdate();
+    const place = placeOf(text, caret);
+    this.#dismissed = place === null;
+    if (place !== null) this.#add(place);
+    else if (this.#supersedes) this.#cancelNewest();
+    this.#drawNow();
+  }
+
+  // No suggestion is wanted. A pane that supersedes also cancels; the other goes on for nobody, as such servers do.
+  dismiss() {
+    if (this.#dismissed) return;
+    this.#dismissed = true;
+    this.#outdate();
+    if (this.#supersedes) this.#cancelNewest();
+    this.#draw();
+  }
+
+  // Cancel all; what has not been sent never is.
+  async stop(why = "stop") {
+    this.#dismissed = true;
+    this.#outdate();
+    const open = this.open;
+    this.#drawNow();
+    if (open.length === 0) return;
+    const run = this.#run;
+    for (const request of open) if (request.sentAt === null) this.#end(request, { outcome: "unsent" });
+    const { latency, reached } = await this.#stopAll();
+    // One that was not there yet when the others were cancelled: the server notices that its client has left.
+    for (const request of open) if (!reached.includes(request.id)) request.controller.abort();
+    if (run === this.#run) this.#tell({ stopped: reached.length, latency, why });
+  }
+
+  // What the feed says of a request that has ended.
+  learn(entry) {
+    const request = this.requests.find(({ id }) => id === entry.id);
+    if (request === undefined) return;
+    request.entry = entry;
+    this.#draw();
+  }
+
+  #add(place) {
+    const waiting = this.requests.filter((request) => request.sentAt === null && request.endedAt === null);
+    // Of those that supersede each other only the newest needs to be sent.
+    if (this.#supersedes) for (const request of waiting) this.#end(request, { outcome: "unsent" });
+    else if (waiting.length >= LIMITS.waiting) { this.unsent += 1; return; }
+    this.#numbered += 1;
+    const request = {
+      id: `${this.#name}-${this.#numbered}`, number: this.requests.length + 1, place, after: lastKeys(place.before),
+      keyAt: this.#now(), sentAt: null, firstAt: null, obsoleteAt: null, endedAt: null,
+      text: "", tokens: 0, tokensWhenObsolete: 0, ending: null, entry: null, controller: new AbortController(),
+    };
+    if (this.isIdle) this.#setDeadline();
+    this.requests.push(request);
+    this.mostOpen = Math.max(this.mostOpen, this.open.length);
+    this.#sendNext();
+  }
+
+  #sendNext() {
+    const sent = this.open.filter((request) => request.sentAt !== null).length;
+    const next = this.open.find((request) => request.sentAt === null);
+    if (next === undefined || sent >= LIMITS.inFlight) return;
+    next.sentAt = this.#now();
+    this.#follow(next);
+    this.#sendNext();
+  }
+
+  async #follow(request) {
+    const onPiece = (text) => {
+      if (request.endedAt !== null) return;
+      request.text += text;
+      request.tokens += 1;
+      if (request.firstAt === null && request.text.trim() !== "") request.firstAt = this.#now();
+      this.#draw();
+    };
+    const ending = await this.#ask(request, { signal: request.controller.signal, onPiece });
+    this.#end(request, ending);
+    this.#sendNext();
+  }
+
+  #end(request, ending) {
+    if (request.endedAt !== null) return;
+    request.endedAt = this.#now();
+    request.ending = ending;
+    if (this.isIdle) this.#deadline?.();
+    this.#draw();
+  }
+
+  #outdate() {
+    const last = this.newest;
+    if (last === null || last.obsoleteAt !== null) return;
+    // Had it ended before, nothing was computed for nobody.
+    last.obsoleteAt = last.endedAt === null ? this.#now() : null;
+    last.tokensWhenObsolete = last.tokens;
+  }
+
+  async #cancelNewest() {
+    const request = this.newest;
+    if (request === null || request.endedAt !== null) return;
+    if (request.sentAt === null) return this.#end(request, { outcome: "unsent" });
+    const run = this.#run;
+    const latency = await this.#stopOne(request.id);
+    if (run === this.#run && latency !== null) this.#tell({ stopped: 1, latency, why: "dismissed" });
+  }
+
+  #setDeadline() {
+    this.#deadline = this.#alarm(() => this.stop("deadline"), LIMITS.lifetime);
+  }
+
+  #tell(note) {
+    this.note = note;
+    this.#draw();
+  }
+
+  #draw() {
+    if (this.#drawing) return;
+    this.#drawing = true;
+    this.#frame(() => {
+      this.#drawing = false;
+      this.#drawNow();
+    });
+  }
+
+  // Another text makes the grey one wrong: it goes with the same frame.
+  #drawNow() { this.changed.set(this.changed.value + 1); }
+}
+
+const SHOWN = 14;
+
+// The end of the line, by which a person knows the request again.
+function lastKeys(text) {
+  const line = text.slice(text.lastIndexOf("\n") + 1).trimStart();
+  return line.length > SHOWN ? `…${line.slice(1 - SHOWN)}` : line;
+}

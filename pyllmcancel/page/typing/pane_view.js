@@ -1,0 +1,53 @@
+// A pane: the editor, what it cost, and its requests.
+import { milliseconds } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { Editor } from "./editor.js";
+import { Bars, Figures } from "./figures.js";
+import { RequestList } from "./request_list.js";
+import { Spoken } from "./spoken.js";
+
+const TEXTS = {
+  true: {
+    title: "With superseding",
+    about: html`One <code>X-Supersede</code> key: each request cancels the one before it.`,
+  },
+  false: {
+    title: "Without",
+    about: html`Every request runs to its end; four at once, the others wait.`,
+  },
+};
+
+export function PaneView({ pane, turn, scale, now, onKey, onStop }) {
+  const { title, about } = TEXTS[pane.supersedes];
+  const id = pane.supersedes ? "with" : "without";
+  return html`
+    <section class=${`card try-pane ${id}`} aria-labelledby=${`${id}-title`} data-typing=${turn !== null}>
+      <header>
+        <h3 id=${`${id}-title`}>${title}</h3>
+        ${turn !== null && html`<span class="badge running">typing</span>`}
+        <p class="try-note num" role="status">${noteOf(pane.note)}</p>
+        <${StopButton} pane=${pane} onStop=${onStop} />
+      </header>
+      <p class="dim try-about" id=${`${id}-about`}>${about}</p>
+      <${Editor} pane=${pane} label=${`Code, ${title.toLowerCase()}`} hint="typing-hint" readOnly=${turn !== null} onKey=${onKey} onStop=${onStop} />
+      ${pane.problem && html`<p class="try-problem" role="alert">${pane.problem}</p>`}
+      <${Spoken} text=${turn === null && pane.suggestion !== "" ? `Suggestion: ${pane.suggestion}` : ""} />
+      <${Figures} pane=${pane} />
+      <${Bars} pane=${pane} scale=${scale} now=${now} />
+      <${RequestList} pane=${pane} />
+    </section>`;
+}
+
+// Never `disabled`: a focused button that is disabled loses the focus.
+const StopButton = ({ pane, onStop }) => html`
+  <button class="danger try-stop" type="button" aria-disabled=${pane.isIdle} onClick=${onStop}>Stop</button>`;
+
+function noteOf(note) {
+  if (note === null) return "";
+  const { stopped, latency, why } = note;
+  const begin = why === "deadline" ? "30 s over: " : "";
+  if (latency === null) return `${begin}nothing was being computed any more`;
+  return `${begin}compute stopped after ${milliseconds(latency)}${stopped > 1 ? ` (${count(stopped)})` : ""}`;
+}
+
+const count = (stopped) => `slowest of ${stopped}`;

@@ -1,0 +1,140 @@
+// "Try it": an editor in which every key is a request, with superseding and without, and a plain completion.
+import { Timeline } from "../engine/timeline.js";
+import { Legend } from "../engine/timeline_legend.js";
+import { model } from "../live.js";
+import { count, milliseconds, plural } from "../lib/format.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
+import { useObservable } from "../lib/observable.js";
+import { Completion } from "./completion.js";
+import { PaneView } from "./pane_view.js";
+import { alarm, isOurs, makePanes, settings } from "./panes.js";
+import { Recording, scriptOf } from "./rhythm.js";
+import { Showing } from "./showing.js";
+import { figuresOf, latencyOf } from "./statistics.js";
+import { usePaced } from "./use_paced.js";
+
+const BEFORE = `class Settings:
+    """Settings kept in a file, as JSON."""
+
+    def __init__(self, path):
+        self.path = path
+        self.values = {}
+
+    def save(self):
+        `;
+const TYPED = 'with open(self.path, "w") as file:\n            json.dump(';
+
+const PACE = 150; // milliseconds between two drawings of what is not the text
+
+// They outlive the view: what was typed is there when the person comes back.
+const panes = makePanes();
+for (const pane of panes) pane.put(BEFORE, BEFORE.length);
+const showing = new Showing({ alarm });
+const recording = new Recording();
+
+function stopAll() {
+  showing.stop();
+  for (const pane of panes) pane.stop();
+}
+
+function learn(event) {
+  const ended = event?.type === "ended" ? [event.request] : event?.type === "snapshot" ? event.requests.filter(({ times }) => times.ended !== null) : [];
+  for (const entry of ended) for (const pane of panes) pane.learn(entry);
+}
+
+export function TypingView() {
+  useEffect(() => model.events.subscribe(learn), []);
+  // Nobody looks: nothing is left running.
+  useEffect(() => {
+    const hidden = () => { if (document.hidden) stopAll(); };
+    document.addEventListener("visibilitychange", hidden);
+    return () => { document.removeEventListener("visibilitychange", hidden); stopAll(); };
+  }, []);
+  return html`
+    <div class="try">
+      <${TypeAhead} />
+      <${Completion} />
+    </div>`;
+}
+
+function TypeAhead() {
+  for (const pane of panes) usePaced(pane.changed, PACE);
+  const turn = useObservable(showing.state);
+  const [shown, setShown] = useState(null); // the script whose showing has come to its end
+  const script = useMemo(() => scriptOf(BEFORE, TYPED), []);
+
+  const show = async (order, played) => {
+    setShown(null);
+    if (await showing.run(order, played)) setShown(played);
+  };
+  const toggle = () => (turn === null ? show(panes, script) : stopAll());
+  const onKey = (pane) => (text, caret) => {
+    setShown(null);
+    if (pane.supersedes) recording.key(pane.text, text, caret, performance.now());
+    pane.type(text, caret);
+  };
+  const onStop = (pane) => () => (turn?.pane === pane ? stopAll() : pane.stop());
+  const again = () => {
+    const played = recording.script;
+    recording.clear();
+    show(panes, played);
+  };
+  const paneView = (pane) => html`
+    <${PaneView} pane=${pane} turn=${turn?.pane === pane ? turn.turn : null} scale=${scaleOf(panes)} now=${performance.now()}
+      onKey=${onKey(pane)} onStop=${onStop(pane)} />`;
+
+  return html`
+    <section class="try-ahead" aria-labelledby="ahead-title">
+      <div class="try-head">
+        <h2 id="ahead-title">Type-ahead: a request at every key</h2>
+        <p class="dim" id="typing-hint"><kbd>Tab</kbd> accepts the grey text, <kbd>Esc</kbd> dismisses it and cancels. Without grey text <kbd>Tab</kbd> moves on.</p>
+        <div class="row">
+          <button type="button" class=${turn === null ? "primary" : "danger"} onClick=${toggle}>${turn === null ? "Type for me" : "Stop"}</button>
+          ${recording.length > 1 && turn === null && html`<button type="button" onClick=${again}>Type my ${plural(recording.length, "key")} again, in both</button>`}
+          <label class="row">Tokens for a suggestion <${MaxTokens} /></label>
+          <span class="dim" role="status">${turn === null ? "" : turnOf(turn)}</span>
+        </div>
+        <${Verdict} keys=${shown?.keys.length} />
+      </div>
+      <section class="card try-engine" aria-labelledby="engine-title">
+        <div class="row try-key"><h3 id="engine-title">In the engine</h3><${Legend} /></div>
+        <${Timeline} model=${model} filter=${isOurs} compact span=${10} label="Timeline of this page's requests" />
+      </section>
+      <div class="try-panes">
+        ${panes.map(paneView)}
+      </div>
+    </section>`;
+}
+
+const turnOf = ({ pane, turn, turns }) => `${turn} of ${turns}: typing ${pane.supersedes ? "with" : "without"} superseding …`;
+
+function MaxTokens() {
+  const [value, setValue] = useState(settings.maxTokens);
+  const choose = ({ target }) => { settings.maxTokens = Number(target.value); setValue(settings.maxTokens); };
+  return html`<select value=${value} onChange=${choose}>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
+}
+
+// What was seen, once both have typed `keys` keys.
+function Verdict({ keys }) {
+  const [one, two] = panes.map((pane) => ({ ...figuresOf(pane.requests), newest: pane.newest }));
+  const isTold = keys !== undefined && one.keys === two.keys && one.keys > 0;
+  const line = useRef(null);
+  useEffect(() => { if (isTold) line.current.scrollIntoView({ block: "nearest" }); }, [isTold]);
+  return html`
+    <p class="try-verdict" role="status" ref=${line}>
+      ${isTold && html`Grey text for the last key: ${lastAnswer(one.newest)} with superseding, ${lastAnswer(two.newest)} without.
+        Computed for nobody: <b class="num">${plural(one.wasted, "token")}</b> with, <b class="num">${count(two.wasted)}</b> without.`}
+    </p>`;
+}
+
+const lastAnswer = (request) => {
+  const latency = latencyOf(request);
+  return latency === null ? html`<b>none in 30 s</b>` : html`after <b class="num">${milliseconds(latency)}</b>`;
+};
+
+// The highest bar, rounded up to 1, 2 or 5 times a power of ten.
+function scaleOf(all) {
+  const highest = Math.max(100, ...all.flatMap((pane) => pane.requests.map((request) => latencyOf(request) ?? 0)));
+  const power = 10 ** Math.floor(Math.log10(highest));
+  return power * [1, 2, 5, 10].find((times) => times * power >= highest);
+}

@@ -1,0 +1,100 @@
+"""The live page at ``/``, and all pages' files, as they are in the package: no secrets, so they need no key."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+
+from pyllmcancel.server.error_responses import ApiError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+# Apart, because the live page can be switched off; the documentation needs its files even then.
+live_router = APIRouter(tags=["Health"])
+router = APIRouter(include_in_schema=False)
+
+PREFIX = "/page/"
+MEDIA_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "mjs": "text/javascript; charset=utf-8",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+    "woff2": "font/woff2",
+}
+# No host but its own, and nothing inline: what got into the page as markup could still run nothing.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # Asked for anew each time, and answered 304: a page of another version than its server would be worse.
+    "Cache-Control": "no-cache",
+}
+
+
+@live_router.get(
+    "/", summary="The live page: what is computed for whom, and a button to cancel", response_class=HTMLResponse
+)
+@live_router.head("/", include_in_schema=False)  # what Claude Code asks for first
+async def live_page(request: Request) -> Response:
+    return answer(request, "index.html")
+
+
+@router.get(PREFIX + "{path:path}")
+@router.head(PREFIX + "{path:path}")
+async def page_file(request: Request, path: str) -> Response:
+    return answer(request, path)
+
+
+def answer(request: Request, path: str) -> Response:
+    """A file of the page; ApiError 404 for what is none."""
+    found = page_files().get(path)
+    if found is None:
+        raise ApiError(404, "the page has no such file", code="not_found")
+    content, etag = found
+    headers = HEADERS | {"ETag": etag}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[path.rpartition(".")[2]])
+
+
+@cache
+def page_files() -> dict[str, tuple[bytes, str]]:
+    """All files of the page by their paths, with their entity tags. What is not listed here is not served."""
+    found = {}
+    for path, file in walk(files("pyllmcancel") / "page"):
+        content = file.read_bytes()
+        found[path] = content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return found
+
+
+def walk(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
+    """What can be shown of `folder` and the folders in it."""
+    found: list[tuple[str, Traversable]] = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += walk(entry, f"{prefix}{entry.name}/")
+        elif entry.name.rpartition(".")[2] in MEDIA_TYPES:
+            found.append((prefix + entry.name, entry))
+    return found

@@ -1,0 +1,38 @@
+"""The live page in a browser.
+
+    python -m tests.browser --install             # Playwright into build/browser; Chromium where root and apt-get are
+    python -m tests.browser --screenshots DIR     # every view, light and dark, on windows of four widths, under load
+    python -m tests.browser --soak 600            # for ten minutes under load: does the tab's memory stay flat?
+    python -m tests.browser --soak 600 --view try
+
+`pytest tests/browser` has the tests. They are skipped, with this command as the reason, where something is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.browser import installation, screenshots, soak
+from tests.browser.scenes import VIEWS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--install", action="store_true", help="install what is missing")
+    what.add_argument("--screenshots", type=Path, metavar="DIR", help="take pictures into DIR")
+    what.add_argument("--soak", type=float, metavar="SECONDS", help="sample the tab's memory for so long")
+    parser.add_argument("--view", choices=VIEWS, default="engine", help="which one is soaked [engine]")
+    options = parser.parse_args()
+    if (problem := installation.install() if options.install else installation.missing()) is not None:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    if options.screenshots is not None:
+        return screenshots.take(options.screenshots)
+    return soak.soak(options.soak, options.view) if options.soak is not None else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

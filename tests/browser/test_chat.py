@@ -1,0 +1,151 @@
+"""The chat: answers are stopped, given anew and kept; and whatever an answer says, it is shown and does nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.chromium import Tab, expect
+from tests.browser.scenes import answer_with, say
+from tests.support.http_process import ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+STOPPED = re.compile(r"Stopped by you · compute stopped after [\d.]+ (ms|s)")
+
+
+@pytest.fixture
+def page(tab: Tab) -> Page:
+    return tab.open("chat")
+
+
+def answers(page: Page) -> Locator:
+    return page.get_by_role("article", name="Answer")
+
+
+def stop_when_it_answers(page: Page) -> None:
+    expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator("article[aria-busy=true]")).to_have_count(0)
+
+
+def test_an_answer_is_stopped_and_shown_as_cut(page: Page, server: ServerProcess) -> None:
+    with page.expect_request("**/v1/chat/completions") as sent:
+        say(page, "Tell me a long story")
+    stop_when_it_answers(page)
+    expect(answers(page)).to_contain_text(STOPPED)
+    expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+    seen = server.wait_for(sent.value.headers["x-request-id"], status="cancelled")
+    assert seen["cancel_reason"] == "explicit"
+
+
+def test_escape_stops_too(page: Page) -> None:
+    say(page, "Tell me a long story")
+    expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
+    page.keyboard.press("Escape")
+    expect(answers(page)).to_contain_text(STOPPED)
+
+
+def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
+    answer_with(page, "The first answer.")
+    say(page, "Which is this?")
+    expect(answers(page)).to_contain_text("The first answer.")
+    answer_with(page, "The second answer.")
+    answers(page).get_by_role("button", name="Answer again").click()
+    expect(answers(page)).to_contain_text("The second answer.")
+    expect(answers(page).get_by_label("Version 2 of 2")).to_be_visible()
+    answers(page).get_by_role("button", name="Version before").click()
+    expect(answers(page)).to_contain_text("The first answer.")
+
+
+def test_a_question_is_edited_and_the_old_one_stays_as_a_version(page: Page) -> None:
+    answer_with(page, "An answer.")
+    say(page, "What is a tree")
+    expect(answers(page)).to_contain_text("An answer.")
+    mine = page.get_by_role("article", name="You")
+    mine.get_by_role("button", name="Edit, and go on from here").click()
+    mine.get_by_role("textbox").fill("What is a graph")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        mine.get_by_role("textbox").press("Enter")
+    assert [turn["content"] for turn in sent.value.post_data_json["messages"]] == ["What is a graph"]
+    expect(mine).to_contain_text("What is a graph")
+    mine.get_by_role("button", name="Version before").click()
+    expect(mine).to_contain_text("What is a tree")
+
+
+HOSTILE = """# <img src="http://127.0.0.1:9/a.png" onerror="globalThis.ran = 1">
+
+<script>globalThis.ran = 2</script><script src="http://127.0.0.1:9/b.js"></script>
+<style>body { display: none }</style><link rel="stylesheet" href="http://127.0.0.1:9/c.css">
+<form action="http://127.0.0.1:9/d"><input name="key"><button>Sign in</button></form>
+<iframe src="http://127.0.0.1:9/e"></iframe><object data="http://127.0.0.1:9/f"></object>
+<svg onload="globalThis.ran = 3"><a xlink:href="javascript:globalThis.ran = 4">svg</a></svg>
+<a href="#" id="app" name="model" style="position: fixed; inset: 0" onclick="globalThis.ran = 5">over all</a>
+<details open ontoggle="globalThis.ran = 6"><summary>sum</summary></details>
+<base href="http://127.0.0.1:9/"><meta http-equiv="refresh" content="0;url=http://127.0.0.1:9/g">
+
+[one](javascript:globalThis.ran=7) [two](data:text/html,<script>globalThis.ran=8</script>) [three](//127.0.0.1:9/h)
+[four](JaVaScRiPt&colon;globalThis.ran=9) <javascript:globalThis.ran=10> [five](vbscript:ran) [six](file:///etc/passwd)
+
+![remote](http://127.0.0.1:9/i.png) ![](https://127.0.0.1:9/j.svg "t") ![svg](data:image/svg+xml;base64,PHN2Zy8+)
+
+```html"><img src=x onerror=globalThis.ran=11>
+<img src="http://127.0.0.1:9/k.png" onerror="globalThis.ran = 12">
+```
+
+| <img src=x onerror=globalThis.ran=13> | b |
+|---|---|
+| <svg><script>globalThis.ran=14</script></svg> | [c](javascript:globalThis.ran=15) |
+
+The end of the answer.
+"""
+# What an answer may be made of, whatever it says.
+SUSPICIOUS = """() => [...document.querySelectorAll("article.assistant .md *")].filter((element) =>
+  element.matches("script, style, link, form, iframe, object, embed, base, meta, input, video, audio, svg")
+  || (element.tagName === "IMG" && !element.src.startsWith("data:image/png"))
+  || (element.hasAttribute("href") && !/^https?:|^mailto:/.test(element.href ?? ""))
+  || [...element.attributes].some(({ name }) => name.startsWith("on") || name === "style" || name === "name")
+).map((element) => element.outerHTML)"""
+
+
+def test_whatever_an_answer_says_nothing_runs_and_no_other_host_is_asked(page: Page) -> None:
+    answer_with(page, HOSTILE, reasoning_content=HOSTILE)
+    say(page, "<img src=x onerror=globalThis.ran=16>")
+    expect(answers(page).get_by_text("The end of the answer.").last).to_be_visible()
+    expect(page.locator("article[aria-busy=true]")).to_have_count(0)
+    answers(page).locator("summary").first.click()  # the reasoning
+    expect(page.get_by_role("article", name="You")).to_contain_text("<img src=x onerror=globalThis.ran=16>")
+    assert page.evaluate(SUSPICIOUS) == []
+    page.reload()  # what was kept is as hostile as what came
+    expect(answers(page).get_by_text("The end of the answer.").last).to_be_visible()
+    assert page.evaluate(SUSPICIOUS) == []
+    assert page.evaluate("globalThis.ran === undefined")
+
+
+def test_conversations_outlive_a_reload_and_are_exported(page: Page, tmp_path: Path) -> None:
+    answer_with(page, "It **is** kept.")
+    say(page, "Is this kept?")
+    expect(answers(page).get_by_text("is", exact=True)).to_be_visible()
+    expect(page.locator("article[aria-busy=true]")).to_have_count(0)
+    history = page.get_by_role("navigation", name="Conversations")
+    expect(history.get_by_role("button", name="Is this kept?", exact=True)).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("article", name="You")).to_contain_text("Is this kept?")
+    expect(answers(page)).to_contain_text("It is kept.")
+    text = exported(page, "Export as Markdown", tmp_path / "chat.md")
+    assert text == "# Is this kept?\n\n## You\n\nIs this kept?\n\n## Assistant\n\nIt **is** kept.\n"
+    (conversation,) = json.loads(exported(page, "Export as JSON", tmp_path / "chat.json"))["conversations"]
+    assert [one["content"] for one in conversation["messages"]] == ["Is this kept?", "It **is** kept."]
+
+
+def exported(page: Page, entry: str, path: Path) -> str:
+    page.get_by_role("navigation", name="Conversations").get_by_role("button", name="Of “").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name=entry).click()
+    download.value.save_as(path)
+    return path.read_text()

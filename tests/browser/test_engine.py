@@ -1,0 +1,158 @@
+"""The engine's view beside eight busy clients: what is pressed is what is cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.chromium import Tab, expect
+from tests.browser.conftest import OpenTab
+from tests.browser.load import Client, Load, under_load
+from tests.support.http_process import LIMIT, ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+# Resolves after a person's slow press, and not before the lists were drawn anew several times.
+SLOWLY = """() => import("/page/live.js").then(({ model }) => new Promise((done) => {
+  const began = performance.now();
+  let events = 0, frames = 0;
+  model.events.subscribe(() => { events += 1; });
+  const frame = () => {
+    frames += 1;
+    if (performance.now() - began > 650 && events > 5 && frames > 5) done();
+    else requestAnimationFrame(frame);
+  };
+  frame();
+}))"""
+
+
+@pytest.fixture
+def page(tab: Tab, load: Load) -> Page:
+    """With all of the load's clients in sight."""
+    page = tab.open("engine")
+    for client in load.clients:
+        expect(cancel_button(page, client)).to_have_text("Cancel")
+    return page
+
+
+def cancel_button(page: Page, client: Client) -> Locator:
+    return page.get_by_role("button", name=f"cancel request {client.id}", exact=True)
+
+
+def assert_only(cancelled: Client, load: Load) -> None:
+    """Of all clients this one was cancelled, and the others' answers still grow."""
+    assert cancelled.ended.wait(LIMIT)
+    assert cancelled.ending == "explicit"
+    assert_stopped_and_others_go_on([cancelled], load)
+
+
+def assert_stopped_and_others_go_on(cancelled: Sequence[Client], load: Load) -> None:
+    server = load.server
+    for client in cancelled:
+        seen = server.wait_for(client.id, status="cancelled")
+        assert seen["cancel_reason"] == "explicit"
+    for client in load.clients:
+        if client not in cancelled:
+            before = server.request(client.id)["completion_tokens"]
+            server.wait_for(client.id, status="running", completion_tokens=lambda n, before=before: n > before)
+            assert not client.ended.is_set()
+
+
+def test_a_click_cancels_that_request_and_no_other(page: Page, load: Load) -> None:
+    button = cancel_button(page, load.clients[3])
+    button.click()
+    assert_only(load.clients[3], load)
+    expect(button).to_have_text("Ended")
+    expect(button).to_be_focused()
+    row = page.get_by_role("listitem").filter(has=button)
+    expect(row).to_contain_text("cancelled on request, compute stopped after")
+
+
+def test_a_slow_press_cancels_what_it_began_on_though_the_list_changes(page: Page, load: Load) -> None:
+    first, other, pressed = load.clients[0], load.clients[5], load.clients[4]
+    cancel_button(page, pressed).hover()
+    page.mouse.down()
+    page.evaluate(SLOWLY)
+    for client in (first, other):  # above it and below it
+        load.server.cancel(client.id)
+        expect(cancel_button(page, client).or_(ended_rows(page, client)).first).to_have_text("Ended")
+    page.evaluate(SLOWLY)
+    page.mouse.up()
+    assert pressed.ended.wait(LIMIT)
+    assert_stopped_and_others_go_on([first, other, pressed], load)
+
+
+def ended_rows(page: Page, client: Client) -> Locator:
+    return page.get_by_role("region", name="Ended").get_by_role("listitem").filter(has=page.get_by_title(client.id))
+
+
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_a_key_cancels_that_request_and_the_focus_stays(page: Page, load: Load, key: str) -> None:
+    button = cancel_button(page, load.clients[6])
+    button.focus()
+    button.press(key)
+    assert_only(load.clients[6], load)
+    expect(button).to_have_text("Ended")
+    expect(button).to_be_focused()
+    page.keyboard.press("Tab")  # from there on, not from the page's beginning
+    expect(page.get_by_role("region", name="Live requests").locator(":focus")).to_have_count(1)
+
+
+def test_a_request_is_opened_cancelled_and_closed_by_keys(page: Page, load: Load) -> None:
+    client = load.clients[2]
+    page.get_by_role("region", name="Live requests").get_by_role("link").and_(page.get_by_title(client.id)).press(
+        "Enter"
+    )
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=f"cancel request {client.id}").press("Enter")
+    assert_only(client, load)
+    expect(dialog).to_contain_text("cancelled on request, compute stopped after")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def test_a_session_is_cancelled_as_a_whole(server: ServerProcess, tab: Tab) -> None:
+    with under_load(server, ["mine", "mine", "mine", "other"]) as load:
+        page = tab.open("engine")
+        page.get_by_role("button", name="cancel session mine", exact=True).click()
+        assert_stopped_and_others_go_on(load.clients[:3], load)
+
+
+HOSTILE = ["<img src=x onerror=alert(1)>", '"><script>alert(2)</script>', "{{constructor}}${alert(3)}", "'\"&lt;b&gt;"]
+
+
+def test_names_are_text_whatever_is_in_them(server: ServerProcess, open_tab: OpenTab) -> None:
+    with under_load(server, HOSTILE):
+        page = open_tab(server.url, allowed=("status of 404",)).open("engine")
+        for session in HOSTILE:
+            expect(page.get_by_role("region", name="Live requests").get_by_text(session, exact=True)).to_be_visible()
+            expect(page.get_by_role("button", name=f"cancel session {session}", exact=True)).to_be_visible()
+        page.get_by_role("button", name=f"cancel session {HOSTILE[0]}", exact=True).click()
+        expect(page.get_by_text(f"session {HOSTILE[0]}: 1 cancelled")).to_have_count(1)
+        page.goto("/#engine/%3Cimg%20src=x%20onerror=alert(4)%3E")
+        expect(page.get_by_role("dialog", name="<img src=x onerror=alert(4)>")).to_contain_text("not known")
+        assert page.locator("main :is(img, script, b)").count() == 0
+
+
+def test_the_timeline_tells_by_keys_what_was_superseded(server: ServerProcess, tab: Tab) -> None:
+    page = tab.open("engine")
+    body = {"prompt": "def f(", "max_tokens": 60_000, "stream": True, "supersede": "typing"}
+    with server.http.stream("POST", "/v1/completions", json=body) as first:
+        lines = first.iter_lines()  # kept: without it the client leaves
+        assert next(lines)
+        with server.http.stream("POST", "/v1/completions", json=body) as second:
+            newest = second.headers["x-request-id"]
+            ended = page.get_by_role("region", name="Ended")
+            expect(ended.get_by_text("superseded by").first).to_be_visible()
+            server.cancel(newest)
+    timeline = page.get_by_role("application", name="Timeline of the slots")
+    timeline.press("ArrowLeft")
+    told = page.get_by_role("status").filter(has_text="superseded by")
+    for _ in range(60):
+        if told.count() == 1:
+            break
+        timeline.press("ArrowLeft")
+    expect(told).to_have_count(1)

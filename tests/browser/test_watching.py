@@ -1,0 +1,29 @@
+"""What the other tests rely on: a tab notes each thing that must not happen in the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.browser.chromium import Tab
+from tests.support.http_process import ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def test_a_tab_notes_errors_dialogs_other_hosts_and_what_the_policy_forbids(
+    server: ServerProcess, browser: Browser
+) -> None:
+    tab = Tab(browser, server.url)
+    page = tab.page
+    page.goto("/")
+    with tab.context.expect_event("request", lambda request: "elsewhere" in request.url):
+        page.evaluate("void open('http://127.0.0.1:9/elsewhere')")
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p style=\"color: red\">')")
+    page.evaluate("alert('hello')")
+    with page.expect_event("pageerror"):
+        page.evaluate("setTimeout(() => { throw new Error('thrown'); })")
+    faults = "\n".join(tab.faults)
+    tab.close()
+    for expected in ("a request to http://127.0.0.1:9/elsewhere", "style-src", "alert 'hello'", "not caught: thrown"):
+        assert expected in faults

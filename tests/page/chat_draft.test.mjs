@@ -1,0 +1,90 @@
+// What the events of a stream add up to, and when an answer is not whole.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { cutOf, Draft, messageOf } from "../../pyllmcancel/page/chat/draft.js";
+import { duration, endWords, errorWords, figures } from "../../pyllmcancel/page/chat/words.js";
+
+const piece = (delta, finish = null) => JSON.stringify({ model: "m", choices: [{ index: 0, delta, finish_reason: finish }] });
+const usage = { prompt_tokens: 10, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 4 } };
+
+function drafted(...events) {
+  const draft = new Draft();
+  draft.times.sent = 0;
+  events.forEach((event, at) => draft.take(event, 100 * (at + 1)));
+  return draft;
+}
+
+test("text, reasoning and figures of a whole answer", () => {
+  const draft = drafted(piece({ role: "assistant", content: "" }), piece({ reasoning_content: "hm" }), piece({ content: "a" }), piece({ content: "b" }, "stop"), JSON.stringify({ choices: [], usage }), "[DONE]");
+  const message = messageOf(draft, null);
+  assert.deepEqual([message.content, message.reasoning, message.cut, message.finish, message.running], ["ab", "hm", null, "stop", false]);
+  assert.deepEqual(message.speed, { first: 200, thought: 100, perSecond: 10 });
+  assert.deepEqual(figures(message).map(({ text }) => text), ["3 tokens", "10 tokens/s", "first after 200 ms", "prompt 10, 4 reused"]);
+  assert.equal(endWords(message), null);
+});
+
+test("calls come in pieces, several at once", () => {
+  const call = (index, fields) => piece({ tool_calls: [{ index, ...fields }] });
+  const draft = drafted(call(0, { id: "a", function: { name: "f", arguments: "" } }), call(1, { id: "b", function: { name: "g", arguments: "{}" } }), call(0, { function: { arguments: '{"x"' } }), call(0, { function: { arguments: ":1}" } }), piece({}, "tool_calls"));
+  assert.deepEqual(draft.toolCalls, [{ id: "a", name: "f", arguments: '{"x":1}' }, { id: "b", name: "g", arguments: "{}" }]);
+});
+
+test("the prompt's progress", () => {
+  const draft = drafted(JSON.stringify({ choices: [{ index: 0, delta: {} }], prompt_progress: { total: 900, processed: 512, cache: 0, time_ms: 3 } }));
+  assert.deepEqual(draft.progress, { done: 512, total: 900, cached: 0 });
+  assert.equal(draft.times.first, null);
+});
+
+test("a stream that ends without a finish is cut", () => {
+  assert.deepEqual(cutOf(drafted(piece({ content: "a" })), null), { why: "lost" });
+  // [DONE] alone does not make an answer whole.
+  assert.deepEqual(cutOf(drafted(piece({ content: "a" }), "[DONE]"), null), { why: "lost" });
+});
+
+for (const [code, why] of [["explicit", "stopped"], ["superseded", "superseded"], ["deadline", "deadline"], ["shutdown", "shutdown"], ["request_failed", "error"], [null, "error"]]) {
+  test(`an error event of code ${code} cuts the answer: ${why}`, () => {
+    const message = messageOf(drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "no", code }, usage })), null);
+    assert.deepEqual([message.cut.why, message.content, message.usage], [why, "a", usage]);
+    assert.equal(message.error === null, why !== "error");
+    assert.match(endWords(message), /^Cut|^Stopped/);
+  });
+}
+
+test("an error after the finish cuts it, too", () => {
+  assert.equal(cutOf(drafted(piece({ content: "a" }, "stop"), JSON.stringify({ error: { message: "no", code: "shutdown" } })), null).why, "shutdown");
+});
+
+test("a stop says when computing ended, where the server said so", () => {
+  const draft = drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "cancelled", code: "explicit" } }));
+  assert.equal(endWords(messageOf(draft, { cancel_latency_ms: 1.94, phase: "decode" })), "Stopped by you · compute stopped after 1.9 ms");
+  assert.equal(endWords(messageOf(draft, {})), "Stopped by you");
+});
+
+test("a stop that came too late cuts nothing, and one of a broken stream is a stop", () => {
+  assert.equal(cutOf(drafted(piece({ content: "a" }, "stop")), { outcome: "already_finished" }), null);
+  assert.equal(cutOf(drafted(piece({ content: "a" })), {}).why, "stopped");
+  const failed = drafted(JSON.stringify({ error: { message: "x", code: "deadline" } }));
+  assert.equal(cutOf(failed, {}).why, "deadline");
+});
+
+test("an answer that is gone on with begins with what there was", () => {
+  const draft = new Draft("He", "hm");
+  draft.take(piece({ content: "llo" }, "length"), 1);
+  assert.deepEqual([draft.content, draft.reasoning], ["Hello", "hm"]);
+  assert.match(endWords(messageOf(draft, null)), /no more tokens/);
+});
+
+test("errors in words", () => {
+  assert.match(errorWords({ status: 429, code: "queue_full", message: "x" }).title, /too much/);
+  assert.match(errorWords({ status: 400, code: "context_length_exceeded", message: "x" }).detail, /new conversation/);
+  assert.match(errorWords({ status: null, code: "unreachable", message: "x" }).title, /reached/);
+  assert.equal(errorWords({ status: 400, code: "invalid_request", message: "temperature: no" }).detail, "temperature: no");
+});
+
+test("an answer that another window writes is not shown as whole", () => {
+  assert.match(endWords({ running: true, content: "a" }), /^Not yet whole/);
+});
+
+test("durations", () => {
+  assert.deepEqual([1.94, 98.4, 1234, 61000].map(duration), ["1.9 ms", "98 ms", "1.2 s", "1 min 1 s"]);
+});
