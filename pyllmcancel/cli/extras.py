@@ -1,0 +1,18 @@
+"""Commands that need an extra of the package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+
+
+def run_with_extra(extra: str, packages: Collection[str], run: Callable[[], int]) -> int:
+    """What `run` returns; where it lacks one of the extra's `packages`, say how that is installed, and return 2."""
+    try:
+        return run()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in packages:
+            raise
+        sys.stderr.write(f"pyllmcancel: {missing} is missing: pip install 'pyllmcancel[{extra}]'\n")
+        return 2

@@ -1,0 +1,37 @@
+"""What the screen is drawn from beside the server's state: the user's choices, the time, the size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyllmcancel.top.lanes import BLOCKS, Glyphs
+from pyllmcancel.top.request import Key
+
+
+@dataclass(slots=True)
+class Choices:
+    """What is on the user's side: selection, messages, the state of the connection."""
+
+    url: str = ""
+    selected: Key | None = None
+    help: bool = False
+    message: str = ""
+    link: str = "connecting"
+    lost: bool = True
+    keys: bool = True
+    glyphs: Glyphs = field(default_factory=lambda: BLOCKS)
+
+
+class Times(NamedTuple):
+    """By the clock of the state: of the newest column, and until when the feed was heard."""
+
+    now: float
+    heard: float
+
+
+class Size(NamedTuple):
+    """Columns, and lines: None for as many as there are things to say."""
+
+    width: int
+    height: int | None

@@ -1,0 +1,97 @@
+"""The command ``pyllmcancel top``: the live screen, or one picture where there is no screen."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import sys
+
+import httpx
+from rich.console import Console
+
+from pyllmcancel.top.app import App
+from pyllmcancel.top.choices import Choices, Size, Times
+from pyllmcancel.top.client import open_client
+from pyllmcancel.top.feed import Feed, FeedError, Happening, Lost
+from pyllmcancel.top.keys import Keyboard
+from pyllmcancel.top.lanes import ASCII, BLOCKS
+from pyllmcancel.top.screen import Screen
+from pyllmcancel.top.sse import ServerEvent
+from pyllmcancel.top.state import State
+from pyllmcancel.top.values import read_json
+from pyllmcancel.top.view import draw
+
+PATIENCE = 15.0  # for the snapshot, where only that is shown
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the server; the exit status: 1 if that is not possible."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    console = Console(highlight=False, markup=False, emoji=False)
+    try:
+        return asyncio.run(show(arguments.url, arguments.api_key or "", console))
+    except FeedError as error:
+        sys.stderr.write(f"pyllmcancel: {error}\n")
+        return 1
+
+
+async def show(url: str, api_key: str, console: Console) -> int:
+    async with open_client(url, api_key) as client:
+        choices = Choices(
+            url=str(client.base_url).rstrip("/"), glyphs=BLOCKS if console.encoding.startswith("utf") else ASCII
+        )
+        if not console.is_terminal or console.is_dumb_terminal:
+            return await snapshot(client, console, choices)
+        if not sys.stdin.isatty():
+            choices.keys = False
+            with Screen(console) as screen:
+                return await App(client, screen, None, choices).run()
+        with Keyboard(sys.stdin.fileno()) as keyboard, Screen(console) as screen:
+            return await App(client, screen, keyboard, choices).run()
+
+
+async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices) -> int:
+    """Print what the server says at once, and end."""
+    state = State()
+    choices.link, choices.lost, choices.keys = "", False, False
+    try:
+        async with asyncio.timeout(PATIENCE):
+            state.apply(read_json(await first_event(client)))
+    except TimeoutError:
+        raise FeedError(f"{choices.url} sends no snapshot in {PATIENCE:.0f} s") from None
+    if not state.known:
+        raise FeedError(f"what {choices.url} sends is not understood: another version of pyllmcancel?")
+    for line in draw(state, choices, Times(state.clock, state.clock), Size(console.width, None)):
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    return 0
+
+
+async def first_event(client: httpx.AsyncClient) -> str:
+    """The data of the feed's first event; FeedError if there is none now."""
+    events: asyncio.Queue[str | FeedError] = asyncio.Queue()
+
+    def tell(happening: Happening) -> None:
+        match happening:
+            case ServerEvent():
+                events.put_nowait(happening.data)
+            case Lost(why):
+                events.put_nowait(FeedError(f"{client.base_url.host}: {why}"))
+
+    async def follow() -> None:
+        try:
+            await Feed(client).follow(tell)
+        except FeedError as error:
+            events.put_nowait(error)
+
+    following = asyncio.create_task(follow())
+    try:
+        first = await events.get()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    if isinstance(first, FeedError):
+        raise first
+    return first

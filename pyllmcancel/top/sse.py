@@ -1,0 +1,78 @@
+"""Server-sent events, from bytes as they come.
+
+Written down in the HTML standard, "Server-sent events". Lines end with LF or CRLF only: in JSON that is not escaped to
+ASCII other separators of lines may stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONGEST_EVENT = 64 << 20  # bytes; the largest is a snapshot of everything
+LONGEST_ID = 256  # it is sent back in a header
+
+
+class BrokenFeedError(ValueError):
+    """What came is no stream of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event: its id ("" if none was ever given), its name, its data."""
+
+    id: str
+    name: str
+    data: str
+
+
+class EventDecoder:
+    """Turns bytes, cut anywhere, into events. For one connection: half an event at its end is no event."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()  # of a line
+        self._size = 0  # of the event so far
+        self._id = ""
+        self._name = ""
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        """The events that end in these bytes; BrokenFeedError if one is too long."""
+        *lines, rest = data.split(b"\n")
+        found = []
+        for line in lines:
+            self._rest += line
+            event = self._line(bytes(self._rest).removesuffix(b"\r"))
+            self._rest.clear()
+            if event is not None:
+                found.append(event)
+        self._rest += rest
+        self._check(len(self._rest))
+        return found
+
+    def _line(self, line: bytes) -> ServerEvent | None:
+        if not line:
+            return self._end()
+        self._check(len(line))
+        name, _, value = line.decode(errors="replace").partition(":")
+        value = value.removeprefix(" ")
+        match name:
+            case "id" if len(value) <= LONGEST_ID and value.isascii() and value.isprintable():
+                self._id = value
+            case "event":
+                self._name = value
+            case "data":
+                self._size += len(line)
+                self._data.append(value)
+            case _:
+                pass  # a comment, or a field of a later standard
+        return None
+
+    def _end(self) -> ServerEvent | None:
+        event = ServerEvent(self._id, self._name or "message", "\n".join(self._data)) if self._data else None
+        self._name, self._size = "", 0
+        self._data.clear()
+        return event
+
+    def _check(self, more: int) -> None:
+        if self._size + more > LONGEST_EVENT:
+            raise BrokenFeedError(f"an event of more than {LONGEST_EVENT >> 20} MiB")

@@ -1,0 +1,258 @@
+"""What is known of a server, from the events of its feed: no clock, no network, no terminal.
+
+All times are seconds since the epoch by the server's clock, so that they go on over a restart of its machine.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyllmcancel.top.request import MOST_SLOTS, Key, Request, optional, request_of
+from pyllmcancel.top.values import finite, is_number, whole
+
+WINDOW = 300.0  # seconds of latencies that the header tells of: the last minutes
+RATE_WINDOW = 3.0
+KEPT_STEPS, KEPT_ENDED, KEPT_CANCELS, KEPT_EARLY, KEPT_GAPS = 20_000, 200, 20_000, 1_000, 100
+KEPT_LIVE = 10_000  # more than a queue holds; a server may say that requests come, and never that they end
+NOT_UNDERSTOOD = (KeyError, TypeError, ValueError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, or several of the same sequences. `parts`: slot, phase, tokens."""
+
+    began: float
+    ended: float
+    aborted: bool
+    parts: tuple[tuple[int | None, str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What happened in this time is not known."""
+
+    began: float
+    ended: float
+    why: str
+
+
+@dataclass(slots=True)
+class Server:
+    """What a snapshot says of the server itself."""
+
+    version: str = ""
+    boot: str = ""
+    model: str = ""
+    n_slots: int = 0
+    n_cells: int = 0
+    all_owners: bool = True
+
+
+@dataclass(slots=True)
+class State:
+    """All that has been told; changed by `apply` alone.
+
+    Attributes
+    ----------
+    clock
+        The newest moment that any event has told of.
+    live
+        In the order of their arrival.
+    sessions
+        Parent of each session, as far as it is known.
+    not_understood
+        Events that had another form than ours: the server may be of another version.
+    """
+
+    server: Server = field(default_factory=Server)
+    clock: float = 0.0
+    offset: float = 0.0  # from the server's monotonic clock to the epoch
+    known: bool = False
+    live: OrderedDict[Key, Request] = field(default_factory=OrderedDict)
+    ended: deque[Request] = field(default_factory=lambda: deque(maxlen=KEPT_ENDED))
+    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
+    gaps: deque[Gap] = field(default_factory=lambda: deque(maxlen=KEPT_GAPS))
+    cancels: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT_CANCELS))
+    stats: dict[str, float] = field(default_factory=dict)
+    not_understood: int = 0
+    _early: OrderedDict[Key, dict[str, Any]] = field(default_factory=OrderedDict)  # cancels before their requests
+
+    def apply(self, data: Any) -> None:
+        """Take in the data of an event."""
+        try:
+            match data["type"]:
+                case "snapshot":
+                    self._snapshot(data)
+                case "added":
+                    self._added(request_of(data["request"]))
+                case "admitted":
+                    self._admitted(data)
+                case "step":
+                    self._step(data)
+                case "cancelled":
+                    self._cancelled(data)
+                case "ended":
+                    self._ended(request_of(data["request"]))
+                case "stats":
+                    self.stats = numbers(data)
+                case _:
+                    return  # of a later version
+            if "at" in data:
+                self.clock = max(self.clock, finite(data.get("until", data["at"])) + self.offset)
+        except NOT_UNDERSTOOD:
+            self.not_understood += 1
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, data: dict[str, Any]) -> None:
+        server, model, capacity = data["server"], data["model"], data["capacity"]
+        requests = [request_of(entry) for entry in data["requests"]]
+        at, boot = finite(data["at"]), str(server["boot"])
+        again = self.known and boot == self.server.boot
+        if not again:  # else what is known already keeps its times, and is recognised by them
+            self.offset = finite(data["epoch"]) - at
+        now = at + self.offset
+        if not self.known:
+            self.gaps.append(Gap(0.0, now, "nobody was looking"))
+        else:
+            why = "too much was missed" if again else "the server has started again"
+            self.gaps.append(Gap(self.clock, now, why))
+        self.server = Server(
+            version=str(server["version"]),
+            boot=boot,
+            model=str(model["id"]),
+            n_slots=whole(capacity["slots"]),
+            n_cells=whole(capacity["cells"]),
+            all_owners=bool(data["all_owners"]),
+        )
+        seen = {request.key: request.slots for request in (*self.live.values(), *self.ended)}
+        self.live.clear()
+        self.ended.clear()
+        self._early.clear()
+        for request in map(self._in_epoch, requests):
+            request.slots = request.slots or seen.get(request.key, ())
+            if request.live:
+                self.live[request.key] = request
+            else:
+                self._remember(request)
+        self.stats = numbers(data.get("stats") or {})
+        self.clock, self.known = now, True
+
+    def _added(self, request: Request) -> None:
+        request = self._in_epoch(request)
+        self.live[request.key] = request
+        while len(self.live) > KEPT_LIVE:
+            self.live.popitem(last=False)
+        early = self._early.pop(request.key, None)
+        if early is not None:
+            self._cancelled(early)
+
+    def _admitted(self, data: dict[str, Any]) -> None:
+        request = self.live.get(key_of(data))
+        if request is None:
+            return
+        request.slots = tuple(whole(slot) for slot in data["slots"][:MOST_SLOTS])
+        request.cached = whole(data["cached_tokens"])
+        request.done = max(request.done, request.cached)
+        request.admitted = finite(data["at"]) + self.offset
+        if request.status == "waiting":
+            request.status, request.phase = "running", "prefill"
+
+    def _step(self, data: dict[str, Any]) -> None:
+        parts = []
+        for part in data["sequences"]:
+            slot, phase, n_tokens = part.get("slot"), str(part["phase"]), whole(part["n_tokens"])
+            parts.append((None if slot is None else whole(slot), phase, n_tokens))
+            request = self._in_step(part["request"], slot)
+            if request is None:
+                continue
+            if slot is not None and slot not in request.slots and len(request.slots) < MOST_SLOTS:
+                request.slots = (*request.slots, whole(slot))
+            if data["status"] == "ok":
+                request.computed(phase, n_tokens)
+        began, ended = finite(data["at"]) + self.offset, finite(data["until"]) + self.offset
+        self.steps.append(Step(began, ended, data["status"] == "aborted", tuple(parts)))
+
+    def _in_step(self, request_id: str, slot: int | None) -> Request | None:
+        """The live request of this id; of several owners' the one that has the slot."""
+        found = [request for request in self.live.values() if request.id == request_id]
+        return next((request for request in found if slot in request.slots), found[0] if found else None)
+
+    def _cancelled(self, data: dict[str, Any]) -> None:
+        request = self.live.get(key_of(data))
+        if request is None:
+            self._early[key_of(data)] = data
+            while len(self._early) > KEPT_EARLY:
+                self._early.popitem(last=False)
+            return
+        request.status, request.cancel_reason = "cancelling", optional(data["reason"])
+        request.superseded_by = optional(data.get("superseded_by"))
+
+    def _ended(self, request: Request) -> None:
+        request = self._in_epoch(request)
+        before = self.live.pop(request.key, None)
+        if before is not None:
+            request.slots = request.slots or before.slots
+        self._early.pop(request.key, None)
+        self._remember(request)
+
+    def _remember(self, request: Request) -> None:
+        """One that has ended: now, or before a snapshot, which may tell of it once more."""
+        self.ended.append(request)
+        if request.latency_ms is not None:
+            cancel = (request.ended or self.clock, request.latency_ms)
+            if not self.cancels or cancel[0] > self.cancels[-1][0] or cancel not in self.cancels:
+                self.cancels.append(cancel)
+
+    def _in_epoch(self, request: Request) -> Request:
+        return replace(
+            request,
+            arrived=self._moment(request.arrived),
+            admitted=self._moment(request.admitted),
+            ended=self._moment(request.ended),
+        )
+
+    def _moment(self, at: float | None) -> float | None:
+        return None if at is None else at + self.offset
+
+    # -- figures ------------------------------------------------------------------------------------------------------
+
+    def rates(self, now: float) -> dict[str, float]:
+        """Tokens a second of each phase, over the last seconds."""
+        found = {"prefill": 0.0, "decode": 0.0}
+        since = now - RATE_WINDOW
+        for step in self.steps_since(since):
+            inside = min(1.0, (step.ended - since) / max(step.ended - step.began, 1e-9))
+            for _, phase, n_tokens in step.parts:
+                if phase in found and not step.aborted:
+                    found[phase] += inside * n_tokens / RATE_WINDOW
+        return found
+
+    def steps_since(self, began: float) -> Iterator[Step]:
+        """Newest first: the ones that had not ended by then."""
+        for step in reversed(self.steps):
+            if step.ended <= began:
+                return
+            yield step
+
+    def latencies(self, now: float) -> list[float]:
+        """Milliseconds, of the cancels of the last minutes, in order."""
+        return sorted(latency for ended, latency in self.cancels if ended > now - WINDOW)
+
+    def waiting(self) -> list[Request]:
+        return [request for request in self.live.values() if request.waits]
+
+    def running(self) -> list[Request]:
+        return [request for request in self.live.values() if not request.waits]
+
+
+def key_of(data: dict[str, Any]) -> Key:
+    return str(data["owner"]), str(data["id"])
+
+
+def numbers(data: dict[str, Any]) -> dict[str, float]:
+    """What of it is a number."""
+    return {name: value for name, value in data.items() if is_number(value)}

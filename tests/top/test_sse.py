@@ -1,0 +1,42 @@
+"""Events are the same however the network cuts them, and an endless one is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.top import sse
+from pyllmcancel.top.sse import BrokenFeedError, EventDecoder, ServerEvent
+
+STREAM = (
+    ": hello\n\nid: b-1\r\nevent: step\r\ndata: one\u2028\r\ndata:two\r\n\r\n"
+    "data: {}\n\nid: b-2\n\nretry: 5\ndata: x\n\n"
+)
+EVENTS = [
+    ServerEvent("b-1", "step", "one\u2028\ntwo"),
+    ServerEvent("b-1", "message", "{}"),
+    ServerEvent("b-2", "message", "x"),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_are_the_same_however_they_are_cut(size: int) -> None:
+    decoder, data = EventDecoder(), STREAM.encode()
+    found = [event for i in range(0, len(data), size) for event in decoder.feed(data[i : i + size])]
+    assert found == EVENTS
+
+
+def test_half_an_event_is_none() -> None:
+    assert EventDecoder().feed(b"id: 1\ndata: x\n") == []
+
+
+@pytest.mark.parametrize("data", [b"x" * 65, b"data: 34567890\n" * 6])
+def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sse, "LONGEST_EVENT", 64)
+    with pytest.raises(BrokenFeedError):
+        EventDecoder().feed(data)
+
+
+@pytest.mark.parametrize("event_id", ["\u00e9", "a\rb", "\x1b[2J", "a" * 300])
+def test_an_id_that_no_header_can_carry_is_none(event_id: str) -> None:
+    (event,) = EventDecoder().feed(f"id: {event_id}\ndata: x\n\n".encode())
+    assert event == ServerEvent("", "message", "x")
