@@ -1,0 +1,102 @@
+"""What the log looks like: one line for each record, whatever is in it, as text or as JSON.
+
+The facts of a record are what its logger was given as `extra`: ``extra={"request_id": …}`` wherever it belongs to a
+request, and no other way. A text from a client can neither break a line, nor command a terminal: in text its control
+characters are escaped, and JSON is ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+FORMATS = ("text", "json")
+# C0 and C1, which end lines and begin terminal escapes; line and paragraph separators; what changes the direction of
+# text; and halves of characters, which cannot be encoded.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# What every record has, and what uvicorn gives its own for colours.
+NO_FACTS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+
+logger = logging.getLogger("pyllmcancel.serve")
+
+
+def set_up(form: str, level: str) -> None:
+    """Have all that is logged written to stderr, in this form: llama.cpp's lines, warnings and uncaught errors too."""
+    formatter = JsonFormatter() if form == "json" else TextFormatter()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    # It logs every address that it asks, and those of the hub's files are signed: who has one may read the file.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    sys.excepthook = log_uncaught
+    threading.excepthook = log_uncaught_of_thread
+    # Where native/log.cpp reads it, for llama.cpp logs in the midst of a computation, without the GIL.
+    os.environ["PYLLMCANCEL_LOG_FORMAT"] = form
+
+
+def log_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None, thread: str = "the main thread"
+) -> None:
+    """Log an error that has ended a thread, in one line; Python's own writes several."""
+    logger.critical("%s ended with an error", thread, exc_info=(kind, error, traceback))
+
+
+def log_uncaught_of_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is not SystemExit:
+        name = "a thread" if args.thread is None else args.thread.name
+        log_uncaught(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback, name)
+
+
+def escaped(text: str) -> str:
+    """`text` in one line, without effect on a terminal."""
+    return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class TextFormatter(logging.Formatter):
+    """The time, the level, the logger and the message; the request's id, where the message does not name it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s", datefmt="%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
+        request_id = getattr(record, "request_id", None)
+        named = request_id is None or request_id in record.message
+        message = record.message if named else f"request {request_id}: {record.message}"
+        return f"{record.asctime}.{int(record.msecs):03d} {record.levelname:<7} {record.name}: {message}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """An object: time (ISO 8601, with the zone), level, logger, message, the record's facts, and exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in vars(record).items():
+            if name not in NO_FACTS and name not in fields and value is not None:
+                fields[name] = value
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = self.formatStack(record.stack_info)
+        try:
+            line = json.dumps(fields, default=str, allow_nan=False)
+        except (TypeError, ValueError):  # a library's fact is not JSON: no reason to lose the line
+            line = json.dumps({name: str(value) for name, value in fields.items()})
+        return line.replace("\x7f", "\\u007f")

@@ -1,0 +1,88 @@
+"""The log of a server: each line that belongs to a request has its id, and endings have facts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.http_process import ServerProcess
+from tests.support.http_world import COMPLETIONS, open_world
+
+pytestmark = pytest.mark.anyio
+SESSION = "one \u00e9 [31m"
+
+
+async def facts_of(caplog: pytest.LogCaptureFixture, words: str) -> dict[str, Any]:
+    found = [vars(record) for record in caplog.records if words in record.getMessage()]
+    assert len(found) == 1, caplog.text
+    return found[0]
+
+
+async def test_a_cancelled_ending_has_its_facts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="pyllmcancel")
+    async with open_world() as world:
+        world.hold()
+        body = {"prompt": "hello", "session_id": SESSION, "max_tokens": 500}
+        exchange = world.begin("POST", COMPLETIONS, body, headers={"x-request-id": "mine"})
+        await world.held()
+        await world.begin("POST", "/v1/requests/mine/cancel?wait=false").end()
+        world.gate.open()
+        await exchange.end()
+        told = (await world.get("/v1/requests/mine")).json()
+    ended = await facts_of(caplog, "request mine cancelled")
+    assert (ended["request_id"], ended["reason"], ended["phase"]) == ("mine", "explicit", told["phase"])
+    assert ended["cancel_latency_ms"] == pytest.approx(told["cancel_latency_ms"], abs=0.01)
+    assert (ended["completion_tokens"], ended["session"]) == (told["completion_tokens"], SESSION)
+    assert ended["seconds"] > 0
+    access = await facts_of(caplog, 'mine "POST /v1/completions" 499')
+    assert (access["request_id"], access["status"], access["path"]) == ("mine", 499, COMPLETIONS)
+
+
+async def test_every_line_about_a_request_has_its_id(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="pyllmcancel")
+    async with open_world() as world:
+        body = {"prompt": "hello", "max_tokens": 3, "no_such_field": 1, "supersede": "k"}
+        for name in ("first", "second"):
+            await world.begin("POST", COMPLETIONS, body, headers={"x-request-id": name}).end()
+        await world.begin("POST", COMPLETIONS, b"{", headers={"x-request-id": "third"}).end()
+    lines = [record for record in caplog.records if record.name.startswith("pyllmcancel.")]
+    assert {vars(record)["request_id"] for record in lines} == {"first", "second", "third"}
+
+
+async def test_with_lines_switched_off_no_facts_are_gathered(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="pyllmcancel")
+    async with open_world() as world:
+        answer = await world.begin("POST", COMPLETIONS, {"prompt": "hello", "max_tokens": 3}).end()
+        assert answer.status == 200
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_all_that_a_server_writes_is_in_the_form_that_was_asked_for(long_model: Path, form: str) -> None:
+    environment = {"PYLLMCANCEL_LOG_FORMAT": form, "PYLLMCANCEL_LLAMA_LOG": "1"}
+    with ServerProcess("--model", str(long_model), "--store", "off", environment=environment) as server:
+        body = {"prompt": "hello", "max_tokens": 2, "session_id": SESSION}
+        answer = server.started().http.post(COMPLETIONS, json=body)
+        assert answer.status_code == 200
+        name = answer.headers["x-request-id"]
+        assert server.http.get("/two%0alines%1b[2J", headers={"x-request-id": "lost"}).status_code == 404
+        server.signal()
+        server.wait()
+        lines = server.log.removesuffix("\n").split("\n")
+    assert all(line.isprintable() for line in lines)
+    if form == "text":
+        assert all(line[2] == line[5] == ":" and line[8] == "." for line in lines)
+        assert any("INFO    llama.cpp: llama_model_loader: " in line for line in lines)
+        assert [name in line for line in lines if ": request " in line] == [True, True]
+        return
+    records = [json.loads(line) for line in lines]
+    assert {"uvicorn.error", "llama.cpp", "pyllmcancel.engine"} <= {record["logger"] for record in records}
+    assert {"time", "level", "logger", "message"} <= set.intersection(*(set(record) for record in records))
+    of_request = [record for record in records if record.get("request_id") == name]
+    assert [record.get("finish_reason") for record in of_request] == [None, "length", None]
+    assert (of_request[0]["session"], of_request[2]["client"]) == (SESSION, "127.0.0.1")
+    assert [record["status"] for record in records if record.get("request_id") == "lost"] == [404]
