@@ -1,0 +1,147 @@
+"""``pyllmcancel cluster up``: servers and their balancer on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cli import llama_options, serve, serve_options
+from pyllmcancel.cli.environment import check_environment
+from pyllmcancel.cli.options import add_option, port_number, positive_int
+from pyllmcancel.cli.parser import Parser
+from pyllmcancel.cli.storage import default_path
+from pyllmcancel.cluster.haproxy import Program, Settings
+from pyllmcancel.cluster.places import MOST_REPLICAS, Peer, Replica, check_bind, check_replicas
+from pyllmcancel.cluster.ports import LOOPBACK, bind_text, check_free, free_ports
+from pyllmcancel.config import default_threads
+from pyllmcancel.errors import Error, UsageError
+
+if TYPE_CHECKING:
+    from pyllmcancel.cluster.up import Plan
+    from pyllmcancel.server.config import ServerConfig
+
+    Commands = argparse._SubParsersAction[Any]
+
+DESCRIPTION = """\
+Run servers and their balancer on this machine, for as long as this command runs: what dies is started again, and
+nothing is left when it ends. All options that are not listed here are those of `pyllmcancel serve`, and go to each
+server. The file of the model is mapped by each of them, so that its memory is shared; cells are each server's own, and
+threads are divided.
+"""
+LOOPBACKS = {"127.0.0.1", "::1", "localhost"}
+
+
+def add_parser(commands: Commands) -> None:
+    text = "run servers and their balancer on this machine"
+    parser = commands.add_parser("up", help=text, description=DESCRIPTION, allow_abbrev=False)
+    parser.passes_on = True
+    group = parser.add_argument_group("cluster")
+    text = "how many servers"
+    add_option(group, "replicas", positive_int, 2, text)
+    add_option(group, "host", str, LOOPBACK, "address that the balancer listens on; several with commas")
+    add_option(group, "port", port_number, 8000, "port that it listens on; 0 chooses a free one")
+    add_option(group, "haproxy", str, None, "HAProxy to run", metavar="FILE")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(
+        level="INFO",
+        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    try:
+        plan = plan_of(arguments)
+    except (Error, OSError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"pyllmcancel: {error}\n")
+        return 2
+    from pyllmcancel.cluster.up import up
+
+    return up(plan)
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """Everything that can be found out before something is started; UsageError for what is wrong."""
+    from pyllmcancel.cluster.up import Plan
+
+    given = served(arguments.passed_on)
+    config = checked(given)
+    if arguments.replicas > MOST_REPLICAS:
+        raise UsageError(f"there must be 1 to {MOST_REPLICAS} replicas, not {arguments.replicas}")
+    check_bind(arguments.host)
+    program = Program.find(arguments.haproxy or os.environ.get("HAPROXY"))
+    check_free(arguments.host, arguments.port)
+    *ports, chosen, between = free_ports(arguments.replicas + 2)
+    replicas = [Replica(f"r{i + 1}", f"{LOOPBACK}:{port}") for i, port in enumerate(ports)]
+    check_replicas(replicas)
+    port = arguments.port or chosen
+    open_to = {one.strip() for one in arguments.host.split(",")}
+    if not open_to <= LOOPBACKS and not config.api_keys:
+        logging.getLogger("pyllmcancel.cluster").warning("open to whatever reaches %s: no --api-key", arguments.host)
+    settings = Settings(
+        replicas=replicas,
+        bind=bind_text(arguments.host, port),
+        asks_for_keys=bool(config.api_keys),
+        slots=config.engine.parallel,
+        settle=0,  # it is not reloaded, and of one that died nothing lives
+        by_address=config.supersede == "client-ip",
+        peers=(Peer("balancer", f"{LOOPBACK}:{between}"),),
+    )
+    commands = [command(one, i, given, arguments) for i, one in enumerate(replicas)]
+    first = next((one for one in sorted(open_to) if one in LOOPBACKS), sorted(open_to)[0])
+    host = LOOPBACK if first in ("0.0.0.0", "*", "") else first
+    return Plan(program, settings, commands, f"http://{bind_text(host, port)}", config.drain)
+
+
+def served(passed_on: Sequence[str]) -> argparse.Namespace:
+    """What the options mean to ``pyllmcancel serve``."""
+    parser = Parser(prog="pyllmcancel cluster up", allow_abbrev=False)
+    serve_options.add_all(parser)
+    return parser.parse_args(passed_on)
+
+
+def checked(given: argparse.Namespace) -> ServerConfig:
+    """As a server would find it, so that a mistake is told once, and before one is started."""
+    llama_options.warn(given)
+    check_environment(given, os.environ)
+    serve.hub_model(given)
+    if serve.certificate_of(given) is not None:
+        raise UsageError(
+            "the replicas speak no TLS behind the balancer: see `pyllmcancel cluster haproxy` for `ssl crt`"
+        )
+    if given.supersede == "user":
+        raise UsageError(
+            "--supersede user cannot be kept here: the user is in the body, which the balancer does not read"
+        )
+    return serve.server_config(given)
+
+
+def command(replica: Replica, place: int, given: argparse.Namespace, arguments: argparse.Namespace) -> list[str]:
+    """How to run this one."""
+    threads = given.threads or max(1, default_threads() // arguments.replicas)
+    safe_path = ["-P"] if sys.flags.safe_path else []
+    return [
+        *(sys.executable, *safe_path, "-m", "pyllmcancel", "serve", *arguments.passed_on),
+        *("--host", replica.host, "--port", str(replica.port), "--threads", str(threads)),
+        # The clients' addresses are the balancer's to tell.
+        *("--trusted-proxies", ",".join(dict.fromkeys((*given.trusted_proxies, LOOPBACK)))),
+        *stored(given.store, replica.name),
+    ]
+
+
+def stored(store: str | None, name: str) -> list[str]:
+    """A file of responses has one server: each gets its own, beside the one that was named."""
+    if store in ("off", "memory"):
+        return ["--store", store]
+    path = default_path() if store is None else Path(store)
+    if path is None:
+        return []
+    if store is None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return ["--store", str(path.with_name(f"{path.stem}-{name}{path.suffix}"))]

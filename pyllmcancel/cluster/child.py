@@ -1,0 +1,114 @@
+"""A process that is started again when it ends, and that ends with this one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+logger = logging.getLogger("pyllmcancel.cluster")
+
+BOUND = Path(__file__).with_name("bound.py")
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before it is started again
+LONG_LIFE = 60.0  # seconds after which the pauses begin anew
+LINE = 1 << 16  # bytes of a line of output that are kept together
+
+
+class Child:
+    """One process of a command; everything is called by the event loop.
+
+    Parameters
+    ----------
+    write
+        Called with each line of its output.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], write: Callable[[str], None]) -> None:
+        self.name = name
+        self.n_starts = 0
+        self._command = command
+        self._write = write
+        self._process: asyncio.subprocess.Process | None = None
+        self._closing = asyncio.Event()
+        self.ended = asyncio.Event()  # for the first time
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def run(self) -> None:
+        """Start it, again and again, until `close`."""
+        pause = FIRST_PAUSE
+        while not self._closing.is_set():
+            began = time.monotonic()
+            status = await self._live()
+            self.ended.set()
+            if self._closing.is_set():
+                return
+            if time.monotonic() - began > LONG_LIFE:
+                pause = FIRST_PAUSE
+            logger.warning("%s ended with status %s; it is started again in %.1f s", self.name, status, pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _live(self) -> int:
+        """Start it once; its status."""
+        # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid())),
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.n_starts += 1
+        reading = asyncio.create_task(self._read(self._process.stdout))
+        try:
+            return await self._process.wait()
+        finally:
+            # What it started itself, too; and only then is its output at an end.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await reading
+
+    async def _read(self, output: asyncio.StreamReader | None) -> None:
+        """Pass its lines on until it has closed its output."""
+        assert output is not None
+        rest = b""
+        while data := await output.read(LINE):
+            *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LINE:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._write(f"[{self.name}] {line.decode(errors='replace')}")
+        if rest:
+            self._write(f"[{self.name}] {rest.decode(errors='replace')}")
+
+    def close(self) -> None:
+        """From now on it is not started again."""
+        self._closing.set()
+
+    def signal(self, number: int) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+async def first(*waits: Awaitable[object]) -> int:
+    """Which of them is done first; the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(i for i, task in enumerate(tasks) if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

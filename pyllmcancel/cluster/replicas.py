@@ -1,0 +1,134 @@
+"""A look at the replicas before anything is started: each must be there, be ours, and serve what the others serve."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pyllmcancel.cluster.places import Replica
+from pyllmcancel.errors import UsageError
+
+SECONDS = 5.0  # for each answer
+MOST_BYTES = 8 << 20  # of an answer; a chat template is part of one
+AT_ONCE = 16
+OURS = "pyllmcancel-"
+
+
+class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
+    """Nothing answers there, or nothing that makes sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a replica says of itself."""
+
+    version: str
+    model: str
+    size: str  # of the model: parameters and bytes
+    context: int  # tokens
+    slots: int
+    asks_for_keys: bool
+
+
+# Differences that would show in the answers, in the order in which they are told.
+COMPARED = {
+    "version": "is pyllmcancel",
+    "model": "serves the model",
+    "size": "serves a model of",
+    "context": "has a context of",
+    "asks_for_keys": "asks for API keys:",
+}
+assert COMPARED.keys() < {field.name for field in fields(Facts)}
+
+
+def look_at_all(replicas: Sequence[Replica], key: str | None) -> list[Facts]:
+    """What each one says.
+
+    Raises
+    ------
+    UsageError
+        One is not there, or not as the others: every such is named.
+    """
+    with ThreadPoolExecutor(AT_ONCE, "pyllmcancel-look") as threads:
+        found = list(threads.map(lambda one: looked_at(one, key), replicas))
+    wrong = [one for one in found if isinstance(one, str)]
+    if wrong:
+        raise UsageError("; ".join(wrong))
+    facts = [one for one in found if isinstance(one, Facts)]
+    check_alike(replicas, facts)
+    return facts
+
+
+def check_alike(replicas: Sequence[Replica], facts: Sequence[Facts]) -> None:
+    """UsageError for the first that differs from the first of all."""
+    for one, said in zip(replicas[1:], facts[1:], strict=True):
+        for name, text in COMPARED.items():
+            mine, first = getattr(said, name), getattr(facts[0], name)
+            if mine != first:
+                other = replicas[0].name
+                raise UsageError(f"the replicas differ: {one.name} {text} {told(mine)}, and {other} {told(first)}")
+
+
+def told(fact: object) -> str:
+    return {True: "yes", False: "no"}[fact] if isinstance(fact, bool) else str(fact)
+
+
+def looked_at(replica: Replica, key: str | None) -> Facts | str:
+    """Its facts, or what is wrong with it."""
+    try:
+        return look(replica, key)
+    except NoAnswer as error:
+        return f"{replica.name} ({replica.address}) {error}"
+
+
+def look(replica: Replica, key: str | None) -> Facts:
+    """NoAnswer if it is not a server of ours that can serve."""
+    status, health = ask(replica, "/health", None)
+    if status == 503 and health.get("status") in ("loading", "failed", "stalled"):
+        raise NoAnswer(f"cannot serve now: it is {health['status']}")
+    if status != 200:
+        raise NoAnswer(f"is not a server of pyllmcancel: /health answered {status}")
+    open_status, models = ask(replica, "/v1/models", None)
+    if open_status == 401:
+        if key is None:
+            raise NoAnswer("asks for an API key: give one with --api-key, to look at it")
+        status, models = ask(replica, "/v1/models", key)
+        if status == 401:
+            raise NoAnswer("refuses the API key")
+    _, props = ask(replica, "/props", key)
+    build = props.get("build_info")
+    if not isinstance(build, str) or not build.startswith(OURS):
+        raise NoAnswer("is not a server of pyllmcancel")
+    try:
+        model = models["data"][0]
+        meta = model["meta"]
+        size = f"{int(meta['n_params']):,} parameters in {int(meta['size']):,} bytes"
+        slots = int(props["total_slots"])
+        return Facts(build.removeprefix(OURS), str(model["id"]), size, int(meta["n_ctx"]), slots, open_status == 401)
+    except (LookupError, TypeError, ValueError):
+        raise NoAnswer("does not say what it serves") from None
+
+
+def ask(replica: Replica, path: str, key: str | None) -> tuple[int, Mapping[str, Any]]:
+    """Status and object of the answer, an empty one if it is none."""
+    connection = http.client.HTTPConnection(replica.host, replica.port, timeout=SECONDS)
+    try:
+        connection.request("GET", path, headers={} if key is None else {"Authorization": f"Bearer {key}"})
+        answer = connection.getresponse()
+        body = answer.read(MOST_BYTES)
+    except TimeoutError:
+        raise NoAnswer(f"does not answer within {SECONDS:.0f} s") from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or repr(error)
+        raise NoAnswer(f"does not answer: {reason.lower()}") from None
+    finally:
+        connection.close()
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return answer.status, {}
+    return answer.status, found if isinstance(found, dict) else {}

