@@ -25,37 +25,48 @@ class Bars:
     title: str
     unit: str
     groups: Mapping[str, tuple[str, str]]
+    note: str
+    scale: float = 1.0
     logarithmic: bool = False
 
+
+MEDIANS = "Bars are medians of all rounds."
 
 PICTURES: dict[str, Bars] = {
     "throughput": Bars(
         "No cancels",
         "answers' tokens per second",
         {f"{n} client{'s' if n > 1 else ''}": (f"throughput-{n}", "tokens_per_second") for n in REQUESTS},
+        note=MEDIANS,
     ),
     "typing-storm": Bars(
         "Typing storm: the last key's first token",
-        "seconds",
+        "first token after, ms",
         {
             "alone": ("typing-storm", "ttft_alone_s"),
             "storm, one key": ("typing-storm", "ttft_last_key_s"),
             "storm, no key": ("typing-storm-no-key", "ttft_last_key_s"),
         },
+        note="Alone: nothing else is asked. Storm: seven requests of earlier keys come before it. One key: they name "
+        f"one supersede key, so that a newer request may cancel the older ones. {MEDIANS}",
+        scale=1e3,
     ),
     "stop-then-next": Bars(
         "A short request's first token",
-        "seconds (logarithmic)",
+        "first token after, ms (logarithmic)",
         {
             "alone": ("stop-then-next", "ttft_alone_s"),
             "after a stop in a long prefill": ("stop-then-next", "stop_to_first_token"),
         },
+        note=f"After a stop: another client has just hung up in the middle of a prompt of 2,000 tokens. {MEDIANS}",
+        scale=1e3,
         logarithmic=True,
     ),
     "goodput": Bars(
         "Goodput by the share of clients that hang up",
         "tokens of complete answers per second",
         {f"{percent} %": (f"goodput-{percent}", "tokens_per_second") for percent in PERCENTS},
+        note=f"{plots.GOODPUT} {MEDIANS}",
     ),
 }
 
@@ -90,7 +101,10 @@ def bars(picture: Bars, results: Results) -> Figure | None:
     groups = picture.groups.values()
     # By its place among all, so that a peer has one colour in every plot.
     colours = dict(zip(results.peers, plots.COLOURS * len(results.peers), strict=False))
-    rows = {peer: [results.median(name, peer, path) for name, path in groups] for peer in results.peers}
+    rows = {
+        peer: [scaled(results.median(name, peer, path), picture.scale) for name, path in groups]
+        for peer in results.peers
+    }
     known = {peer: row for peer, row in rows.items() if any(value is not None for value in row)}
     if not known:
         return None
@@ -111,10 +125,14 @@ def bars(picture: Bars, results: Results) -> Figure | None:
         axes.set_yscale("log")
         # A bar's foot has no meaning on this scale; a decade below the lowest leaves something to see of it.
         axes.set_ylim(bottom=lowest(list(known.values())) / 10)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    figure.legend(loc="outside lower center", frameon=False, ncols=min(4, len(known)))
+    plots.finish(figure, axes, picture.note)
     return figure
+
+
+def scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
 
 
 def lowest(rows: Sequence[Sequence[float | None]]) -> float:
@@ -122,4 +140,4 @@ def lowest(rows: Sequence[Sequence[float | None]]) -> float:
 
 
 def short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"

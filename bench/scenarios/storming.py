@@ -22,7 +22,7 @@ from bench.scenarios.storm.exact import write_exact_copy
 from bench.scenarios.storm.stage import Visit
 from bench.scenarios.storm.storm import CLIENTS, SETTINGS, WORKERS, Setting, Storm
 from bench.scenarios.storm.verdict import judge, judge_metrics, shown, tabulate
-from pyllmcancel.bench.plots import new_figure, save
+from pyllmcancel.bench.plots import finish, new_figure, save
 
 RUNS = 20_000
 CALM = 0.05  # of a server's requests: those without a cancel beside them
@@ -134,7 +134,8 @@ async def sampled(pid: int, every: float = 1.0) -> AsyncIterator[list[Sample]]:
 def draw(samples: list[Sample], folder: Path) -> None:
     figure, axes = new_figure("Resident memory of the server in the soak", height=3.5)
     axes.plot([seconds / 60 for seconds, _ in samples], [mib for _, mib in samples], linewidth=1.2)
-    axes.set_xlabel("minutes")
-    axes.set_ylabel("MiB")
+    axes.set_xlabel("minutes since the soak's begin")
+    axes.set_ylabel("resident memory, MiB")
     axes.set_ylim(bottom=0.0)
+    finish(figure, axes, "Resident memory: what of the server's process lies in the machine's memory.")
     save(figure, folder, "soak-memory")

@@ -163,4 +163,5 @@ def error_of(payload: dict[str, Any], kind: str) -> ExchangeError:
     if not isinstance(error, dict):
         return ExchangeError(kind, str(error))
     detail = f"{error.get('code') or error.get('type') or ''} {error.get('message') or ''}".strip()
-    return ExchangeError(ErrorKind.SUPERSEDED if error.get("code") == "superseded" else kind, detail)
+    superseded = "superseded" in (error.get("code"), error.get("reason"))  # the latter in llama-server's shape
+    return ExchangeError(ErrorKind.SUPERSEDED if superseded else kind, detail)

@@ -254,6 +254,9 @@ class Call:
             return
         exchange.outcome = Outcome.ERROR
         match error:
+            case ExchangeError(kind=ErrorKind.SUPERSEDED):
+                exchange.outcome, exchange.error = Outcome.CANCELLED, error.kind
+                exchange.detail = error.detail
             case ExchangeError():
                 exchange.error, exchange.detail = error.kind, error.detail
             case TimeoutError():

@@ -6,9 +6,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
@@ -23,7 +22,6 @@ from pyllmcancel.bench.scenarios import agents, mix, next_after_stop, typing_sto
 from pyllmcancel.bench.scenarios.agents import AgentsOptions
 from pyllmcancel.bench.scenarios.next_after_stop import NextAfterStopOptions
 from pyllmcancel.bench.scenarios.typing_storm import TypingStormOptions
-from pyllmcancel.bench.summary import Figures, cancel_latencies
 from pyllmcancel.bench.workbench import Run, Workbench, open_workbench
 
 if TYPE_CHECKING:
@@ -55,7 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         write_json(document, arguments.json)
     if arguments.plots is not None:
-        draw(runs, summaries, arguments.plots, document["server"]["model"])
+        from pyllmcancel.bench import pictures
+
+        pictures.draw({column(run): run for run in runs}, summaries, arguments.plots, about(document))
     return 0 if any(found["ok"] or found["cancelled"] for found in summaries) else 1
 
 
@@ -139,17 +139,6 @@ def column(run: Run) -> str:
     return run.scenario if percent is None else f"{percent:g} % cancelled"
 
 
-def draw(runs: Sequence[Run], summaries: Sequence[Figures], folder: Path, server: str) -> None:
-    """Every plot that these runs have something for."""
-    from pyllmcancel.bench import plots
-
-    latencies = {column(run): cancel_latencies(run) for run in runs}
-    if any(latencies.values()):
-        plots.save(plots.cancel_latency_cdf(latencies), folder, "cancel-latency")
-    points = [
-        (run.options["plan"]["percent"], found["goodput_tokens_per_s"])
-        for run, found in zip(runs, summaries, strict=True)
-        if run.scenario == "mix"
-    ]
-    if len(points) > 1:
-        plots.save(plots.goodput({server: points}), folder, "goodput")
+def about(document: Mapping[str, Any]) -> str:
+    """What was measured, for the plots."""
+    return f"{document['server']['model']}, scenario {document['runs'][0]['scenario']}"

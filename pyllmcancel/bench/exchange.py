@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Outcome(StrEnum):
-    """How a request ended: answered, hung up on by us, or failed."""
+    """How a request ended: answered, cancelled (hung up on by us, or superseded), or failed."""
 
     OK = "ok"
     CANCELLED = "cancelled"
@@ -95,7 +95,7 @@ class Exchange:
     ended_at
         When the last byte of the answer had come, the client hung up, or it failed.
     error
-        What it is counted as if it failed: an `ErrorKind`, or ``http_`` and the status.
+        What it is counted as if it failed, or was superseded: an `ErrorKind`, or ``http_`` and the status.
     """
 
     ask: Ask
@@ -114,6 +114,11 @@ class Exchange:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     text_sha256: str | None = None
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether it was the client that ended it."""
+        return self.outcome is Outcome.CANCELLED and self.error is None
 
     @property
     def ttft(self) -> float | None:

@@ -1,12 +1,13 @@
-"""Plots, with matplotlib: the distribution of cancel latencies, and goodput.
+"""Plots, with matplotlib: distributions of times, goodput, how requests ended.
 
 The functions take plain numbers, named by what is compared (servers, percentages), so that a report over several
-servers draws with the same ones.
+servers draws with the same ones. Times are milliseconds in all of them, and small print explains the words.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -20,21 +21,70 @@ from pyllmcancel.bench.percentiles import percentile
 
 # Okabe and Ito's colours, which colour-blind readers tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LEGEND_CHARACTERS = 90  # in a row
-SHORTEST_MS = 0.01  # nothing at all, on a logarithmic axis
+INK, FAINT, GRID = "#222222", "#666666", "#e4e4e4"
+LEGEND_CHARACTERS, NOTE_CHARACTERS = 12.5, 16.0  # in an inch
+LEGEND_INCHES, LINE_INCHES, MARGIN = 0.25, 0.17, 0.15
+SHORTEST_MS = 0.01  # what is less is nothing
+ENOUGH_FOR_P99 = 100  # values: of fewer it would be the largest by another name
 FORMATS = ("png", "svg")
 
+PERCENTILES = "p50: half of the values are no larger; p99: 99 of 100; max: none is larger; n: how many there are."
+CANCEL_LATENCY = (
+    "Cancel latency: from the moment at which a client hangs up until the server's process uses no more CPU time, by "
+    f"the operating system's account. {PERCENTILES}"
+)
+CANCEL_WASTE = (
+    "Cancel waste: CPU time that the server's process uses after a client has hung up, until it rests, by the "
+    f"operating system's account; less than {SHORTEST_MS} ms counts as 0. {PERCENTILES}"
+)
+FIRST_TOKEN = (
+    "From a request's last byte sent to the first piece of text received, of answers that came to their end. "
+    f"{PERCENTILES}"
+)
+GOODPUT = (
+    "Goodput: tokens of answers that came to their end, per second of the run; tokens of others do not count. "
+    "Cancelled: the client hung up, or a newer request of the same key superseded it."
+)
 
-def new_figure(title: str, width: float = 8.0, height: float = 4.5) -> tuple[Figure, Axes]:
-    """An empty plot in the house's style, with room for a last tick's label that is wider than its tick."""
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06))
+
+def new_figure(title: str, width: float = 8.0, height: float = 4.5, *, about: str = "") -> tuple[Figure, Axes]:
+    """An empty plot in the house's style; `about` says in a line under the title what was measured."""
+    # Room for a last tick's label that is wider than its tick.
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.08))
     axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=12, fontweight="bold")
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=24 if about else 10)
+    if about:
+        axes.annotate(about, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=9.5, color=FAINT)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.grid(True, color="#dddddd", linewidth=0.7)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#999999")
+    axes.tick_params(color="#999999", labelcolor=INK)
+    axes.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def finish(figure: Figure, axes: Axes, note: str = "") -> None:
+    """Add what stands under the axes, where it hides nothing: the legend, then in small print what the words mean."""
+    width, height = figure.get_size_inches()
+    handles, labels = axes.get_legend_handles_labels()
+    columns = min(len(labels), max(1, int(width * LEGEND_CHARACTERS / (max(map(len, labels), default=0) + 6)))) or 1
+    lines = textwrap.wrap(note, int((width - 2 * MARGIN) * NOTE_CHARACTERS))
+    small = LINE_INCHES * len(lines) + (MARGIN if lines else 0.0)
+    foot = small + LEGEND_INCHES * math.ceil(len(labels) / columns) + (MARGIN if handles else 0.0)
+    figure.set_size_inches(width, height + foot)
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.set(rect=(0.0, foot / (height + foot), 1.0, height / (height + foot)))  # type: ignore[call-arg]
+    if handles:
+        place = (MARGIN / width, (foot - MARGIN / 2) / (height + foot))
+        figure.legend(
+            loc="upper left", bbox_to_anchor=place, borderpad=0, borderaxespad=0, frameon=False, ncols=columns
+        )
+    if lines:
+        place = (MARGIN / width, small / (height + foot))
+        figure.text(*place, "\n".join(lines), va="top", fontsize=8, color=FAINT, linespacing=1.25)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -46,6 +96,43 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
+def distribution(
+    found: Mapping[str, Sequence[float]], *, title: str, axis: str, counted: str, note: str, about: str = ""
+) -> Figure:
+    """Which share of values is no larger than what, a line for each name.
+
+    Most values may be 0, which has a place of its own at the left of the logarithmic axis.
+
+    Parameters
+    ----------
+    found
+        Milliseconds.
+    axis, counted
+        What lies along the axis, and what each of the values is of, as in "share of cancels".
+    """
+    figure, axes = new_figure(title, about=about)
+    known = {name: [shown_ms(value) for value in sorted(values)] for name, values in found.items() if values}
+    every = [value for values in known.values() for value in values]
+    fewest = min((len(values) for values in known.values()), default=0)
+    axes.set_xlabel(f"{axis}, ms (logarithmic)", color=INK)
+    _time_axis(axes, every)
+    for colour, (name, values) in zip(cycle(COLOURS), known.items(), strict=False):
+        shares = [100.0 * (rank + 1) / len(values) for rank in range(len(values))]
+        axes.step([values[0], *values], [0.0, *shares], where="post", color=colour, linewidth=2.2)
+        axes.plot([], [], color=colour, linewidth=2.2, label=f"{name}: {_figures(values, fewest)}")
+        n_zero = sum(value == 0.0 for value in values)
+        if n_zero:
+            axes.plot([0.0], [shares[n_zero - 1]], "o", color=colour, markersize=6, clip_on=False, zorder=3)
+    least = min((sum(value == 0.0 for value in values) / len(values) for values in known.values()), default=0.0)
+    # Where nearly all are 0, the rest is what there is to see.
+    bottom = min(90, math.floor(10 * least) * 10) if least >= 0.6 else 0
+    axes.set_ylabel(f"share of {counted}, %" + (f" (from {bottom} %)" if bottom else ""), color=INK)
+    axes.set_ylim(bottom, 100 + 0.02 * (100 - bottom))
+    axes.set_yticks(range(bottom, 101, 20 if bottom == 0 else 2 if bottom == 90 else 5))
+    finish(figure, axes, note)
+    return figure
+
+
 def cancel_latency_cdf(latencies: Mapping[str, Sequence[float]], *, title: str = "Cancel latency") -> Figure:
     """How many cancels had taken effect after which time, a line for each name.
 
@@ -54,55 +141,110 @@ def cancel_latency_cdf(latencies: Mapping[str, Sequence[float]], *, title: str =
     latencies
         Seconds from the client's hang-up until its computation had stopped.
     """
-    figure, axes = new_figure(title)
-    known = {name: sorted(values) for name, values in latencies.items() if values}
-    for colour, (name, values) in zip(cycle(COLOURS), known.items(), strict=False):
-        milliseconds = [max(value * 1e3, SHORTEST_MS) for value in values]
-        shares = [(rank + 1) / len(values) for rank in range(len(values))]
-        axes.step([milliseconds[0], *milliseconds], [0.0, *shares], where="post", color=colour, linewidth=2)
-        label = f"{name} (n = {len(values)}; p50 {_ms(values, 50)}, p99 {_ms(values, 99)})"
-        axes.plot([], [], color=colour, linewidth=2, label=label)
-    axes.set_xscale("log")
-    # Whole powers of ten: within one of them a logarithmic axis has no readable labels.
-    every = [max(value * 1e3, SHORTEST_MS) for values in known.values() for value in values] or [1.0]
-    axes.set_xlim(10 ** math.floor(math.log10(min(every))), 10 ** (math.floor(math.log10(max(every))) + 1))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("milliseconds from the client's hang-up until its computation had stopped")
-    axes.set_ylabel("share of cancels")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
-    axes.set_ylim(0.0, 1.03)
-    _legend_below(figure, axes)
-    return figure
+    found = {name: [value * 1e3 for value in values] for name, values in latencies.items()}
+    axis = "from the client's hang-up until its computation had stopped"
+    return distribution(found, title=title, axis=axis, counted="cancels", note=CANCEL_LATENCY)
 
 
-def goodput(
-    curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str = "Goodput against cancellation rate"
-) -> Figure:
-    """Tokens of complete answers a second, over the percentage of clients that hang up; a line for each name."""
-    figure, axes = new_figure(title)
+def goodput(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str = "Goodput", about: str = "") -> Figure:
+    """Tokens of complete answers a second, over the percentage of requests that are cancelled; a line for each name."""
+    figure, axes = new_figure(title, about=about)
     for colour, (name, points) in zip(cycle(COLOURS), curves.items(), strict=False):
         ordered = sorted(points)
-        axes.plot(*zip(*ordered, strict=True), color=colour, marker="o", linewidth=2, label=name)
-    axes.set_xlabel("clients that hang up, %")
-    axes.set_ylabel("tokens of complete answers per second")
-    axes.set_ylim(bottom=0.0)
-    axes.set_xticks(sorted({percent for points in curves.values() for percent, _ in points}))
-    _legend_below(figure, axes)
+        axes.plot(*zip(*ordered, strict=True), color=colour, marker="o", linewidth=2.2, label=name)
+        if len(curves) == 1:
+            for percent, value in ordered:
+                axes.annotate(f"{value:,.0f}", (percent, value), (0, 8), textcoords="offset points", ha="center")
+    axes.set_xlabel("cancelled requests, % of all", color=INK)
+    axes.set_ylabel("goodput, tokens/s", color=INK)
+    axes.set_ylim(0.0, 1.12 * max((value for points in curves.values() for _, value in points), default=1.0))
+    axes.set_xlim(left=-2.0)
+    finish(figure, axes, GOODPUT)
     return figure
 
 
-def _ms(values: Sequence[float], percent: float) -> str:
-    seconds = percentile(values, percent) or 0.0
-    return f"{seconds * 1e3:.1f} ms" if seconds < 0.1 else f"{seconds * 1e3:,.0f} ms"
+ENDINGS = {"answered": "#0072B2", "hung up": "#E69F00", "superseded": "#F5CE7A", "failed": "#000000"}
+ENDINGS_NOTE = (
+    "Answered: the whole answer came. Cancelled: hung up (by the client, on purpose) or superseded (by a newer request "
+    "of the same key). Failed: anything else. Every request is counted once."
+)
 
 
-def _legend_below(figure: Figure, axes: Axes) -> None:
-    """Under the axes, where it hides nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        widest = max(len(label) for label in labels)
-        columns = min(len(handles), max(1, LEGEND_CHARACTERS // (widest + 6)))
-        rows = math.ceil(len(handles) / columns)
-        figure.set_figheight(figure.get_figheight() + 0.25 * (rows - 1))
-        figure.legend(loc="outside lower center", frameon=False, ncols=columns)
+def endings(counts: Mapping[str, Mapping[str, int]], *, about: str = "") -> Figure:
+    """How the requests of each run ended, by the names in `ENDINGS`."""
+    figure, axes = new_figure("How the requests ended", height=1.7 + 0.5 * len(counts), about=about)
+    names = list(counts)
+    begun = [0] * len(names)
+    for ending, colour in ENDINGS.items():
+        widths = [counts[name].get(ending, 0) for name in names]
+        if not any(widths):
+            continue
+        label = f"cancelled: {ending}" if ending in ("hung up", "superseded") else ending
+        bars = axes.barh(names, widths, 0.62, left=begun, color=colour, label=label, edgecolor="white", linewidth=1.5)
+        ink = "white" if ending in ("answered", "failed") else INK
+        axes.bar_label(bars, [str(width or "") for width in widths], label_type="center", color=ink, fontsize=10)
+        begun = [left + width for left, width in zip(begun, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(begun))
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("requests", color=INK)
+    finish(figure, axes, ENDINGS_NOTE)
+    return figure
+
+
+# -- scales and words --------------------------------------------------------------------------------------------------
+
+
+def shown_ms(value: float) -> float:
+    """Nothing at all is 0: on a logarithmic axis noise would take most of the room."""
+    return value if value >= SHORTEST_MS else 0.0
+
+
+def _time_axis(axes: Axes, values: Sequence[float]) -> None:
+    """Logarithmic, from the smallest to the largest; with 0 at its left end, if there are any."""
+    positive = [value for value in values if value > 0.0] or [1.0]
+    low, high = _step_below(min(positive)), _step_above(max(positive))
+    if low == high or max(values, default=0.0) == 0.0:
+        high = low * 10
+    decades = range(math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9) + 1)
+    factors = (1, 2, 5) if math.log10(high / low) < 2.4 else (1,)
+    ticks = [factor * 10.0**decade for decade in decades for factor in factors]
+    ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    if 0.0 in values:
+        axes.set_xscale("symlog", linthresh=low, linscale=0.35)
+        axes.set_xlim(0.0, high)
+        axes.minorticks_off()
+        axes.axvspan(0.0, low, color="#f4f4f4", zorder=0, linewidth=0)
+        ticks = [0.0, *ticks]
+    else:
+        axes.set_xscale("log")
+        axes.set_xlim(low, high)
+    axes.set_xticks(ticks)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _step_below(value: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that is no larger."""
+    decade = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    return max(factor * decade for factor in (1, 2, 5) if factor * decade <= value * (1 + 1e-9))
+
+
+def _step_above(value: float) -> float:
+    decade = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    return min(factor * decade for factor in (1, 2, 5, 10) if factor * decade >= value * (1 - 1e-9))
+
+
+def _figures(values: Sequence[float], fewest: int) -> str:
+    """What a legend says of sorted values; `fewest`: of the line that has the fewest."""
+    last = f"p99 {_ms(percentile(values, 99) or 0.0)}" if fewest >= ENOUGH_FOR_P99 else f"max {_ms(values[-1])}"
+    n_zero = sum(value == 0.0 for value in values)
+    nothing = f"{100 * n_zero / len(values):.0f} % are 0, " if n_zero else ""
+    return f"{nothing}p50 {_ms(percentile(values, 50) or 0.0)}, {last} (n = {len(values):,})"
+
+
+def _ms(value: float) -> str:
+    if value == 0.0 or value >= 100:
+        return f"{value:,.0f} ms"
+    return f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"

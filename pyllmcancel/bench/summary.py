@@ -40,7 +40,9 @@ def summarise(run: Run) -> Figures:
 
 
 def cut_phase(exchange: Exchange) -> str:
-    """How far an answer had come at the hang-up, as the client saw it."""
+    """How far an answer had come at the hang-up, as the client saw it; or that the server had cancelled it."""
+    if exchange.error is not None:
+        return exchange.error
     if exchange.sent_at is None:
         return "sending"
     if exchange.token_at:

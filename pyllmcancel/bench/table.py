@@ -91,7 +91,7 @@ def plain(value: Any) -> str:
 COMMON: tuple[Shown, ...] = (
     ("requests", "requests", str),
     ("answered", "ok", str),
-    ("hung up on", "cancelled", str),
+    ("cancelled", "cancelled", str),
     ("  at which point", "cancelled_in", kinds),
     ("failed", "errors", str),
     ("  how", "errors_by_kind", kinds),

@@ -46,8 +46,6 @@ ANSWERS = {
         STREAM_HEAD + chunk(b'error: {"message": "no", "code": 500}\n\n') + LAST_CHUNK,
         ErrorKind.ERROR_EVENT,
     ),
-    "a superseded stream": (stream(token("a"), SUPERSEDED), ErrorKind.SUPERSEDED),
-    "a superseded answer": (whole(SUPERSEDED, "499 Client Closed Request"), ErrorKind.SUPERSEDED),
     "an event that is no JSON": (STREAM_HEAD + chunk(b"data: {oops\n\n") + LAST_CHUNK, ErrorKind.BAD_ANSWER),
     "an answer that is no object": (whole([1, 2]), ErrorKind.BAD_ANSWER),
     "a whole answer without a reason": (whole(completion(finish=None)), ErrorKind.NO_FINISH_REASON),
@@ -72,6 +70,20 @@ async def test_an_improper_answer_is_an_error_of_its_kind(
     exchange = await exchange_with(server, make_client(), answer)
     assert (exchange.outcome, exchange.error) == (Outcome.ERROR, kind)
     assert exchange.ended_at is not None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [stream(token("a"), SUPERSEDED), whole(SUPERSEDED, "499 Client Closed Request")],
+    ids=["a stream", "whole"],
+)
+async def test_a_superseded_answer_is_cancelled_and_not_hung_up_on(
+    server: ScriptedServer, make_client: MakeClient, answer: bytes
+) -> None:
+    exchange = await exchange_with(server, make_client(), answer)
+    assert (exchange.outcome, exchange.error) == (Outcome.CANCELLED, ErrorKind.SUPERSEDED)
+    assert exchange.detail == "superseded a newer request"
+    assert not exchange.hung_up
 
 
 async def answered(server: ScriptedServer, client: Client) -> Peer:

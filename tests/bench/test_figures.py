@@ -63,6 +63,14 @@ def test_a_hang_up_is_told_by_how_far_the_answer_had_come(changed: dict[str, Any
     assert cut_phase(exchange("a", 1.0, 2.0, **changed)) == phase
 
 
+def test_a_superseded_request_is_counted_among_the_cancelled() -> None:
+    run = a_run()
+    run.exchanges.append(exchange("e", 1.0, 2.0, outcome=Outcome.CANCELLED, error="superseded"))
+    found = summarise(run)
+    assert (found["cancelled"], found["errors"]) == (2, 1)
+    assert found["cancelled_in"] == {"before the headers": 1, "superseded": 1}
+
+
 def a_run() -> Run:
     """Two answers of three tokens each, a hang-up at 4 s whose computation lasts until 4.5 s, and a failure."""
     times = {"token_at": [1.5, 1.6, 1.8], "completion_tokens": 3, "outcome": Outcome.OK}

@@ -218,7 +218,8 @@ class Client:
         error = reply.error or {}
         usage = [payload for payload in reply.payloads if payload.get("usage") and "error" in payload]
         streamed = reply.status == 200
-        if error.get("code") != code or not usage or not (streamed or reply.status == status):
+        # llama-server's errors have the status there, and the reason beside it.
+        if error.get("reason", error.get("code")) != code or not usage or not (streamed or reply.status == status):
             visit.fault(f"it was cancelled ({code}), and its client was told {told(reply)}")
         if reply.done or reply.complete or reply.ends != 1:
             visit.fault(f"it was cancelled ({code}), and its answer looks complete, or ends {reply.ends} times")

@@ -80,7 +80,7 @@ def _judge(run: Run, alone: Exchange, beside: Exchange) -> None:
         "long_answer_unchanged": None not in (alone.text_sha256, beside.text_sha256)
         and alone.text_sha256 == beside.text_sha256,
         "auxiliary": len(auxiliary),
-        "auxiliary_hung_up": sum(entry.outcome is Outcome.CANCELLED for entry in auxiliary),
+        "auxiliary_hung_up": sum(entry.hung_up for entry in auxiliary),
         "auxiliary_failed": sum(entry.outcome is Outcome.ERROR for entry in auxiliary),
     }
     for name, exchange in (("alone", alone), ("beside", beside)):

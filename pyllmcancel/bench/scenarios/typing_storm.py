@@ -91,4 +91,4 @@ def _judge(run: Run, alone: list[float | None], storm: list[float | None]) -> No
     keys = [entry for entry in run.exchanges if entry.ask.label != "alone"]
     figures["keys_answered"] = sum(entry.outcome is Outcome.OK for entry in keys)
     figures["keys_superseded"] = sum(entry.error == "superseded" for entry in keys)
-    figures["keys_hung_up"] = sum(entry.outcome is Outcome.CANCELLED for entry in keys)
+    figures["keys_hung_up"] = sum(entry.hung_up for entry in keys)
