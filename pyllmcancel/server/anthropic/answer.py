@@ -1,0 +1,137 @@
+"""A message as the answer of ``/v1/messages``, and the events of its stream."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pyllmcancel.server.anthropic.usage import MessageUsage
+from pyllmcancel.server.wire import Answer
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+
+
+class TextAnswer(Answer):
+    type: Literal["text"]
+    text: str
+    citations: None
+
+
+class ThinkingAnswer(Answer):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class ToolUseAnswer(Answer):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: Annotated[
+        dict[str, Any],
+        Field(description="`INVALID_JSON` is in it, with what the model wrote, if that is no JSON of an object."),
+    ]
+
+
+ContentBlock = TextAnswer | ThinkingAnswer | ToolUseAnswer
+
+
+class MessageEnvelope(Answer):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+
+
+class MessageAnswer(MessageEnvelope):
+    content: list[ContentBlock]
+    stop_reason: StopReason | None
+    stop_sequence: Annotated[str | None, Field(description="With `stop_sequence`: which of them it was.")]
+    usage: MessageUsage
+
+
+class MessageStartEvent(Answer):
+    """The message before its content, with what is known of its usage."""
+
+    type: Literal["message_start"]
+    message: MessageAnswer
+
+
+class PingEvent(Answer):
+    type: Literal["ping"]
+
+
+class BlockStartEvent(Answer):
+    type: Literal["content_block_start"]
+    index: int
+    content_block: ContentBlock
+
+
+class TextDelta(Answer):
+    type: Literal["text_delta"]
+    text: str
+
+
+class ThinkingDelta(Answer):
+    type: Literal["thinking_delta"]
+    thinking: str
+
+
+class SignatureDelta(Answer):
+    type: Literal["signature_delta"]
+    signature: str
+
+
+class InputJsonDelta(Answer):
+    type: Literal["input_json_delta"]
+    partial_json: str
+
+
+BlockDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta
+
+
+class BlockDeltaEvent(Answer):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: BlockDelta
+
+
+class BlockStopEvent(Answer):
+    type: Literal["content_block_stop"]
+    index: int
+
+
+BlockEvent = BlockStartEvent | BlockDeltaEvent | BlockStopEvent
+
+
+class MessageEnd(Answer):
+    stop_reason: StopReason
+    stop_sequence: str | None
+
+
+class MessageDeltaEvent(Answer):
+    type: Literal["message_delta"]
+    delta: MessageEnd
+    usage: MessageUsage
+
+
+class MessageStopEvent(Answer):
+    """The end of an answer that is complete."""
+
+    type: Literal["message_stop"]
+
+
+class TokenCount(Answer):
+    input_tokens: int
+
+
+STREAM_EVENTS = (
+    MessageStartEvent,
+    PingEvent,
+    BlockStartEvent,
+    BlockDeltaEvent,
+    BlockStopEvent,
+    MessageDeltaEvent,
+    MessageStopEvent,
+)

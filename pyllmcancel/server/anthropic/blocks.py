@@ -1,0 +1,134 @@
+"""What the content of a message is made of, as clients send it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from pyllmcancel.server.wire import CacheHint, RequestBody
+
+T = TypeVar("T")
+BETWEEN = "\n"  # texts of one turn
+KNOWN = frozenset({"text", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking"})
+
+
+def only_known(content: Any) -> Any:
+    """In words: pydantic's would list every type that a block is not."""
+    for block in content if isinstance(content, list) else []:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if isinstance(kind, str) and kind not in KNOWN:
+            raise ValueError(f"a block of type {kind[:100]!r} is not supported here, only text is")
+    return content
+
+
+def _form(content: Any) -> str:
+    return "text" if isinstance(content, str) else "blocks"
+
+
+# A text, or blocks; told apart beforehand, so that the error is that of the one that was meant.
+TextOr = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[T], BeforeValidator(only_known), Tag("blocks")], Discriminator(_form)
+]
+
+
+class TextBlock(RequestBody):
+    type: Literal["text"]
+    text: str
+    cache_control: CacheHint = None
+    citations: Any = Field(None, description="Accepted, and without effect: it says where the text is from.")
+
+
+class PlainSource(RequestBody):
+    type: Literal["text"]
+    media_type: Literal["text/plain"] = "text/plain"
+    data: str
+
+    @property
+    def text(self) -> str:
+        return self.data
+
+
+class ContentSource(RequestBody):
+    type: Literal["content"]
+    content: TextOr[TextBlock]
+
+    @property
+    def text(self) -> str:
+        return joined(self.content)
+
+
+def _only_text_source(source: Any) -> Any:
+    kind = source.get("type") if isinstance(source, dict) else None
+    if isinstance(kind, str) and kind not in ("text", "content"):
+        raise ValueError(f"a document's source of type {kind[:100]!r} is not supported here, only text is")
+    return source
+
+
+class DocumentBlock(RequestBody):
+    type: Literal["document"]
+    source: Annotated[
+        Annotated[PlainSource | ContentSource, Field(discriminator="type")], BeforeValidator(_only_text_source)
+    ]
+    title: str | None = None
+    context: str | None = None
+    citations: Any = Field(None, description="Accepted; answers have no citations.")
+    cache_control: CacheHint = None
+
+    @property
+    def text(self) -> str:
+        return BETWEEN.join(part for part in (self.title, self.context, self.source.text) if part)
+
+
+class SearchResultBlock(RequestBody):
+    type: Literal["search_result"]
+    title: str
+    source: str
+    content: list[TextBlock]
+    citations: Any = Field(None, description="Accepted; answers have no citations.")
+    cache_control: CacheHint = None
+
+    @property
+    def text(self) -> str:
+        return BETWEEN.join((self.title, self.source, joined(self.content)))
+
+
+Textual = TextBlock | DocumentBlock | SearchResultBlock
+
+
+class ToolUseBlock(RequestBody):
+    type: Literal["tool_use"]
+    id: str
+    name: str = Field(min_length=1)
+    input: dict[str, Any]
+    caller: Any = None
+    cache_control: CacheHint = None
+
+
+class ToolResultBlock(RequestBody):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: TextOr[Annotated[Textual, Field(discriminator="type")]] | None = None
+    is_error: bool | None = None
+    cache_control: CacheHint = None
+
+
+class ThinkingBlock(RequestBody):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str = Field("", description="Any is accepted: nothing is signed here.")
+
+
+class RedactedThinkingBlock(RequestBody):
+    """Nothing of it can be read here; it is passed over."""
+
+    type: Literal["redacted_thinking"]
+    data: str = ""
+
+
+Block = Textual | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
+Content = TextOr[Annotated[Block, Field(discriminator="type")]]
+
+
+def joined(content: str | list[TextBlock]) -> str:
+    return content if isinstance(content, str) else BETWEEN.join(block.text for block in content)

@@ -1,0 +1,139 @@
+"""The bodies of ``/v1/messages`` and ``/v1/messages/count_tokens``. Fields are Anthropic's unless they say otherwise.
+
+Refused by name, because nothing here could honour it: images and files, tools that Anthropic hosts or whose schema only
+its models know, containers and MCP servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pyllmcancel.server.anthropic.blocks import Content, TextBlock, TextOr
+from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
+from pyllmcancel.server.sampling_fields import MOST
+from pyllmcancel.server.wire import CacheHint, GeneratingBody, Name, RequestBody, Stop
+from pyllmcancel.server.wire_sampling import MAX_STOPS, NO_EFFECT
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+
+
+class TurnMessage(RequestBody):
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+def _only_custom(tools: Any) -> Any:
+    """In words: of a hosted tool pydantic would miss a schema."""
+    for tool in tools if isinstance(tools, list) else []:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if isinstance(kind, str) and kind != "custom":
+            raise ValueError(f"a tool of type {kind!r} is not supported here, only custom ones are")
+    return tools
+
+
+class CustomTool(RequestBody):
+    type: Literal["custom"] | None = None
+    name: str = Field(min_length=1, examples=["get_weather"])
+    description: str | None = None
+    input_schema: dict[str, Any] = Field(
+        description="JSON schema of the input, which obeys it.",
+        examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
+    )
+    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+    eager_input_streaming: bool | None = Field(
+        None, description="Stream the input as the model writes it, which may be no JSON; else whole members of it."
+    )
+    cache_control: CacheHint = None
+
+
+class AutoChoice(RequestBody):
+    type: Literal["auto", "any"]
+    disable_parallel_tool_use: bool = False
+
+
+class NamedChoice(RequestBody):
+    type: Literal["tool"]
+    name: str
+    disable_parallel_tool_use: bool = False
+
+
+class NoChoice(RequestBody):
+    type: Literal["none"]
+
+
+class EnabledThinking(RequestBody):
+    type: Literal["enabled"]
+    budget_tokens: int = Field(ge=1, le=MOST, description="Most tokens of thinking.")
+    display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
+
+
+class Thinking(RequestBody):
+    type: Literal["adaptive", "between_tools", "disabled"]
+    display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
+
+
+class JsonOutput(RequestBody):
+    type: Literal["json_schema"]
+    # A field cannot be called as a method of its class is.
+    schema_: dict[str, Any] = Field(alias="schema", description="What the answer obeys.")
+
+
+class OutputConfig(RequestBody):
+    effort: Effort | None = Field(None, description="For models whose chat template knows of it.")
+    format: JsonOutput | None = Field(None, description="What the text must be.")
+
+
+class Metadata(RequestBody):
+    user_id: Name | None = Field(None, description="The user, for `--supersede user`.")
+
+
+class CountBody(RequestBody):
+    """``POST /v1/messages/count_tokens``, and what messages have in common with it."""
+
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"container": (), "mcp_servers": (), "thread": ()}
+
+    model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
+    messages: list[TurnMessage] = Field(
+        min_length=1,
+        max_length=MAX_MESSAGES,
+        fail_fast=True,
+        description="If the last one is the assistant's, the answer goes on with it.",
+        examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
+    )
+    system: TextOr[TextBlock] | None = None
+    tools: Annotated[list[CustomTool], Field(max_length=MAX_TOOLS), BeforeValidator(_only_custom)] | None = None
+    tool_choice: Annotated[AutoChoice | NamedChoice | NoChoice, Field(discriminator="type")] | None = None
+    thinking: Annotated[EnabledThinking | Thinking, Field(discriminator="type")] | None = Field(
+        None, description="Left out: as the model does by itself."
+    )
+    output_config: OutputConfig | None = None
+    output_format: JsonOutput | None = Field(None, description="As `output_config.format`.")
+    cache_control: CacheHint = None
+    speed: str | None = Field(None, description=f"{NO_EFFECT} there is one speed.")
+
+    @property
+    def output(self) -> JsonOutput | None:
+        """What the text must be."""
+        return (self.output_config.format if self.output_config else None) or self.output_format
+
+    @property
+    def effort(self) -> Effort | None:
+        return self.output_config.effort if self.output_config else None
+
+
+class MessagesBody(CountBody, GeneratingBody):
+    """``POST /v1/messages``."""
+
+    max_tokens: int = Field(ge=0, le=MOST, description="0 computes the prompt for the cache, and answers nothing.")
+    stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
+        None, description="Texts that end the answer, and are not part of it."
+    )
+    temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Choose among the likeliest tokens of that much mass.")
+    top_k: int | None = Field(None, ge=-1, le=MOST, description="Choose among so many; 0 or less: among all.")
+    metadata: Metadata | None = None
+    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
+    inference_geo: str | None = Field(None, description=f"{NO_EFFECT} it is computed here.")

@@ -1,0 +1,116 @@
+"""How ``/v1/messages`` words an answer: whole, and in events that are named by their types."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.events import FinishReason, Usage
+from pyllmcancel.server.anthropic.answer import (
+    BlockEvent,
+    ContentBlock,
+    MessageAnswer,
+    MessageDeltaEvent,
+    MessageEnd,
+    MessageEnvelope,
+    MessageStopEvent,
+    StopReason,
+)
+from pyllmcancel.server.anthropic.errors import AnthropicErrorAnswer, anthropic_error
+from pyllmcancel.server.anthropic.message_blocks import MessageBlocks, whole_blocks
+from pyllmcancel.server.anthropic.usage import message_usage
+from pyllmcancel.server.generate import Dialect, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyllmcancel.events import Delta
+    from pyllmcancel.server.chat.turn import ChatTurn
+    from pyllmcancel.server.error_facts import ErrorFacts
+
+PING = {"type": "ping"}
+
+
+class MessagesDialect(Dialect):
+    """One message.
+
+    Parameters
+    ----------
+    stop_sequences
+        The client's; what else ends an answer is the end of the turn.
+    n_ctx
+        Tokens of context: an answer that fills it ends for that reason.
+    """
+
+    names_events = True
+    ping = frame(PING, named=True)
+
+    def __init__(
+        self,
+        message_id: str,
+        model_name: str,
+        turn: ChatTurn,
+        *,
+        stop_sequences: Collection[str],
+        eager_tools: Collection[str],
+        n_ctx: int,
+    ) -> None:
+        self._id = message_id
+        self._model_name = model_name
+        self._parser = turn.new_parser()
+        self._n_prompt = len(turn.tokens)
+        self._stop_sequences = stop_sequences
+        self._eager_tools = eager_tools
+        self._n_ctx = n_ctx
+        self._blocks = MessageBlocks(eager_tools)
+        self._last: Delta | None = None
+
+    def opening(self) -> Iterable[Mapping[str, Any]]:
+        usage = message_usage(Usage(prompt_tokens=self._n_prompt))
+        message: MessageAnswer = {
+            **self._envelope(),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        }
+        yield {"type": "message_start", "message": message}
+        yield PING
+
+    def chunks(self, delta: Delta) -> Iterator[BlockEvent]:
+        yield from self._blocks.feed(self._parser.feed(delta.text))
+        if delta.finish_reason is not None:
+            self._last = delta
+            yield from self._blocks.feed(self._parser.finish())
+            yield from self._blocks.close()
+
+    def closing(self, usage: Usage) -> Iterator[MessageDeltaEvent | MessageStopEvent]:
+        yield {"type": "message_delta", "delta": self._end(usage), "usage": message_usage(usage)}
+        yield {"type": "message_stop"}
+
+    def failure(self, error: ErrorFacts, request_id: str) -> Iterable[AnthropicErrorAnswer]:
+        yield anthropic_error(error, request_id)
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> MessageAnswer:
+        self._last = deltas[-1]
+        text = "".join(delta.text for delta in deltas)
+        blocks = MessageBlocks()
+        parts = (part for found in (self._parser.feed(text), self._parser.finish()) for part in found)
+        content: list[ContentBlock] = whole_blocks([*blocks.feed(parts), *blocks.close()])
+        return {**self._envelope(), "content": content, **self._end(usage), "usage": message_usage(usage)}
+
+    def _envelope(self) -> MessageEnvelope:
+        return {"id": self._id, "type": "message", "role": "assistant", "model": self._model_name}
+
+    def _end(self, usage: Usage) -> MessageEnd:
+        assert self._last is not None
+        stop_text = self._last.stop_text if self._last.stop_text in self._stop_sequences else None
+        return {"stop_reason": self._stop_reason(usage, self._last, stop_text), "stop_sequence": stop_text}
+
+    def _stop_reason(self, usage: Usage, last: Delta, stop_text: str | None) -> StopReason:
+        if stop_text is not None:
+            return "stop_sequence"
+        if last.finish_reason is FinishReason.LENGTH:
+            full = self._n_prompt + usage.completion_tokens >= self._n_ctx
+            return "model_context_window_exceeded" if full else "max_tokens"
+        return "tool_use" if self._parser.n_calls else "end_turn"

@@ -1,0 +1,70 @@
+"""``/v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.anthropic.answer import STREAM_EVENTS, MessageAnswer, TokenCount
+from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
+from pyllmcancel.server.anthropic.dialect import MessagesDialect
+from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
+from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.chat.turn import chat_length, chat_turn
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.error_shapes import ANTHROPIC
+from pyllmcancel.server.generate import generate
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.state import state_of
+
+router = APIRouter(tags=["Anthropic"], route_class=BodyRoute)
+# Fields of a chat by those of a message that they are made of.
+NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predict": "max_tokens"}
+
+
+@router.post(
+    "/v1/messages",
+    summary="Answer in a conversation, in Anthropic's words",
+    responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC) | errors(*GENERATION_ERRORS),
+)
+async def messages(request: Request, body: MessagesBody) -> Any:
+    state = state_of(request)
+    with params_as_sent():
+        chat = await prepared(request, lambda _pause: chat_of(body))
+        turn = await chat_turn(request, chat)
+        dialect = MessagesDialect(
+            f"msg_{request_id_of(request.scope)}",
+            state.model_name,
+            turn,
+            stop_sequences=body.stop_sequences or (),
+            eager_tools=[tool.name for tool in body.tools or [] if tool.eager_input_streaming],
+            n_ctx=state.n_ctx,
+        )
+        return await generate(request, chat, [turn.tokens], turn.params, dialect)
+
+
+@router.post(
+    "/v1/messages/count_tokens",
+    summary="How many tokens a conversation has, in Anthropic's words",
+    responses=answers(TokenCount) | errors(400, 413, 415, 503),
+)
+async def count_tokens(request: Request, body: CountBody) -> Any:
+    with params_as_sent():
+        chat = await prepared(request, lambda _pause: counted_chat(body))
+        return TokenCount(input_tokens=await chat_length(request, chat))
+
+
+@contextmanager
+def params_as_sent() -> Iterator[None]:
+    """Name a field at fault as this API does."""
+    try:
+        yield
+    except (ApiError, InvalidRequestError) as error:
+        if error.param in NAMES:
+            error.param = NAMES[error.param]
+        raise

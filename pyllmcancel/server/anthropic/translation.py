@@ -1,0 +1,217 @@
+"""A Messages body as the chat that it asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from pyllmcancel.server.anthropic.blocks import (
+    BETWEEN,
+    DocumentBlock,
+    SearchResultBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from pyllmcancel.server.anthropic.body import (
+    AutoChoice,
+    CountBody,
+    CustomTool,
+    EnabledThinking,
+    MessagesBody,
+    NamedChoice,
+    NoChoice,
+    TurnMessage,
+)
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.messages import Message
+from pyllmcancel.server.error_handlers import validation_error
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.wire import GeneratingBody
+
+# What Claude Code puts before the system's text for its own server. Parts of it change with every request, so that no
+# prefix of the prompt could be found again.
+BILLING = "x-anthropic-billing-header:"
+CHOICES = {"auto": "auto", "any": "required"}
+# Chat templates know no more than these three.
+EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+
+
+def counted_chat(body: CountBody) -> ChatBody:
+    """What the tokens of a conversation are counted of.
+
+    Raises
+    ------
+    ApiError
+        Something that is well-formed here is not so in a chat.
+    """
+    return _chat(_conversation(body))
+
+
+def chat_of(body: MessagesBody) -> ChatBody:
+    """The chat that a message asks for; raises as `counted_chat`."""
+    common = {name: getattr(body, name) for name in GeneratingBody.model_fields}
+    fields = common | _conversation(body)
+    if body.metadata is not None and body.metadata.user_id is not None:
+        fields["user"] = body.metadata.user_id
+    # As llama-server's field, because OpenAI's cannot be 0.
+    fields["n_predict"] = body.max_tokens
+    fields |= {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k}
+    fields["stop"] = body.stop_sequences
+    return _chat(fields)
+
+
+def _chat(fields: dict[str, Any]) -> ChatBody:
+    try:
+        return ChatBody.model_validate(fields)
+    except ValidationError as error:
+        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
+
+
+def _conversation(body: CountBody) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "model": body.model,
+        "messages": [*_system(body), *_messages(body.messages)],
+        "chat_template_kwargs": _template_variables(body),
+    }
+    if isinstance(body.thinking, EnabledThinking):
+        fields["thinking_budget_tokens"] = body.thinking.budget_tokens
+    if _goes_on(body.messages[-1]):
+        fields["continue_final_message"] = True
+    if body.tools:
+        fields["tools"] = [_tool(tool) for tool in body.tools]
+    if body.tool_choice is not None:
+        fields |= _tool_choice(body.tool_choice)
+    if body.output is not None:
+        schema = {"name": "output", "schema": body.output.schema_}
+        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return fields
+
+
+def _system(body: CountBody) -> Iterator[Message]:
+    texts = [body.system] if isinstance(body.system, str) else [block.text for block in body.system or []]
+    text = BETWEEN.join(text for text in texts if not text.startswith(BILLING))
+    if text:
+        yield Message(role="system", content=text)
+
+
+def _messages(messages: Iterable[TurnMessage]) -> Iterator[Message]:
+    """In turns: a template may want them to alternate, and the system's only at the beginning.
+
+    So what the system says later on is part of the user's turn.
+    """
+    held: list[str] = []  # texts of the user's turn, which may go on in the next message
+    for message in messages:
+        if message.role == "assistant":
+            yield from _user(held)
+            held = []
+            yield _assistant(message)
+            continue
+        results, texts = _user_parts(message)
+        if results:
+            yield from _user(held)
+            held = []
+            yield from results
+        held += texts
+    yield from _user(held)
+
+
+def _user(texts: list[str]) -> Iterator[Message]:
+    if texts:
+        yield Message(role="user", content=BETWEEN.join(texts))
+
+
+def _user_parts(message: TurnMessage) -> tuple[list[Message], list[str]]:
+    """Results of tools, which follow their calls immediately, and texts, which follow these."""
+    if isinstance(message.content, str):
+        return [], [message.content]
+    results, texts = [], []
+    for block in message.content:
+        match block:
+            case ToolResultBlock():
+                results.append(Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block)))
+            case TextBlock() | DocumentBlock() | SearchResultBlock():
+                texts.append(block.text)
+            case _:
+                raise ApiError(
+                    400,
+                    f"messages: a block of type {block.type!r} is the assistant's, not the {message.role}'s",
+                    param="messages",
+                    code="invalid_request",
+                )
+    return results, texts
+
+
+def _result(block: ToolResultBlock) -> str:
+    content = block.content or ""
+    text = content if isinstance(content, str) else BETWEEN.join(part.text for part in content)
+    return f"Error: {text}" if block.is_error else text
+
+
+def _assistant(message: TurnMessage) -> Message:
+    """With its texts as the model wrote them, in one piece."""
+    if isinstance(message.content, str):
+        return Message(role="assistant", content=message.content)
+    texts, thoughts, calls = [], [], []
+    for block in message.content:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ThinkingBlock():
+                thoughts.append(block.thinking)
+            case ToolUseBlock():
+                function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            case ToolResultBlock() | DocumentBlock() | SearchResultBlock():
+                raise ApiError(
+                    400,
+                    f"messages: a block of type {block.type!r} is the user's, not the assistant's",
+                    param="messages",
+                    code="invalid_request",
+                )
+    fields: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    if thoughts:
+        fields["reasoning_content"] = "".join(thoughts)
+    if calls:
+        fields["tool_calls"] = calls
+    return Message.model_validate(fields)
+
+
+def _tool(tool: CustomTool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema, "strict": tool.strict}
+    if tool.description is not None:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: AutoChoice | NamedChoice | NoChoice) -> dict[str, Any]:
+    match choice:
+        case NoChoice():
+            return {"tool_choice": "none"}
+        case AutoChoice():
+            found: dict[str, Any] = {"tool_choice": CHOICES[choice.type]}
+        case NamedChoice():
+            found = {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
+    return found | {"parallel_tool_calls": False} if choice.disable_parallel_tool_use else found
+
+
+def _template_variables(body: CountBody) -> dict[str, Any]:
+    """Whether to think, and how much. As variables, which a template that knows nothing of them passes over."""
+    found: dict[str, Any] = {}
+    if body.effort is not None:
+        found["reasoning_effort"] = EFFORTS[body.effort]
+    if body.thinking is not None:
+        found["enable_thinking"] = body.thinking.type != "disabled"
+    return found
+
+
+def _goes_on(last: TurnMessage) -> bool:
+    """Whether the answer goes on with this message, which is the assistant's and has a text."""
+    if last.role != "assistant" or isinstance(last.content, str):
+        return last.role == "assistant" and bool(last.content)
+    has_text = any(isinstance(block, TextBlock) and block.text for block in last.content)
+    return has_text and not any(isinstance(block, ToolUseBlock) for block in last.content)

@@ -1,0 +1,237 @@
+"""The body of ``POST /v1/responses``, and the chat that it asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.thinking import Effort
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
+from pyllmcancel.server.responses.conversation import Conversation
+from pyllmcancel.server.responses.input_items import AnyItem, Item, MessageItem, OnlyKnown, ReferenceItem
+from pyllmcancel.server.responses.tools import NoOthers, Tool, ToolChoice, ToolTable
+from pyllmcancel.server.sampling_fields import MOST
+from pyllmcancel.server.wire import GeneratingBody, RequestBody
+from pyllmcancel.server.wire_generation import MOST_LOGPROBS
+from pyllmcancel.server.wire_sampling import NO_EFFECT, SamplingFields, Switch
+
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
+INCLUDABLE = (LOGPROBS, ENCRYPTED)
+
+MetadataKey = Annotated[str, Field(max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
+# Fields of the chat by those that a client of this API knows.
+RENAMED = {
+    "messages": "input",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+}
+CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
+
+
+class Reasoning(RequestBody):
+    effort: Effort | None = Field(
+        None, description="For models whose chat template knows of it; passed over for others."
+    )
+    summary: str | None = Field(None, description=f"{NO_EFFECT} models here say what they think, and no summary of it.")
+    generate_summary: str | None = None
+    context: str | None = None
+    mode: str | None = None
+
+
+class PlainFormat(RequestBody):
+    type: Literal["text"]
+
+
+class JsonObject(RequestBody):
+    type: Literal["json_object"]
+
+
+class JsonSchema(RequestBody):
+    type: Literal["json_schema"]
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema", description="What the answer obeys.")
+    strict: bool | None = Field(None, description="false: pass over what cannot be enforced, instead of refusing it.")
+
+
+TextFormat = Annotated[PlainFormat | JsonObject | JsonSchema, Field(discriminator="type")]
+
+
+class TextConfig(RequestBody):
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Models here have no such setting.")
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    include_obfuscation: bool | None = Field(
+        None, description=f"{NO_EFFECT} padding hides the lengths of tokens from who can watch the network."
+    )
+
+
+def _kind_of_input(given: Any) -> str:
+    return "text" if isinstance(given, str) else "items"
+
+
+Items = Annotated[list[Item], Field(max_length=MAX_MESSAGES, fail_fast=True), OnlyKnown]
+Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], Discriminator(_kind_of_input)]
+
+
+@dataclass(frozen=True, slots=True)
+class AsHere:
+    """Notes the chat's fields that have no effect under the names that they have in this API."""
+
+    ignore: Callable[[str], None]
+
+    def add(self, name: str) -> None:
+        self.ignore(RENAMED.get(name, name))
+
+
+class ResponsesBody(SamplingFields, GeneratingBody):
+    """``POST /v1/responses``."""
+
+    prompt_field = "input"
+    request_class = "chat"
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "conversation": (),
+        "prompt": (),
+    }
+
+    input: Input = Field(
+        description="What the model answers to: a text, or items.", examples=["Write a function that adds two numbers."]
+    )
+    instructions: str | None = Field(None, description="What the model is told before all else.")
+    stream: Switch = Field(False, description="Answer in server-sent events, as the response comes.")
+    stream_options: StreamOptions | None = None
+    max_output_tokens: int | None = Field(None, ge=1, le=MOST, description="Reasoning included.")
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS), NoOthers] | None = Field(
+        None, description="Functions and custom tools that it may call; web search and the like are passed over."
+    )
+    tool_choice: ToolChoice | None = Field(None, description="`auto` if there are tools.", examples=["auto"])
+    parallel_tool_calls: bool | None = Field(None, description="Whether it may call several times (the default).")
+    max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
+    text: TextConfig | None = Field(None, description="What the text must be.")
+    reasoning: Reasoning | None = None
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MOST_LOGPROBS, description=f"With `{LOGPROBS}` in `include`: so many of the likeliest."
+    )
+    include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
+    truncation: Literal["auto", "disabled"] | None = Field(
+        None, description="An input that is too long is refused; nothing of it is left out."
+    )
+    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
+    store: bool | None = Field(None, description="Whether the response can be asked for later (the default).")
+    background: bool | None = Field(None, description="Answer at once; the response goes on without its client.")
+    previous_response_id: str | None = Field(
+        None, min_length=1, max_length=MAX_NAME, description="The stored response that this input goes on from."
+    )
+    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
+    prompt_cache_retention: str | None = Field(None, description=f"{NO_EFFECT} prefixes are kept in memory only.")
+    client_metadata: dict[str, Any] | None = Field(None, description=f"{NO_EFFECT} its client's own.")
+
+    @property
+    def items(self) -> list[AnyItem]:
+        """The input as items."""
+        if isinstance(self.input, str):
+            return [MessageItem(role="user", content=self.input)]
+        return self.input
+
+    @property
+    def references(self) -> list[str]:
+        """Ids of stored items that the input stands for."""
+        return [item.id for item in self.items if isinstance(item, ReferenceItem)]
+
+    def table(self) -> ToolTable:
+        return ToolTable.of(self.tools or [])
+
+    def includes(self, what: str) -> bool:
+        return what in (self.include or ())
+
+    def check(self) -> None:
+        """Raise InvalidRequestError for what cannot be served."""
+        for index, name in enumerate(self.include or ()):
+            if name not in INCLUDABLE:
+                raise InvalidRequestError(f"{name!r} cannot be included here", f"include[{index}]")
+        if self.background and self.store is False:
+            raise InvalidRequestError("a response in the background needs store to be true", "background")
+
+    def note_passed_over(self, table: ToolTable) -> None:
+        """Note known fields that have no effect here; ApiError if such fields are refused."""
+        for place in (*table.passed_over, *self._grammars()):
+            self.ignore(place)
+        if self.truncation == "auto":
+            self.ignore("truncation")
+        if self.text is not None and self.text.verbosity not in (None, "medium"):
+            self.ignore("text.verbosity")
+
+    def _grammars(self) -> Iterator[str]:
+        for index, tool in enumerate(self.tools or ()):
+            form = getattr(tool, "format", None)
+            if getattr(form, "type", None) == "grammar":
+                yield f"tools[{index}].format"
+
+    def chat(self, table: ToolTable, items: Sequence[AnyItem]) -> ChatBody:
+        """The conversation that this asks to go on with: its items, and those that came before."""
+        conversation = Conversation(self.instructions)
+        conversation.add(items)
+        if not conversation.messages:
+            raise InvalidRequestError("there is nothing to answer to", "input")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in SHARED} | {
+            "messages": conversation.messages,
+            # Nobody waits for one in the background, so what is unread does not stop it.
+            "stream": self.stream and not self.background,
+            "max_completion_tokens": self.max_output_tokens,
+            "response_format": self._format(),
+            "logprobs": True if self.includes(LOGPROBS) else None,
+            "top_logprobs": self.top_logprobs if self.includes(LOGPROBS) else None,
+            "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
+        }
+        if table.functions:
+            fields["tools"] = table.functions
+            fields["parallel_tool_calls"] = self.parallel_tool_calls
+        fields["tool_choice"] = table.choice(self.tool_choice)
+        chat = ChatBody.model_validate({name: value for name, value in fields.items() if value is not None})
+        chat._ignored = AsHere(self.ignore)
+        return chat
+
+    def _format(self) -> dict[str, Any] | None:
+        match self.text and self.text.format:
+            case JsonObject():
+                return {"type": "json_object"}
+            case JsonSchema() as named:
+                given = {"name": named.name, "schema": named.schema_, "strict": named.strict}
+                return {"type": "json_schema", "json_schema": given}
+            case _:
+                return None
+
+
+# Fields that are the chat's under the same names.
+SHARED = tuple({**SamplingFields.model_fields, **GeneratingBody.model_fields})
+
+
+@contextmanager
+def params_renamed(table: ToolTable) -> Iterator[None]:
+    """What is wrong with the chat is told of the fields that the client has sent."""
+    try:
+        yield
+    except (InvalidRequestError, ApiError) as error:
+        param = error.param or ""
+        found = CHAT_TOOL.match(param)
+        if found is not None:
+            error.param = table.places[int(found[1])] + param[found.end() :]
+        elif param:
+            error.param = RENAMED.get(param, param)
+        raise

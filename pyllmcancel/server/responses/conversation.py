@@ -1,0 +1,80 @@
+"""Items, in the order in which they came, as the messages of a chat.
+
+What a model did in one go is one message there, with its reasoning, its text and its calls; here each is an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyllmcancel.server.responses.input_items import (
+    CallItem,
+    CallOutputItem,
+    CustomCallItem,
+    MessageItem,
+    ReasoningItem,
+    text_of,
+)
+from pyllmcancel.server.responses.tools import chat_name, custom_arguments
+
+INSTRUCTING = ("system", "developer")
+
+
+class Conversation:
+    """Takes items, and makes messages of them."""
+
+    def __init__(self, instructions: str | None) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._turn: dict[str, Any] | None = None  # the model's last, which may still get more
+        if instructions:
+            self.messages.append({"role": "system", "content": instructions})
+
+    def add(self, items: Iterable[Any]) -> None:
+        for item in items:
+            match item:
+                case MessageItem(role="assistant"):
+                    self._said(text_of(item.content))
+                case MessageItem(role=role):
+                    self._told(role, text_of(item.content))
+                case ReasoningItem():
+                    self._thought(item.text)
+                case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
+                    pass  # it was cut, and its client has not made it
+                case CallItem():
+                    self._called(item.call_id, chat_name(item.name, item.namespace), item.arguments)
+                case CustomCallItem():
+                    self._called(item.call_id, chat_name(item.name, item.namespace), custom_arguments(item.input))
+                case CallOutputItem():
+                    self._turn = None
+                    returned = {"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)}
+                    self.messages.append(returned)
+
+    def _told(self, role: str, text: str) -> None:
+        self._turn = None
+        only_instructions = all(message["role"] in INSTRUCTING for message in self.messages)
+        if role in INSTRUCTING and self.messages and only_instructions:
+            # Agents send several, and templates often know of one, at the beginning.
+            first = self.messages[0]
+            first["content"] = f"{first['content']}\n\n{text}"
+        else:
+            self.messages.append({"role": role, "content": text})
+
+    def _said(self, text: str) -> None:
+        turn = self._own_turn(fresh=self._turn is not None and self._turn["content"] is not None)
+        turn["content"] = text
+
+    def _thought(self, text: str) -> None:
+        if text:
+            self._own_turn(fresh=True)["reasoning_content"] = text
+
+    def _called(self, call_id: str, name: str, arguments: str) -> None:
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
+        self._own_turn().setdefault("tool_calls", []).append(call)
+
+    def _own_turn(self, *, fresh: bool = False) -> dict[str, Any]:
+        if self._turn is None or fresh:
+            self._turn = {"role": "assistant", "content": None}
+            self.messages.append(self._turn)
+        return self._turn

@@ -1,0 +1,79 @@
+"""A custom tool's input, read out of the arguments of the function that stands for it, while they come."""
+
+from __future__ import annotations
+
+import json
+import re
+
+OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+# Of a JSON text, what can be read by itself: an escape is whole, and the first half of a pair waits for the second.
+READABLE = re.compile(
+    r'(?:[^"\\]++|\\[^u]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}'
+    r"|[dD][c-fC-F][0-9a-fA-F]{2}))*+"
+)
+
+
+class CustomInput:
+    """Takes fragments of ``{"input": "…"}``.
+
+    Attributes
+    ----------
+    told
+        What could be read so far.
+    """
+
+    def __init__(self) -> None:
+        self._fragments: list[str] = []
+        self._told: list[str] = []
+        self._unread = ""
+        self._opened = False
+        self._closed = False
+
+    @property
+    def told(self) -> str:
+        return "".join(self._told)
+
+    def feed(self, fragment: str) -> str:
+        """What can be read in addition."""
+        self._fragments.append(fragment)
+        if self._closed:
+            return ""
+        self._unread += fragment
+        if not self._opened:
+            opening = OPENING.match(self._unread)
+            if opening is None:
+                return ""
+            self._opened = True
+            self._unread = self._unread[opening.end() :]
+        found = READABLE.match(self._unread)
+        assert found is not None  # it may be empty
+        self._unread = self._unread[found.end() :]
+        self._closed = self._unread.startswith('"')
+        text = read(found[0])
+        self._told.append(text)
+        return text
+
+    def finish(self) -> str:
+        """What is left to be told. Of arguments that are no such object all is told, as the model wrote it."""
+        told = self.told
+        whole = input_in("".join(self._fragments))
+        rest = whole.removeprefix(told) if whole.startswith(told) else ""
+        self._told.append(rest)
+        return rest
+
+
+def read(escaped: str) -> str:
+    try:
+        text: str = json.loads(f'"{escaped}"', strict=False)
+    except ValueError:  # an escape that there is not
+        return escaped
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def input_in(arguments: str) -> str:
+    try:
+        found = json.loads(arguments, strict=False)
+    except ValueError:
+        return arguments
+    text = found.get("input") if isinstance(found, dict) else None
+    return text if isinstance(text, str) else arguments

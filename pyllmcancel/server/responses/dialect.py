@@ -1,0 +1,109 @@
+"""The answer of ``POST /v1/responses`` to a client that waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pyllmcancel.server.generate import Dialect
+from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
+from pyllmcancel.server.responses.output import End, Output, broken_off, ended
+from pyllmcancel.server.responses.reading import Reader, merged
+from pyllmcancel.server.state import state_of
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.server.chat.turn import ChatTurn
+    from pyllmcancel.server.error_responses import ApiError
+    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
+    from pyllmcancel.server.responses.body import ResponsesBody
+
+Keep = Callable[["ResponseAnswer"], Awaitable[None]]
+
+
+class ResponsesDialect(Dialect):
+    """One response, in the foreground.
+
+    Parameters
+    ----------
+    keep
+        Stores it, if it is to be stored.
+    """
+
+    names_events = True
+
+    def __init__(self, output: Output, reader: Reader, keep: Keep | None = None) -> None:
+        self._output = output
+        self._reader = reader
+        self._keep = keep
+        self._response: ResponseAnswer | None = None
+        self._last: list[ResponseEvent] = []  # of the items, and of the response
+        self._end: list[ResponseEvent] = []
+
+    def opening(self) -> Iterable[ResponseEvent]:
+        return self._output.begin()
+
+    def chunks(self, delta: Delta) -> Iterable[ResponseEvent]:
+        told = self._reader.read(delta)
+        return self._output.feed(told.parts, told.logprobs)
+
+    def closing(self, usage: Usage) -> Iterable[ResponseEvent]:
+        return self._told(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
+
+    def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
+        self._output.take_back(self._end)  # of an answer that was complete, and could not be kept
+        return self._told(broken_off(error, self._reader.n_reasoning))
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:
+        for told in merged([self._reader.read(delta) for delta in deltas]):
+            list(self._output.feed(told.parts, told.logprobs))
+        self.closing(usage)
+        assert self._response is not None
+        return self._response
+
+    async def keep(self) -> None:
+        if self._keep is not None and self._response is not None:
+            await self._keep(self._response)
+
+    def _told(self, end: End) -> list[ResponseEvent]:
+        self._last += self._output.end_items(end)
+        self._end = list(self._output.end(end))
+        self._response = self._output.response(end.status, end)
+        return self._last + self._end
+
+
+def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> ResponseHead:
+    """What a response says of its request."""
+    sampling = turn.params.sampling
+    text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
+    choice = body.tool_choice or "auto"
+    return {
+        "id": f"{RESPONSE_PREFIX}{request_id_of(request.scope)}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": state_of(request).model_name,
+        "background": bool(body.background),
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "max_tool_calls": body.max_tool_calls,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "prompt_cache_key": body.prompt_cache_key,
+        "reasoning": {"effort": body.reasoning and body.reasoning.effort, "summary": None},
+        "safety_identifier": body.safety_identifier,
+        "service_tier": "default",
+        "store": stored,
+        "temperature": sampling.temperature,
+        "text": {"format": {"type": "text"}, "verbosity": "medium"} | text,
+        "tool_choice": choice if isinstance(choice, str) else choice.model_dump(exclude_unset=True),
+        "tools": [tool.model_dump(exclude_unset=True) for tool in body.tools or ()],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": sampling.top_p,
+        "truncation": "disabled",
+        "user": body.user,
+    }

@@ -1,0 +1,71 @@
+"""The items of an input as they are kept, and listed: whole, each with an id that says which response has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX
+from pyllmcancel.server.responses.input_items import (
+    AnyItem,
+    CallItem,
+    CallOutputItem,
+    CustomCallItem,
+    MessageItem,
+    Part,
+    ReasoningItem,
+)
+
+PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "function_call_output": "fco",
+    "custom_tool_call_output": "cto",
+    "reasoning": "rs",
+}
+# Ours: of an output item, or of one of an input that had no id.
+ITEM_ID = re.compile(r"[a-z]+_(.+)_i?[0-9]+")
+
+
+def response_of(item_id: str) -> str | None:
+    """The id of the response that has an item; None of an id that is not ours."""
+    found = ITEM_ID.fullmatch(item_id)
+    return None if found is None else f"{RESPONSE_PREFIX}{found[1]}"
+
+
+def kept(items: Sequence[AnyItem], request_id: str) -> list[dict[str, Any]]:
+    return [_kept(item, f"{request_id}_i{number}") for number, item in enumerate(items)]
+
+
+def _kept(item: AnyItem, name: str) -> dict[str, Any]:
+    item_id = item.id or f"{PREFIXES[item.type]}_{name}"
+    head = {"type": item.type, "id": item_id, "status": getattr(item, "status", None) or "completed"}
+    match item:
+        case MessageItem(role=role):
+            kind = "output_text" if role == "assistant" else "input_text"
+            return head | {"role": role, "content": _parts(item.content, kind)}
+        case CallItem() | CustomCallItem():
+            said = {"call_id", "name", "arguments", "input", "namespace"}
+            return head | item.model_dump(include=said, exclude_none=True)
+        case CallOutputItem(output=str(text)):
+            return head | {"call_id": item.call_id, "output": text}
+        case CallOutputItem():
+            return head | {"call_id": item.call_id, "output": _parts(item.output, "input_text")}
+        case ReasoningItem():
+            return head | item.model_dump(include={"summary", "content", "encrypted_content"}, exclude_none=True)
+    raise AssertionError(f"an item of type {item.type} is resolved before it is kept")
+
+
+def _parts(content: str | list[Part], kind: str) -> list[dict[str, Any]]:
+    parts = [Part(type="input_text", text=content)] if isinstance(content, str) else content
+    return [_part(part, kind) for part in parts]
+
+
+def _part(part: Part, kind: str) -> dict[str, Any]:
+    if kind == "input_text":
+        return {"type": kind, "text": part.said}
+    if part.type == "refusal":
+        return {"type": "refusal", "refusal": part.refusal}
+    return {"type": kind, "text": part.text, "annotations": [], "logprobs": []}

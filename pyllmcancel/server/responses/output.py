@@ -1,0 +1,208 @@
+"""A response as it comes: parts in, items and events out.
+
+The events depend on nothing but what is fed, so a stream can be told again, with the same numbers, from what was kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason
+from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
+from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.error_facts import ErrorFacts
+    from pyllmcancel.server.responses.answer import (
+        ItemStatus,
+        OutputItem,
+        OutputTokenLogprob,
+        ResponseAnswer,
+        ResponseError,
+        ResponseEvent,
+        ResponseHead,
+        ResponseUsage,
+        Status,
+    )
+    from pyllmcancel.server.responses.output_items import EventFields, OpenItem
+    from pyllmcancel.server.responses.tools import ToolTable
+
+# Somebody wanted these to end; the other reasons are the server's.
+WANTED = (CancelReason.EXPLICIT, CancelReason.SUPERSEDED, CancelReason.DISCONNECT, CancelReason.STALLED)
+TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an answer broke off, for programs; see `pyllmcancel.server.error_facts`."""
+
+    code: str | None
+    message: str
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a response ended.
+
+    Attributes
+    ----------
+    at
+        When, in seconds since the epoch, if it is complete.
+    cause
+        Why it broke off, if it did.
+    """
+
+    status: Status
+    usage: ResponseUsage | None
+    at: int | None = None
+    error: ResponseError | None = None
+    cause: Cause | None = None
+
+
+class Output:
+    """Writes one response."""
+
+    def __init__(self, head: ResponseHead, tools: ToolTable, *, encrypts: bool) -> None:
+        self._head = head
+        self._tools = tools
+        self._encrypts = encrypts
+        self._request_id = head["id"].removeprefix(RESPONSE_PREFIX)
+        self._n_events = 0
+        self._done: list[OutputItem] = []
+        self._open: OpenItem | None = None
+        self._open_id = ""
+
+    # -- what changes -------------------------------------------------------------------------------------------------
+
+    def begin(self, *, queued: bool = False) -> Iterator[ResponseEvent]:
+        """Tell that it is there; of one in the background it is told apart when it runs."""
+        first: Status = "queued" if queued else "in_progress"
+        yield self._event("response.created", response=self.response(first))
+        if queued:
+            yield self._event("response.queued", response=self.response(first))
+        else:
+            yield from self.run()
+
+    def run(self) -> Iterator[ResponseEvent]:
+        yield self._event("response.in_progress", response=self.response("in_progress"))
+
+    def feed(self, parts: Iterable[Part], logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[ResponseEvent]:
+        """`logprobs` are of the content among the parts."""
+        for part in parts:
+            match part:
+                case Content(text=text):
+                    if not isinstance(self._open, OpenMessage):
+                        yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
+                    yield from self._tell(self._opened.feed(text, logprobs))
+                    logprobs = ()
+                case Reasoning(text=text):
+                    if not isinstance(self._open, OpenReasoning):
+                        item_id = self._next_id(OpenReasoning.prefix)
+                        yield from self._begin_item(OpenReasoning(item_id, encrypts=self._encrypts))
+                    yield from self._tell(self._opened.feed(text))
+                case CallBegins(name=name, id=call_id):
+                    yield from self._begin_call(name, call_id)
+                case Arguments(text=text):
+                    yield from self._tell(self._opened.feed(text))
+
+    def end_items(self, end: End) -> Iterator[ResponseEvent]:
+        """Tell the end of the item that is open; `end` is to follow."""
+        if not self._done and self._open is None and end.status in TERMINAL:
+            # An answer without a word: clients look for a message.
+            yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
+        yield from self._end_item("completed" if end.status == "completed" else "incomplete")
+
+    def end(self, end: End) -> Iterator[ResponseEvent]:
+        """Tell the end, which is the last event; the items have ended."""
+        if end.cause is not None:
+            yield self._event("error", code=end.cause.code, message=end.cause.message, param=end.cause.param)
+        kind = TERMINAL.get(end.status, "response.failed")
+        yield self._event(kind, response=self.response(end.status, end))
+
+    def take_back(self, events: Sequence[ResponseEvent]) -> None:
+        """The last events were not sent: others get their numbers."""
+        self._n_events -= len(events)
+
+    # -- how it stands ------------------------------------------------------------------------------------------------
+
+    def response(self, status: Status, end: End | None = None) -> ResponseAnswer:
+        """The response as far as it has come."""
+        items = list(self._done)
+        if self._open is not None:
+            items.append(self._open.item("in_progress"))
+        return {
+            **self._head,
+            "status": status,
+            "completed_at": end.at if end is not None and status == "completed" else None,
+            "error": None if end is None else end.error,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "output": items,
+            "usage": None if end is None else end.usage,
+        }
+
+    # -- items --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> OpenItem:
+        assert self._open is not None
+        return self._open
+
+    def _next_id(self, prefix: str) -> str:
+        """Says which response has the item."""
+        number = len(self._done) + (self._open is not None)
+        return f"{prefix}_{self._request_id}_{number}"
+
+    def _begin_call(self, name: str, call_id: str) -> Iterator[ResponseEvent]:
+        tool = self._tools.called(name)
+        if tool.kind == "custom":
+            yield from self._begin_item(OpenCustomCall(self._next_id(OpenCustomCall.prefix), call_id, tool))
+        else:
+            yield from self._begin_item(OpenCall(self._next_id(OpenCall.prefix), call_id, tool))
+
+    def _begin_item(self, item: OpenItem) -> Iterator[ResponseEvent]:
+        yield from self._end_item("completed")
+        self._open = item
+        added = item.item("in_progress")
+        self._open_id = added["id"]
+        yield self._event("response.output_item.added", output_index=len(self._done), item=added)
+        yield from self._tell(item.begin())
+
+    def _end_item(self, status: ItemStatus) -> Iterator[ResponseEvent]:
+        if self._open is None:
+            return
+        yield from self._tell(self._open.end())
+        done = self._open.item(status)
+        yield self._event("response.output_item.done", output_index=len(self._done), item=done)
+        self._open = None
+        self._done.append(done)
+
+    def _tell(self, told: Iterable[EventFields]) -> Iterator[ResponseEvent]:
+        for kind, fields in told:
+            yield self._event(kind, item_id=self._open_id, output_index=len(self._done), **fields)
+
+    def _event(self, kind: str, **fields: Any) -> ResponseEvent:
+        event: ResponseEvent = {"type": kind, "sequence_number": self._n_events, **fields}  # type: ignore[typeddict-item]
+        self._n_events += 1
+        return event
+
+
+def ended(finish_reason: FinishReason | None, usage: ResponseUsage) -> End:
+    """Of an answer that was not broken off."""
+    if finish_reason is FinishReason.LENGTH:
+        return End("incomplete", usage)
+    return End("completed", usage, int(time.time()))
+
+
+def broken_off(facts: ErrorFacts, n_reasoning: int) -> End:
+    """Of an answer that a cancel or a failure has cut."""
+    usage = None if facts.usage is None else response_usage(facts.usage, n_reasoning)
+    code = "server_error" if facts.status >= 499 else "invalid_prompt"
+    status: Status = "cancelled" if facts.code in WANTED else "failed"
+    cause = Cause(facts.code, facts.message, facts.param)
+    return End(status, usage, error={"code": code, "message": facts.message}, cause=cause)

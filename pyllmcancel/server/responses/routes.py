@@ -1,0 +1,156 @@
+"""``POST /v1/responses``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from pydantic import TypeAdapter
+
+from pyllmcancel.server.api_keys import owner_of
+from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.chat.turn import chat_turn
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.generate import generate, submit
+from pyllmcancel.server.limits import MAX_MESSAGES
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.origin import origin_of
+from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
+from pyllmcancel.server.responses.background import Background
+from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed
+from pyllmcancel.server.responses.desk import desk_of, id_taken
+from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
+from pyllmcancel.server.responses.following import FollowingResponse
+from pyllmcancel.server.responses.input_items import AnyItem, Item, ReferenceItem
+from pyllmcancel.server.responses.kept_items import kept
+from pyllmcancel.server.responses.log import Head
+from pyllmcancel.server.responses.reading import Reader
+from pyllmcancel.server.responses.tools import ToolTable
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.workers import Work
+
+if TYPE_CHECKING:
+    from pyllmcancel.pausing import Pause
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.turn import ChatTurn
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request has become: a chat's turn, the head of its response, and the items that are kept of its input."""
+
+    chat: ChatBody
+    turn: ChatTurn
+    head: Head
+    items: Sequence[Any]
+
+
+ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+router = APIRouter(tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS, 507))
+
+
+@router.post(
+    "/v1/responses",
+    summary="Answer, with reasoning, text and calls as items",
+    responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
+)
+@router.post("/responses", include_in_schema=False)
+async def create_response(request: Request, body: ResponsesBody) -> Any:
+    body.check()
+    stored = await will_be_stored(request, body)
+    table = body.table()
+    body.note_passed_over(table)
+    items, chat = await conversation_of(request, body, table)
+    turn = await turn_of(request, table, chat)
+    head = Head(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
+    asked = Asked(chat, turn, head, kept(items, request_id_of(request.scope)))
+    with params_renamed(table):
+        if body.background:
+            return await in_background(request, asked, stream=body.stream)
+        keep = partial(desk_of(request).keep, owner_of(request.scope), items=asked.items) if stored else None
+        dialect = ResponsesDialect(head.output(), reader_of(request, turn), keep)
+        return await generate(request, chat, [turn.tokens], turn.params, dialect)
+
+
+@router.post("/v1/responses/input_tokens", summary="Count the tokens of an input", responses=answers(InputTokens))
+async def count_input_tokens(request: Request, body: ResponsesBody) -> Any:
+    body.check()
+    table = body.table()
+    _, chat = await conversation_of(request, body, table)
+    turn = await turn_of(request, table, chat)
+    return InputTokens(object="response.input_tokens", input_tokens=len(turn.tokens))
+
+
+async def in_background(request: Request, asked: Asked, *, stream: bool) -> Any:
+    """Answer when it is stored that the response is there."""
+    turn = asked.turn
+    origin = origin_of(request, asked.chat)
+    origin["client"] = None  # it may leave
+    submitted = await submit(request, asked.chat, [turn.tokens], turn.params, origin)
+    background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
+    await desk_of(request).begin(background, asked.items)
+    if stream:
+        return FollowingResponse(background.log, -1, state_of(request).config.sse_ping_interval)
+    return background.response()
+
+
+def reader_of(request: Request, turn: ChatTurn) -> Reader:
+    return Reader(state_of(request).engine.model, turn)
+
+
+async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
+    """ApiError for what has to be stored, and cannot be."""
+    desk = desk_of(request)
+    if not desk.stores:
+        if body.background:
+            message = "this server stores nothing (--store off), so no response can come in the background"
+            raise ApiError(400, message, param="background", code="unsupported_field")
+        if body.store:
+            body.ignore("store")
+        return False
+    if body.store is False:
+        return False
+    # An id that the server has made is new.
+    response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
+    if "x-request-id" in request.headers and await desk.exists(owner_of(request.scope), response_id):
+        raise id_taken()
+    return True
+
+
+async def conversation_of(request: Request, body: ResponsesBody, table: ToolTable) -> tuple[list[AnyItem], ChatBody]:
+    """The input's items, with what they refer to, and the chat that they go on with."""
+    desk, owner = desk_of(request), owner_of(request.scope)
+    before: list[dict[str, Any]] = []
+    if body.previous_response_id is not None:
+        before = await desk.history(owner, body.previous_response_id)
+    referred = await desk.items(owner, body.references)
+
+    def translated(pause: Pause) -> tuple[list[AnyItem], ChatBody]:
+        items = resolved(body.items, referred)
+        pause()
+        history = ITEMS.validate_python(before)
+        pause()
+        if len(history) + len(items) > MAX_MESSAGES:
+            raise ApiError(400, f"the conversation has more than {MAX_MESSAGES:,} items", param="input")
+        return items, body.chat(table, [*history, *items])
+
+    with params_renamed(table):
+        if before:  # which may be long, though the body is short
+            return await state_of(request).workers.run(request.receive, translated, Work(owner))
+        return await prepared(request, translated)
+
+
+def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyItem]:
+    """Items, with those in the place of references that they stand for."""
+    found = ITEMS.validate_python([referred[item.id] for item in items if isinstance(item, ReferenceItem)])
+    following = iter(found)
+    return [next(following) if isinstance(item, ReferenceItem) else item for item in items]
+
+
+async def turn_of(request: Request, table: ToolTable, chat: ChatBody) -> ChatTurn:
+    with params_renamed(table):
+        return await chat_turn(request, chat)

@@ -1,0 +1,233 @@
+"""The `tools` of a request as a chat's functions, and the way back from a called function to the tool that it is.
+
+A custom tool is shown as a function of one text, `input`; those of a namespace get its name before theirs. Hosted tools
+cannot be called here. Those that agents list unasked are passed over, the others refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.chat.tool_fields import NAME
+from pyllmcancel.server.wire import RequestBody
+
+ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]
+CUSTOM_PARAMETERS = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+PASSED_OVER = (
+    "image_generation",
+    "tool_search",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+)
+SERVED = ("function", "custom", "namespace")
+
+
+class FunctionTool(RequestBody):
+    type: Literal["function"]
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="JSON schema of the arguments, which obey it.")
+    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+    defer_loading: bool | None = None
+    allowed_callers: list[str] | None = None
+    output_schema: dict[str, Any] | None = None
+
+
+class CustomFormat(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "grammar"]
+    syntax: str = ""
+    definition: str = ""
+
+
+class CustomTool(RequestBody):
+    type: Literal["custom"]
+    name: ToolName
+    description: str | None = None
+    format: CustomFormat | None = Field(None, description="A grammar is shown to the model, and not enforced.")
+    defer_loading: bool | None = None
+    allowed_callers: list[str] | None = None
+
+    @property
+    def shown(self) -> str:
+        """What the model is told of it."""
+        told = [self.description or ""]
+        if self.format is not None and self.format.type == "grammar":
+            told.append(f"The input obeys this grammar ({self.format.syntax}):\n{self.format.definition}")
+        return "\n\n".join(filter(None, told))
+
+
+def _kind_of(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return kind if kind in SERVED else "hosted"
+
+
+CallableTool = Annotated[
+    Annotated[FunctionTool, Tag("function")] | Annotated[CustomTool, Tag("custom")], Discriminator(_kind_of)
+]
+
+
+class NamespaceTool(RequestBody):
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    tools: list[CallableTool] = Field(max_length=128)
+
+
+class HostedTool(BaseModel):
+    """Passed over, with all that is said of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+def _no_others(tools: Any) -> Any:
+    for tool in tools if isinstance(tools, list) else []:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if isinstance(kind, str) and kind not in SERVED + PASSED_OVER:
+            raise ValueError(f"a tool of type {kind!r} is not supported here; functions and custom tools are")
+    return tools
+
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[CustomTool, Tag("custom")]
+    | Annotated[NamespaceTool, Tag("namespace")]
+    | Annotated[HostedTool, Tag("hosted")],
+    Discriminator(_kind_of),
+]
+NoOthers = BeforeValidator(_no_others)
+
+
+class NamedChoice(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+
+
+class AllowedChoice(BaseModel):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[NamedChoice] = Field(min_length=1)
+
+
+def _kind_of_choice(choice: Any) -> str:
+    kind = choice.get("type") if isinstance(choice, dict) else getattr(choice, "type", None)
+    return "allowed" if kind == "allowed_tools" else "named"
+
+
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[AllowedChoice, Tag("allowed")] | Annotated[NamedChoice, Tag("named")],
+        Discriminator(_kind_of_choice),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The tool that a function of the chat is."""
+
+    kind: Literal["function", "custom"]
+    name: str
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTable:
+    """Tools as the chat has them.
+
+    Attributes
+    ----------
+    functions
+        The chat's `tools`.
+    places
+        Where each of them is in the request.
+    passed_over
+        Where tools are that cannot be called here, with their types.
+    """
+
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    passed_over: dict[str, str] = field(default_factory=dict)
+    _called: dict[str, Called] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tools: list[Any]) -> ToolTable:
+        table = cls()
+        for place, tool, namespace in _flat(tools):
+            if isinstance(tool, HostedTool):
+                table.passed_over[place] = tool.type
+            else:
+                table._add(place, tool, namespace)
+        return table
+
+    def _add(self, place: str, tool: FunctionTool | CustomTool, namespace: str | None) -> None:
+        name = chat_name(tool.name, namespace)
+        function: dict[str, Any] = {"name": name}
+        if isinstance(tool, CustomTool):
+            function |= {"description": tool.shown, "parameters": CUSTOM_PARAMETERS}
+        else:
+            given = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
+            function |= {key: value for key, value in given.items() if value is not None}
+        self.functions.append({"type": "function", "function": function})
+        self.places.append(place)
+        self._called[name] = Called(tool.type, tool.name, namespace)
+
+    def called(self, name: str) -> Called:
+        """The tool behind a function that the model has called."""
+        return self._called.get(name) or Called("function", name)
+
+    def choice(self, choice: Any) -> Any:
+        """The chat's `tool_choice`; InvalidRequestError for one that names what cannot be called."""
+        match choice:
+            case AllowedChoice(mode=mode, tools=tools):
+                allowed = {"mode": mode, "tools": [self._named(tool) for tool in tools]}
+                return {"type": "allowed_tools", "allowed_tools": allowed}
+            case NamedChoice():
+                return self._named(choice)
+            case _:
+                return choice
+
+    def _named(self, choice: NamedChoice) -> dict[str, Any]:
+        if choice.type not in ("function", "custom") or choice.name is None:
+            raise InvalidRequestError(f"a tool of type {choice.type!r} cannot be called here", "tool_choice")
+        return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
+
+
+def _flat(tools: list[Any]) -> Iterator[tuple[str, FunctionTool | CustomTool | HostedTool, str | None]]:
+    """Each tool with its place and its namespace."""
+    for index, tool in enumerate(tools):
+        if isinstance(tool, NamespaceTool):
+            for inner, member in enumerate(tool.tools):
+                yield f"tools[{index}].tools[{inner}]", member, tool.name
+        else:
+            yield f"tools[{index}]", tool, None
+
+
+def chat_name(name: str, namespace: str | None) -> str:
+    """What the model knows a tool by."""
+    return name if namespace is None else f"{namespace}__{name}"
+
+
+def custom_arguments(text: str) -> str:
+    """A custom tool's input as the arguments of the function that stands for it."""
+    return json.dumps({"input": text}, ensure_ascii=False)

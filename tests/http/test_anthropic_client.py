@@ -1,0 +1,214 @@
+"""The official ``anthropic`` client, sync and async: its types read every answer, and what it leaves is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.support.http_process import ServerProcess, fresh_id
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+LONG: Any = {"model": "any", "max_tokens": 30_000, "messages": HELLO, "extra_body": {"temperature": 0.0}}
+SHORT: Any = LONG | {"max_tokens": 12}
+CITIES: Any = {
+    "name": "get_weather",
+    "description": "Today's weather.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"enum": [1, 2]}},
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=server.url, api_key="none") as made:
+        yield made
+
+
+@pytest.fixture
+async def async_client(server: ServerProcess) -> AsyncIterator[anthropic.AsyncAnthropic]:
+    async with anthropic.AsyncAnthropic(base_url=server.url, api_key="none") as made:
+        yield made
+
+
+def named(request_id: str, key: str | None = None) -> dict[str, Any]:
+    """The option of a call that is looked for afterwards."""
+    return {"extra_headers": {"X-Request-Id": request_id} | ({"X-Supersede": key} if key else {})}
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_read(client: anthropic.Anthropic) -> None:
+    mine = fresh_id()
+    message = client.messages.create(**SHORT, **named(mine))
+    assert (message.id, message._request_id) == (f"msg_{mine}", mine)
+    assert (message.stop_reason, message.stop_sequence, message.usage.output_tokens) == ("max_tokens", None, 12)
+    (block,) = message.content
+    assert block.type == "text"
+
+
+def test_the_final_message_of_a_stream_is_that_of_an_answer_in_one_piece(client: anthropic.Anthropic) -> None:
+    whole = client.messages.create(**SHORT)
+    with client.messages.stream(**SHORT) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_message()
+    assert {"message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"} <= kinds
+    (said,), (again,) = final.content, whole.content
+    assert said.type == again.type == "text"
+    assert said.text == again.text
+    assert (final.stop_reason, final.role, final.model) == (whole.stop_reason, whole.role, whole.model)
+    assert final.usage.output_tokens == whole.usage.output_tokens
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
+def test_a_tool_is_called_and_its_result_is_sent_back(client: anthropic.Anthropic, choice: Any) -> None:
+    asked: Any = {"model": "any", "max_tokens": 500, "tools": [CITIES], "extra_body": {"temperature": 0.0}}
+    choice = choice | {"disable_parallel_tool_use": True}
+    whole = client.messages.create(messages=HELLO, tool_choice=choice, **asked)
+    with client.messages.stream(messages=HELLO, tool_choice=choice, **asked) as stream:
+        message = stream.get_final_message()
+    assert message.stop_reason == whole.stop_reason == "tool_use"
+    (call,), (again,) = message.content, whole.content
+    assert call.type == again.type == "tool_use"
+    assert (call.name, call.input) == (again.name, again.input)
+    assert call.name == "get_weather"
+    assert call.input["city"] in ("Paris", "Rome")
+    assert call.input["days"] in (1, 2)
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sunny"}]}
+    turns: Any = [*HELLO, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
+    answer = client.messages.create(messages=turns, **asked | {"max_tokens": 4})
+    assert answer.usage.output_tokens == 4
+
+
+def test_a_schema_is_obeyed(client: anthropic.Anthropic) -> None:
+    config: Any = {"format": {"type": "json_schema", "schema": CITIES["input_schema"]}}
+    message = client.messages.create(**LONG | {"max_tokens": 500}, output_config=config)
+    (block,) = message.content
+    assert block.type == "text"
+    assert block.text.startswith("{")
+    assert message.stop_reason == "end_turn"
+
+
+def test_tokens_are_counted(client: anthropic.Anthropic) -> None:
+    counted = client.messages.count_tokens(model="any", messages=HELLO, tools=[CITIES], system="Be brief.")
+    message = client.messages.create(**SHORT, tools=[CITIES], system="Be brief.")
+    usage = message.usage
+    assert counted.input_tokens == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+
+def test_models_are_listed(client: anthropic.Anthropic) -> None:
+    (model,) = client.models.list()
+    assert model.type == "model"
+    assert model.max_input_tokens == 32_768
+    assert client.models.retrieve(model.id) == model
+    with pytest.raises(anthropic.NotFoundError) as caught:
+        client.models.retrieve("other")
+    assert caught.value.type == "not_found_error"
+
+
+# -- errors and cancels -----------------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_a_bad_request_error(client: anthropic.Anthropic) -> None:
+    tools: Any = [{"type": "web_search_20250305", "name": "web_search"}]
+    with pytest.raises(anthropic.BadRequestError, match="web_search_20250305") as caught:
+        client.messages.create(**SHORT, tools=tools)
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.request_id is not None
+
+
+def test_a_closed_stream_is_cancelled(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    mine = fresh_id()
+    stream = client.messages.create(**LONG, stream=True, **named(mine))
+    assert next(iter(stream)).type == "message_start"
+    stream.close()
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_stream_helper_that_is_left_is_cancelled(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    mine = fresh_id()
+    with client.messages.stream(**LONG, **named(mine)) as stream:
+        for _ in range(5):
+            next(iter(stream))
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_stream_that_is_left_in_its_prompt_is_cancelled(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    mine = fresh_id()
+    messages: Any = [{"role": "user", "content": "a long prompt, " * 3_000}]
+    with client.messages.create(**LONG | {"messages": messages}, stream=True, **named(mine)) as stream:
+        assert next(iter(stream)).type == "message_start"
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    mine = fresh_id()
+    patient = client.with_options(timeout=0.3, max_retries=0)
+    with pytest.raises(anthropic.APITimeoutError):
+        patient.messages.create(**LONG, stream=False, **named(mine))
+    assert server.wait_for(mine, status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_a_superseded_message_is_told_and_not_retried(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    old, new, key = fresh_id(), fresh_id(), fresh_id()
+    told: list[anthropic.APIStatusError] = []
+
+    def ask() -> None:
+        try:
+            client.messages.create(**LONG, timeout=60, **named(old, key))
+        except anthropic.APIStatusError as error:
+            told.append(error)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    server.wait_for(old, completion_tokens=lambda n: n > 0)
+    client.messages.create(**SHORT, **named(new, key))
+    asker.join()
+    (error,) = told
+    assert (error.status_code, error.type, error.request_id) == (499, "invalid_request_error", old)
+    of_key = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["supersede"] == key]
+    assert [(entry["id"], entry["status"]) for entry in of_key] == [(new, "finished"), (old, "cancelled")]
+
+
+def test_a_cancelled_stream_raises_in_the_middle(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    mine = fresh_id()
+    with client.messages.stream(**LONG, **named(mine)) as stream:
+        next(iter(stream))
+        server.http.post(f"/v1/requests/{mine}/cancel")
+        with pytest.raises(anthropic.APIStatusError, match="explicit"):
+            stream.get_final_message()
+
+
+def test_a_deadline_is_not_retried(server: ServerProcess, client: anthropic.Anthropic) -> None:
+    session = fresh_id()
+    body = {"timeout": 0.05, "session_id": session}
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        client.messages.create(**LONG | {"extra_body": body}, timeout=60)
+    assert (caught.value.status_code, caught.value.type) == (504, "timeout_error")
+    assert sum(entry["session"] == session for entry in server.http.get("/v1/requests").json()["data"]) == 1
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_task_is_cancelled(server: ServerProcess, async_client: anthropic.AsyncAnthropic) -> None:
+    mine = fresh_id()
+
+    async def ask() -> None:
+        async with async_client.messages.stream(**LONG, **named(mine)) as stream:
+            await stream.get_final_message()
+
+    task = asyncio.create_task(ask())
+    await asyncio.to_thread(server.wait_for, mine, completion_tokens=lambda n: n > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
+    assert seen["cancel_reason"] == "disconnect"

@@ -1,0 +1,318 @@
+"""``/v1/messages``: Anthropic's answers and errors, and the cancels that every other endpoint has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import World, open_world, unnamed
+
+pytestmark = pytest.mark.anyio
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
+ASKED: dict[str, Any] = HELLO | {"max_tokens": 8}
+MINE = {"x-request-id": "mine", "x-supersede": "key"}
+STATUS = {
+    "superseded": (499, "invalid_request_error"),
+    "explicit": (499, "invalid_request_error"),
+    "deadline": (504, "timeout_error"),
+    "shutdown": (503, "overloaded_error"),
+}
+
+streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+def ask(world: World, *, headers: dict[str, str] | None = None, **fields: Any) -> Exchange:
+    return world.begin("POST", MESSAGES, ASKED | fields, headers=headers)
+
+
+def error_of(exchange: Exchange, status: int, kind: str) -> dict[str, Any]:
+    assert exchange.status == status, exchange.body
+    return told(exchange.json(), exchange, kind)
+
+
+def told(answer: dict[str, Any], exchange: Exchange, kind: str) -> dict[str, Any]:
+    assert set(answer) - {"usage"} == {"type", "error", "request_id"}
+    assert (answer["type"], answer["error"]["type"]) == ("error", kind)
+    assert answer["request_id"] == exchange.headers["request-id"] == exchange.headers["x-request-id"]
+    error: dict[str, Any] = answer["error"]
+    return error
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_has_the_id_of_its_request_and_its_usage() -> None:
+    async with open_world() as world:
+        exchange = await ask(world, headers=MINE, temperature=0).end()
+        assert exchange.headers["request-id"] == "mine"
+        answer = exchange.json()
+        usage, (block,) = answer.pop("usage"), answer.pop("content")
+        assert answer == {
+            "id": "msg_mine",
+            "type": "message",
+            "role": "assistant",
+            "model": "fake-model",
+            "stop_reason": "max_tokens",
+            "stop_sequence": None,
+        }
+        assert block["type"] == "text"
+        assert (usage["output_tokens"], usage["cache_creation_input_tokens"]) == (8, 0)
+        assert usage["input_tokens"] > 0
+        again = (await ask(world, temperature=0).end()).json()
+        assert again["content"] == [block]
+        assert again["usage"]["cache_read_input_tokens"] > 0
+        assert again["usage"]["cache_read_input_tokens"] + again["usage"]["input_tokens"] == usage["input_tokens"]
+
+
+async def test_a_stream_says_what_the_whole_answer_says() -> None:
+    async with open_world() as world:
+        whole = (await ask(world, temperature=0).end()).json()
+        exchange = await ask(world, temperature=0, stream=True).end()
+        events = exchange.named_events()
+        assert [event["type"] for event in events[:3]] == ["message_start", "ping", "content_block_start"]
+        assert [event["type"] for event in events[-3:]] == ["content_block_stop", "message_delta", "message_stop"]
+        text = "".join(event["delta"].get("text", "") for event in events if "delta" in event)
+        assert [{"type": "text", "text": text, "citations": None}] == whole["content"]
+        assert events[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+        total = whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"]
+        assert events[0]["message"]["usage"]["input_tokens"] == total
+
+
+async def test_a_message_begins_before_its_prompt_is_computed() -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = ask(world, stream=True)
+        await exchange.until_body(b"message_start")
+        await world.held()
+        assert [event["type"] for event in exchange.named_events()] == ["message_start", "ping"]
+        world.gate.open()
+        await exchange.end()
+
+
+async def test_a_silent_stream_has_pings() -> None:
+    async with open_world(sse_ping_interval=0.001) as world:
+        world.hold()
+        exchange = ask(world, stream=True)
+        await world.held()
+        await exchange.until_body(b'event: ping\ndata: {"type": "ping"}\n\n' * 3)
+
+
+@streaming
+async def test_a_stop_sequence_is_named(stream: bool) -> None:
+    async with open_world() as world:
+        text = (await ask(world, temperature=0).end()).json()["content"][0]["text"]
+        exchange = await ask(world, temperature=0, stop_sequences=["never", text[2]], stream=stream).end()
+        end = exchange.named_events()[-2]["delta"] if stream else exchange.json()
+        assert (end["stop_reason"], end["stop_sequence"]) == ("stop_sequence", text[2])
+
+
+async def test_a_context_that_is_full_is_told_apart_from_max_tokens() -> None:
+    async with open_world(n_ctx=128) as world:
+        answer = (await ask(world, max_tokens=500, stream=False).end()).json()
+        assert answer["stop_reason"] == "model_context_window_exceeded"
+
+
+async def test_no_tokens_at_all_warm_the_cache_up() -> None:
+    async with open_world() as world:
+        answer = (await ask(world, max_tokens=0).end()).json()
+        assert (answer["content"], answer["usage"]["output_tokens"]) == ([], 0)
+        assert (await ask(world).end()).json()["usage"]["cache_read_input_tokens"] > 0
+
+
+async def test_tokens_are_counted_as_they_are_used() -> None:
+    async with open_world() as world:
+        fields = {"system": "Be brief."}
+        counted = await world.post(COUNT, HELLO | fields)
+        assert counted.json() == {"input_tokens": (await ask(world, **fields).end()).json()["usage"]["input_tokens"]}
+
+
+async def test_more_tokens_are_counted_than_fit() -> None:
+    async with open_world(n_ctx=64) as world:
+        answer = await world.post(COUNT, {"messages": [{"role": "user", "content": "x" * 100}]})
+        assert answer.json()["input_tokens"] > 100
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+USER = {"role": "user", "content": "x"}
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no max_tokens": (HELLO, "max_tokens: Field required", "max_tokens"),
+    "no messages": ({"max_tokens": 1}, "messages: Field required", "messages"),
+    "empty messages": ({"max_tokens": 1, "messages": []}, "messages", "messages"),
+    "an image": (
+        ASKED | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64"}}]}]},
+        "'image' is not supported",
+        "messages",
+    ),
+    "an image in a result": (
+        ASKED
+        | {
+            "messages": [
+                USER | {"content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}]}
+            ]
+        },
+        "'image' is not supported",
+        "messages",
+    ),
+    "a PDF": (
+        ASKED | {"messages": [USER | {"content": [{"type": "document", "source": {"type": "base64"}}]}]},
+        "'base64' is not supported",
+        "messages",
+    ),
+    "a hosted tool": (
+        ASKED | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        "'web_search_20250305' is not supported",
+        "tools",
+    ),
+    "a tool's bad name": (ASKED | {"tools": [{"name": "a b", "input_schema": {}}]}, "name", "tools"),
+    "two tools of a name": (ASKED | {"tools": [{"name": "a", "input_schema": {}}] * 2}, "two tools", "tools"),
+    "a choice without tools": (ASKED | {"tool_choice": {"type": "any"}}, "no tools", "tool_choice"),
+    "an unknown choice": (ASKED | {"tool_choice": {"type": "tool", "name": "b"}}, "b", "tool_choice"),
+    "a schema": (
+        ASKED | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "nothing"}}}},
+        "",
+        "output_config",
+    ),
+    "an MCP server": (ASKED | {"mcp_servers": [{"type": "url"}]}, "mcp_servers", "mcp_servers"),
+    "a container": (ASKED | {"container": {"skills": [{}]}}, "container", "container"),
+    "a temperature": (ASKED | {"temperature": -1}, "temperature", "temperature"),
+    "a stop sequence": (ASKED | {"stop_sequences": ["x" * 1_000]}, "stop_sequences", "stop_sequences"),
+}
+
+
+@streaming
+@pytest.mark.parametrize("kind", BAD)
+async def test_bad_input_is_refused_by_name(kind: str, stream: bool) -> None:
+    body, words, param = BAD[kind]
+    async with open_world() as world:
+        error = error_of(await world.post(MESSAGES, body | {"stream": stream}), 400, "invalid_request_error")
+        assert words in error["message"]
+        assert error["param"].split("[")[0] == param
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "status", "kind"),
+    [
+        ("POST", MESSAGES, {"body": b"{"}, 400, "invalid_request_error"),
+        ("POST", MESSAGES, {"headers": {"x-request-id": "a b"}}, 400, "invalid_request_error"),
+        ("POST", MESSAGES, {"headers": {"x-api-key": "wrong"}}, 401, "authentication_error"),
+        ("POST", f"{MESSAGES}/batches", {}, 404, "not_found_error"),
+        ("POST", MESSAGES, {"body": ASKED | {"model": "other"}}, 404, "not_found_error"),
+        ("GET", MESSAGES, {}, 405, "invalid_request_error"),
+        ("POST", MESSAGES, {"body": b"x" * 999}, 413, "request_too_large"),
+        ("POST", MESSAGES, {"headers": {"content-type": "text/plain"}}, 415, "invalid_request_error"),
+        ("POST", COUNT, {"body": b"{}"}, 400, "invalid_request_error"),
+    ],
+)
+async def test_every_error_has_anthropics_shape(
+    method: str, path: str, options: dict[str, Any], status: int, kind: str
+) -> None:
+    async with open_world(api_keys=unnamed("key"), max_body=200, strict_model=True) as world:
+        headers = {"x-api-key": "key"} | options.pop("headers", {})
+        exchange = await world.begin(method, path, headers=headers, **options).end()
+        error_of(exchange, status, kind)
+        assert exchange.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("header", [{"x-api-key": "key"}, {"authorization": "Bearer key"}])
+async def test_a_key_is_sent_in_either_header(header: dict[str, str]) -> None:
+    async with open_world(api_keys=unnamed("key")) as world:
+        assert (await ask(world, headers=header).end()).status == 200
+
+
+async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> None:
+    async with open_world(n_ctx=64) as world:
+        exchange = await ask(world, system="x" * 100).end()
+        error = error_of(exchange, 400, "invalid_request_error")
+        assert error["message"].startswith("prompt is too long: ")
+        assert error["message"].endswith(" tokens > 64 maximum")
+
+
+async def test_too_many_waiting_requests_are_told_to_come_again() -> None:
+    async with open_world(parallel=1, max_queue=1) as world:
+        await world.running_stream("running")
+        ask(world, headers={"x-request-id": "waits"})
+        await world.added("waits")
+        exchange = await ask(world).end()
+        error_of(exchange, 429, "rate_limit_error")
+        assert "retry-after" in exchange.headers
+        world.gate.open()
+
+
+# -- cancels ----------------------------------------------------------------------------------------------------------
+
+
+async def bring_about(world: World, reason: str) -> None:
+    match reason:
+        case "superseded":
+            ask(world, headers={"x-supersede": "key", "x-request-id": "successor"})
+        case "explicit":
+            await world.post("/v1/requests/mine/cancel")
+        case "deadline":
+            world.expire("mine")
+        case "shutdown":
+            await world.shut_down()
+
+
+@streaming
+@pytest.mark.parametrize("reason", STATUS)
+async def test_a_cancelled_message_never_looks_complete(reason: str, stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = ask(world, headers=MINE, stream=stream)
+        await world.step(2)
+        await world.held()
+        await bring_about(world, reason)
+        await exchange.end()
+        status, kind = STATUS[reason]
+        if not stream:
+            assert error_of(exchange, status, kind)["code"] == reason
+            assert exchange.json()["usage"]["input_tokens"] > 0
+            return
+        *before, last = exchange.named_events()
+        assert told(last, exchange, kind)["code"] == reason
+        assert "message_start" in {event["type"] for event in before}
+        assert not {"message_delta", "message_stop"} & {event["type"] for event in before}
+
+
+@streaming
+async def test_a_client_that_leaves_cancels_its_request(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = ask(world, headers=MINE, stream=stream)
+        await world.held()
+        exchange.leave()
+        await world.cancelling("mine")
+        world.gate.open()
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+
+
+async def test_claude_code_finds_a_server() -> None:
+    async with open_world() as world:
+        assert (await world.begin("HEAD", "/").end()).status == 200
+
+
+async def test_the_session_of_claude_code_is_a_session() -> None:
+    async with open_world() as world:
+        await ask(world, headers=MINE | {"X-Claude-Code-Session-Id": "4d2df8f4"}).end()
+        assert (await world.request("mine"))["session"] == "4d2df8f4"
+
+
+async def test_a_user_is_named_by_the_metadata() -> None:
+    async with open_world(supersede="user", supersede_chats=True) as world:
+        await ask(world, headers={"x-request-id": "mine"}, metadata={"user_id": "ann"}).end()
+        assert (await world.request("mine"))["supersede"] == " user ann chat"
+
+
+async def test_a_message_is_cancelled_by_its_own_id_too() -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = ask(world, headers=MINE)
+        await world.held()
+        assert (await world.post("/v1/requests/msg_mine/cancel")).json()["id"] == "mine"
+        error_of(await exchange.end(), 499, "invalid_request_error")

@@ -1,0 +1,428 @@
+"""``POST /v1/responses``: what is asked of the model, and how it is told, as OpenAI's client reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.chat_models import CALL, PARIS, Says
+from tests.support.http_world import World, open_world
+from tests.support.responses import RESPONSES, accumulated, checked, checked_events, output_of
+
+pytestmark = pytest.mark.anyio
+
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edit files."}
+ECHO = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+
+
+async def answer(world: World, **fields: Any) -> dict[str, Any]:
+    exchange = await world.post(RESPONSES, {"input": "hello", "max_output_tokens": 200} | fields)
+    assert exchange.status == 200, exchange.body
+    return checked(exchange.json())
+
+
+async def stream(world: World, **fields: Any) -> list[dict[str, Any]]:
+    exchange = await world.post(RESPONSES, {"input": "hello", "max_output_tokens": 200, "stream": True} | fields)
+    assert exchange.status == 200, exchange.body
+    return checked_events(exchange)
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_text_is_answered_with_a_message() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        found = await answer(world, metadata={"a": "b"}, user="me")
+        (message,) = found["output"]
+        assert (found["status"], found["incomplete_details"], found["error"]) == ("completed", None, None)
+        assert found["completed_at"] >= found["created_at"]
+        assert message["content"] == [{"type": "output_text", "text": "It is 4.", "annotations": [], "logprobs": []}]
+        assert (message["role"], message["status"]) == ("assistant", "completed")
+        assert (found["metadata"], found["user"]) == ({"a": "b"}, "me")
+        assert found["usage"]["output_tokens"] > 0
+
+
+async def test_a_stream_is_the_same_in_events() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        whole = await answer(world)
+        events = await stream(world)
+        assert [event["type"] for event in events[:4]] == [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+        ]
+        final = accumulated(events)
+        assert final.output_text == "It is 4."
+        told = events[-1]["response"]
+        assert told["output"] == output_of(events)
+        assert [item["content"] for item in told["output"]] == [item["content"] for item in whole["output"]]
+        assert {"id", "created_at", "completed_at", "output"} >= {key for key in told if told[key] != whole[key]} - {
+            "usage"
+        }
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_an_answer_that_is_cut_is_incomplete(streams: bool) -> None:
+    async with open_world() as world:
+        fields = {"max_output_tokens": 3, "temperature": 0}
+        found = (await stream(world, **fields))[-1] if streams else {"response": await answer(world, **fields)}
+        response = found["response"]
+        assert found.get("type", "response.incomplete") == "response.incomplete"
+        assert (response["status"], response["completed_at"]) == ("incomplete", None)
+        assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert [item["status"] for item in response["output"]] == ["incomplete"]
+        assert response["usage"]["output_tokens"] == 3
+
+
+async def test_the_id_is_the_requests_and_cancels_it() -> None:
+    async with open_world() as world:
+        world.hold()
+        asked = world.begin("POST", RESPONSES, {"input": "hello", "stream": True}, headers={"x-request-id": "mine"})
+        await world.held()
+        report = await world.post("/v1/requests/resp_mine/cancel?wait=false")
+        assert report.json()["outcome"] == "cancelled"
+        world.gate.open()
+        events = checked_events(await asked.end())
+        error, last = events[-2:]
+        assert (error["type"], error["code"]) == ("error", "explicit")
+        assert (last["type"], last["response"]["status"], last["response"]["id"]) == (
+            "response.failed",
+            "cancelled",
+            "resp_mine",
+        )
+        assert accumulated(events) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"), [("superseded", "cancelled"), ("deadline", "failed"), ("shutdown", "failed")]
+)
+async def test_a_stream_that_breaks_off_does_not_look_complete(reason: str, status: str) -> None:
+    async with open_world() as world:
+        world.hold()
+        body = {"input": "hello", "stream": True, "supersede": "key"}
+        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+        await world.held()
+        match reason:
+            case "superseded":
+                world.begin("POST", RESPONSES, body)
+            case "deadline":
+                world.expire("mine")
+            case "shutdown":
+                closing = asyncio.create_task(world.shut_down())
+        await world.cancelling("mine")
+        world.gate.open()
+        error, last = checked_events(await asked.end())[-2:]
+        assert (error["type"], error["code"]) == ("error", reason)
+        assert (last["type"], last["response"]["status"]) == ("response.failed", status)
+        assert reason in last["response"]["error"]["message"]
+        if reason == "shutdown":
+            await closing
+
+
+async def test_an_answer_in_one_piece_that_is_cancelled_is_an_error() -> None:
+    async with open_world() as world:
+        world.hold()
+        asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
+        await world.held()
+        await world.post("/v1/requests/mine/cancel?wait=false")
+        world.gate.open()
+        await asked.end()
+        assert (asked.status, asked.json()["error"]["code"]) == (499, "explicit")
+
+
+async def test_a_client_that_leaves_is_cancelled() -> None:
+    async with open_world() as world:
+        world.hold()
+        asked = world.begin("POST", RESPONSES, {"input": "hello"}, headers={"x-request-id": "mine"})
+        await world.held()
+        asked.leave()
+        await world.cancelling("mine")
+        world.gate.open()
+        assert (await world.ended("mine"))["cancel_reason"] == "disconnect"
+
+
+async def test_logprobs_are_of_the_text() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        (item,) = (await answer(world, **fields))["output"]
+        (part,) = item["content"]
+        assert b"".join(bytes(entry["bytes"]) for entry in part["logprobs"]).decode() == "It is 4."
+        assert all(len(entry["top_logprobs"]) == 2 for entry in part["logprobs"])
+        events = await stream(world, **fields)
+        deltas = [
+            entry for event in events if event["type"] == "response.output_text.delta" for entry in event["logprobs"]
+        ]
+        assert deltas == part["logprobs"]
+
+
+# -- reasoning --------------------------------------------------------------------------------------------------------
+
+
+async def test_reasoning_is_an_item_of_its_own() -> None:
+    async with open_world(model=Says("<think>Two and two.</think>It is 4.")) as world:
+        found = await answer(world)
+        reasoning, message = found["output"]
+        assert reasoning["content"] == [{"type": "reasoning_text", "text": "Two and two."}]
+        assert (reasoning["type"], reasoning["summary"], "encrypted_content" in reasoning) == ("reasoning", [], False)
+        assert message["content"][0]["text"] == "It is 4."
+        usage = found["usage"]
+        assert 0 < usage["output_tokens_details"]["reasoning_tokens"] < usage["output_tokens"]
+        events = await stream(world)
+        assert [item["content"] for item in output_of(events)] == [item["content"] for item in found["output"]]
+        assert accumulated(events).output_text == "It is 4."
+
+
+async def test_reasoning_comes_back_as_it_was_given() -> None:
+    model = Says("<think>Two and two.</think>It is 4.")
+    async with open_world(model=model) as world:
+        fields = {"include": ["reasoning.encrypted_content"], "store": False}
+        first = await answer(world, **fields)
+        reasoning, message = first["output"]
+        assert reasoning["encrypted_content"]
+    async with open_world(model=model) as world:
+        kept = {key: value for key, value in reasoning.items() if key != "content"}
+        again = await world.post(
+            "/v1/responses/input_tokens", {"input": [{"role": "user", "content": "hello"}, kept, message]}
+        )
+        plain = await world.post(
+            "/apply-template",
+            {
+                "messages": [
+                    {"role": "user", "content": "hello"},
+                    {"role": "assistant", "content": "It is 4.", "reasoning_content": "Two and two."},
+                ]
+            },
+        )
+        n_tokens = len((await world.post("/tokenize", {"content": plain.json()["prompt"]})).json()["tokens"])
+        assert again.json()["input_tokens"] == n_tokens
+
+
+# -- tools ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_is_an_item() -> None:
+    async with open_world(model=Says("I look. " + CALL)) as world:
+        found = await answer(world, tools=[WEATHER])
+        message, call = found["output"]
+        assert message["content"][0]["text"] == "I look. "
+        assert (call["type"], call["name"], json.loads(call["arguments"])) == (
+            "function_call",
+            "get_weather",
+            {"city": "Paris"},
+        )
+        assert found["tools"] == [WEATHER]
+        events = await stream(world, tools=[WEATHER])
+        assert [item["type"] for item in output_of(events)] == ["message", "function_call"]
+        assert accumulated(events).output[1].arguments == call["arguments"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_custom_tool_is_called_with_one_text(streams: bool) -> None:
+    called = '<tool_call>\n{"name": "apply_patch", "arguments": {"input": "*** \\"Begin\\"\\n+é"}}\n</tool_call>'
+    async with open_world(model=Says(called)) as world:
+        events = await stream(world, tools=[WEATHER, PATCH]) if streams else []
+        (call,) = output_of(events) if streams else (await answer(world, tools=[WEATHER, PATCH]))["output"]
+        assert (call["type"], call["name"], call["input"]) == ("custom_tool_call", "apply_patch", '*** "Begin"\n+é')
+        assert ("response.custom_tool_call_input.done" in [event["type"] for event in events]) == streams
+
+
+async def test_a_tool_of_a_namespace_is_called_by_both_names() -> None:
+    called = CALL.replace("get_weather", "sky__get_weather")
+    async with open_world(model=Says(called)) as world:
+        tools = [{"type": "namespace", "name": "sky", "description": "Above.", "tools": [WEATHER]}]
+        (call,) = (await answer(world, tools=tools))["output"]
+        assert (call["namespace"], call["name"]) == ("sky", "get_weather")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        {"type": "function", "name": "get_weather"},
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]},
+    ],
+)
+async def test_a_call_is_asked_for(choice: Any) -> None:
+    async with open_world(model=Says(CALL)) as world:
+        found = await answer(world, tools=[WEATHER], tool_choice=choice)
+        (call,) = found["output"]
+        assert json.loads(call["arguments"]) == {"city": "Paris"}
+        assert found["tool_choice"] == choice
+
+
+async def test_hosted_tools_that_agents_list_unasked_are_passed_over() -> None:
+    async with open_world() as world:
+        tools = [WEATHER, {"type": "web_search", "external_web_access": True}]
+        exchange = await world.post(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
+        assert exchange.status == 200, exchange.body
+        assert exchange.headers["x-ignored-fields"] == "tools[1]"
+        assert checked(exchange.json())["tools"] == tools
+
+
+async def test_a_schema_shapes_the_text() -> None:
+    async with open_world() as world:
+        schema = {
+            "type": "object",
+            "properties": {"a": {"enum": [1, 2]}},
+            "required": ["a"],
+            "additionalProperties": False,
+        }
+        text = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}}
+        found = await answer(world, text=text, temperature=5)
+        assert json.loads(found["output"][0]["content"][0]["text"])["a"] in (1, 2)
+        assert found["text"]["format"] == text["format"]
+
+
+# -- the conversation -------------------------------------------------------------------------------------------------
+
+
+async def test_items_become_the_messages_of_a_chat() -> None:
+    asked: Any = [
+        {"role": "developer", "content": "Be brief."},
+        {"type": "message", "id": "m", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {
+            "type": "function_call",
+            "id": "f",
+            "call_id": "c",
+            "name": "get_weather",
+            "arguments": PARIS,
+            "status": "completed",
+        },
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "Sun."}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Sun.", "annotations": []}],
+        },
+        {"role": "user", "content": "Thanks."},
+    ]
+    messages = [
+        {"role": "system", "content": "You help.\n\nBe brief."},
+        {"role": "user", "content": "Weather?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": PARIS}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "Sun."},
+        {"role": "assistant", "content": "Sun."},
+        {"role": "user", "content": "Thanks."},
+    ]
+    async with open_world() as world:
+        counted = await world.post("/v1/responses/input_tokens", {"input": asked, "instructions": "You help."})
+        plain = await world.post("/apply-template", {"messages": messages})
+        n_tokens = len((await world.post("/tokenize", {"content": plain.json()["prompt"]})).json()["tokens"])
+        assert counted.json() == {"object": "response.input_tokens", "input_tokens": n_tokens}
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"input": []}, "input", "nothing"),
+        ({"input": [{"type": "image_generation_call"}]}, "input", "image_generation_call"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input", "input_image"),
+        ({"tools": [{"type": "file_search", "vector_store_ids": []}]}, "tools", "file_search"),
+        (
+            {"tools": [WEATHER, {"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+            "tool_choice",
+            "web_search",
+        ),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "x"),
+        ({"tools": [{"type": "web_search"}, WEATHER, WEATHER]}, "tools[2].name", "get_weather"),
+        ({"include": ["file_search_call.results"]}, "include[0]", "file_search_call.results"),
+        ({"conversation": "c"}, "conversation", "unsupported"),
+        ({"prompt": {"id": "p"}}, "prompt", "unsupported"),
+        ({"max_output_tokens": 0}, "max_output_tokens", "greater"),
+        ({"metadata": {"a": 1}}, "metadata", "string"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "x"}, "strict": True}}},
+            "text.format",
+            "x",
+        ),
+        ({"input": "hello " * 2000}, "input", "tokens"),
+    ],
+)
+async def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str, words: str) -> None:
+    async with open_world() as world:
+        exchange = await world.post(RESPONSES, {"input": "hello"} | fields)
+        error = exchange.json()["error"]
+        assert (exchange.status, error["param"]) == (400, param), error
+        assert words in error["message"]
+        assert await world.requests() == []
+
+
+async def test_an_effort_that_the_model_knows_nothing_of_is_passed_over() -> None:
+    async with open_world(model=Says("x", ECHO)) as world:
+        body = {"input": "hello", "max_output_tokens": 1, "reasoning": {"effort": "high", "summary": "auto"}}
+        exchange = await world.post(RESPONSES, body)
+        assert exchange.status == 200, exchange.body
+        assert exchange.headers["x-ignored-fields"] == "reasoning.effort"
+
+
+async def test_what_codex_sends_is_served() -> None:
+    """As its command sends it, without the length."""
+    developer = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "developer",
+        "content": [{"type": "input_text", "text": "Code."}],
+    }
+    body: dict[str, Any] = {
+        "model": "any",
+        "stream": True,
+        "input": [
+            developer,
+            {**developer, "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+            {**developer, "role": "user"},
+            {**developer, "role": "user", "id": "msg_2"},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "b3RoZXI="},
+            {
+                "type": "function_call",
+                "id": "fc_1",
+                "status": "completed",
+                "name": "spawn",
+                "namespace": "agents",
+                "arguments": "{}",
+                "call_id": "call_1",
+            },
+            {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "Done."},
+        ],
+        "tools": [
+            WEATHER | {"strict": False},
+            {"type": "namespace", "name": "agents", "description": "Agents.", "tools": [WEATHER | {"name": "spawn"}]},
+            PATCH | {"format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}},
+            {"type": "web_search", "external_web_access": True},
+        ],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"summary": "auto", "effort": "medium"},
+        "text": {"verbosity": "medium"},
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "thread",
+        "client_metadata": {"thread_id": "thread"},
+    }
+    async with open_world(n_ctx=4096) as world:
+        exchange = await world.post(RESPONSES, body | {"max_output_tokens": 2}, headers={"session-id": "thread"})
+        assert exchange.status == 200, exchange.body
+        checked_events(exchange)
+        assert exchange.headers["x-ignored-fields"] == "tools[3], tools[2].format, reasoning.effort"
+        assert [entry["session"] for entry in await world.requests()] == ["thread"]

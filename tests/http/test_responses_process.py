@@ -1,0 +1,209 @@
+"""Responses in the background of a real server: they outlive their clients and, once stored, the server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from pyllmcancel.cli import main
+from tests import responses_crash
+from tests.support.http_process import ServerProcess, until
+
+LONG = {"max_output_tokens": 30_000, "temperature": 0, "ignore_eos": True}
+Serve = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "responses.db"
+
+
+@pytest.fixture
+def serve(long_model: Path, store: Path) -> Iterator[Serve]:
+    """Starts servers on one file, one after the other."""
+    with ExitStack() as stack:
+
+        def start(*options: str, **more: Any) -> ServerProcess:
+            cells = ("--model", str(long_model), "--ctx-size", "32768", "--store", str(store), *options)
+            return stack.enter_context(ServerProcess(*cells, **more)).started()
+
+        yield start
+
+
+def create(server: ServerProcess, **fields: Any) -> str:
+    answer = server.http.post("/v1/responses", json={"input": "hello", "background": True} | fields)
+    name: str = answer.raise_for_status().json()["id"]
+    return name
+
+
+def status(server: ServerProcess, name: str) -> str:
+    found: str = server.http.get(f"/v1/responses/{name}").raise_for_status().json()["status"]
+    return found
+
+
+def until_ended(server: ServerProcess, name: str) -> str:
+    return until(lambda: status(server, name), lambda seen: seen not in ("queued", "in_progress"))
+
+
+def test_a_killed_server_has_lost_nothing_that_it_acknowledged(serve: Serve) -> None:
+    server = serve()
+    ended, running = create(server, max_output_tokens=3), create(server, **LONG)
+    until_ended(server, ended)
+    before = server.http.get(f"/v1/responses/{ended}").json()
+    until(lambda: status(server, running), lambda seen: seen == "in_progress")
+    server.signal(signal.SIGKILL)
+    server.wait()
+    server = serve()
+    assert server.http.get(f"/v1/responses/{ended}").json() == before
+    found = server.http.get(f"/v1/responses/{running}").json()
+    assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
+    assert "the server ended" in found["error"]["message"]
+    events = server.http.get(f"/v1/responses/{running}", params={"stream": True}).text
+    assert "event: response.failed" in events
+    assert "responses were running when the last server ended" in server.log
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    responses_crash.run(tmp_path, rounds=2, n_answers=60, seed=1)
+
+
+def test_a_drain_lets_it_finish(serve: Serve) -> None:
+    server = serve("--drain", "60")
+    name = create(server, max_output_tokens=300, temperature=0, ignore_eos=True)
+    server.signal()
+    assert server.wait() == -signal.SIGTERM
+    assert status(serve(), name) == "incomplete"
+
+
+def test_the_end_of_the_drain_cancels_it_and_that_is_stored(serve: Serve) -> None:
+    server = serve("--drain", "0")
+    name = create(server, **LONG)
+    until(lambda: status(server, name), lambda seen: seen == "in_progress")
+    server.signal()
+    assert server.wait() == -signal.SIGTERM
+    found = serve().http.get(f"/v1/responses/{name}").json()
+    assert found["status"] == "failed"
+    assert "shutdown" in found["error"]["message"]
+
+
+def test_a_second_signal_does_not_wait_for_it(serve: Serve) -> None:
+    server = serve("--drain", "60")
+    create(server, **LONG)
+    server.signal()
+    server.wait_for_log("Waiting for background tasks")
+    server.signal()
+    assert server.wait() == -signal.SIGTERM
+    assert "Traceback" not in server.log
+
+
+def test_a_file_in_use_ends_the_second_server_with_a_message(
+    serve: Serve, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = serve()
+    name = create(server, **LONG)
+    assert main(["serve", "--port", "0", "--store", str(store)]) == 2
+    assert "in use by another server" in capsys.readouterr().err
+    assert status(server, name) in ("queued", "in_progress")
+    server.http.post(f"/v1/responses/{name}/cancel").raise_for_status()
+
+
+def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in_memory(
+    long_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYLLMCANCEL_STORE")
+    home = {"XDG_STATE_HOME": str(tmp_path)}
+    options = ("--model", str(long_model), "--ctx-size", "4096")
+    with ServerProcess(*options, environment=home) as first, ServerProcess(*options, environment=home) as second:
+        servers = [first.started(), second.started()]
+        names = [create(server, max_output_tokens=1) for server in servers]
+        assert [until_ended(server, name) for server, name in zip(servers, names, strict=True)] == ["incomplete"] * 2
+        assert (tmp_path / "pyllmcancel" / "responses.db").is_file()
+        assert sorted("in memory only" in server.log for server in servers) == [False, True]
+
+
+def test_a_disk_that_fills_up_fails_what_is_to_be_stored(long_model: Path, store: Path) -> None:
+    program = (
+        "import resource, runpy\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "runpy.run_module('pyllmcancel', run_name='__main__')"
+    )
+    options = ("--model", str(long_model), "--ctx-size", "4096", "--store", str(store))
+    with ServerProcess(*options, program=program) as server:
+        server.started()
+        old = create(server, max_output_tokens=1)
+        until_ended(server, old)
+        long = {"tools": [{"type": "web_search", "note": "x" * 300_000}]}
+        body = {"input": "hello", "background": True, "max_output_tokens": 1} | long
+        answer = server.http.post("/v1/responses", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "storage_full")
+        assert status(server, old) == "incomplete"
+        until_ended(server, create(server, max_output_tokens=1))
+        plain = server.http.post(
+            "/v1/responses", json={"input": "hello", "max_output_tokens": 1, "store": False} | long
+        )
+        assert plain.status_code == 200
+
+
+# -- the official client ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_the_client_creates_looks_cancels_and_deletes(client: openai.OpenAI) -> None:
+    made = client.responses.create(model="any", input="hello", background=True, extra_body=LONG)
+    assert client.responses.retrieve(made.id).status in ("queued", "in_progress")
+    assert client.responses.cancel(made.id).status == "cancelled"
+    assert client.responses.cancel(made.id).status == "cancelled"
+    (item,) = client.responses.input_items.list(made.id).data
+    assert item.type == "message"
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+    ended = client.responses.create(model="any", input="hello", max_output_tokens=1)
+    with pytest.raises(openai.BadRequestError, match="synchronous"):
+        client.responses.cancel(ended.id)
+
+
+def test_the_clients_stream_helper_reads_a_stream_and_takes_it_up_again(client: openai.OpenAI) -> None:
+    fields: Any = {"max_output_tokens": 5, "temperature": 0, "extra_body": {"ignore_eos": True}}
+    with client.responses.stream(model="any", input="hello", background=True, **fields) as stream:
+        name = next(iter(stream)).response.id  # type: ignore[union-attr]
+    with client.responses.stream(response_id=name, starting_after=1) as stream:
+        events = list(stream)
+    assert events[0].sequence_number == 2
+    assert events[-1].type == "response.incomplete"
+    assert client.responses.retrieve(name).output_text == events[-1].response.output_text
+
+
+def test_the_client_counts_tokens(client: openai.OpenAI) -> None:
+    assert client.responses.input_tokens.count(model="any", input="hello").input_tokens > 0
+
+
+def test_a_time_out_of_the_client_cancels_what_is_not_in_the_background(
+    server: ServerProcess, client: openai.OpenAI
+) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=0.3).responses.create(
+            model="any", input="hello", extra_body=LONG, extra_headers={"X-Request-Id": "left-behind"}
+        )
+    assert server.wait_for("left-behind", status="cancelled")["cancel_reason"] == "disconnect"
+
+
+def test_of_many_nobody_is_kept_waiting_by_the_store(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url, timeout=60.0) as http:
+        names = [
+            http.post("/v1/responses", json={"input": "x", "background": True, "max_output_tokens": 2})
+            for _ in range(20)
+        ]
+        assert {until_ended(server, name.json()["id"]) for name in names} <= {"incomplete", "completed"}

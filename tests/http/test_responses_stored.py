@@ -1,0 +1,510 @@
+"""Responses that are asked for after they were created: in the store, and in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from openai.types.responses import ResponseItemList
+from pydantic import TypeAdapter
+
+from tests.http.test_openapi import check_exchange
+from tests.support.chat_models import CALL, PARIS, Says
+from tests.support.http_asgi import LIMIT, Exchange
+from tests.support.http_world import World, open_world, unnamed
+from tests.support.responses import RESPONSES, accumulated, checked, checked_events
+
+pytestmark = pytest.mark.anyio
+
+
+async def create(world: World, name: str = "mine", status: int = 200, **fields: Any) -> dict[str, Any]:
+    headers = {"x-request-id": name} | fields.pop("headers", {})
+    exchange = await world.post(RESPONSES, {"input": "hello", "max_output_tokens": 30} | fields, headers=headers)
+    assert exchange.status == status, exchange.body
+    found: dict[str, Any] = exchange.json()
+    return checked(found) if status == 200 else found["error"]
+
+
+async def get(world: World, path: str = "resp_mine", status: int = 200, **options: Any) -> dict[str, Any]:
+    exchange = await world.get(f"{RESPONSES}/{path}", **options)
+    assert exchange.status == status, exchange.body
+    found: dict[str, Any] = exchange.json()
+    return found if status == 200 else found["error"]
+
+
+async def cancel(world: World, name: str = "resp_mine", **options: Any) -> Exchange:
+    return await world.post(f"{RESPONSES}/{name}/cancel", **options)
+
+
+async def until_ended(world: World, name: str = "mine", owner: str = "") -> dict[str, Any]:
+    background = world.app.state.responses.find(owner, f"resp_{name}")
+    if background is not None:
+        async with asyncio.timeout(LIMIT):
+            await background.ended.wait()
+    return checked(await get(world, f"resp_{name}"))
+
+
+async def in_background(world: World, name: str = "mine", **fields: Any) -> dict[str, Any]:
+    """One whose first step is held."""
+    world.hold()
+    found = await create(world, name, background=True, temperature=0, ignore_eos=True, **fields)
+    await world.held()
+    return found
+
+
+# -- kept -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_response_is_there_afterwards_as_it_was_given() -> None:
+    async with open_world() as world:
+        found = await create(world)
+        assert found["store"]
+        assert await get(world) == found
+
+
+async def test_a_stream_is_kept_as_its_last_event_has_it() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        exchange = await world.post(RESPONSES, {"input": "hello", "stream": True}, headers={"x-request-id": "mine"})
+        events = checked_events(exchange)
+        assert await get(world) == events[-1]["response"]
+
+
+async def test_what_is_not_to_be_stored_is_not() -> None:
+    async with open_world() as world:
+        assert not (await create(world, store=False))["store"]
+        error = await get(world, status=404)
+        assert error["message"] == "Response with id 'resp_mine' not found."
+
+
+async def test_a_cancelled_stream_is_kept_as_cancelled() -> None:
+    async with open_world() as world:
+        world.hold()
+        body = {"input": "hello", "stream": True, "temperature": 0, "ignore_eos": True}
+        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+        await world.step(3)
+        await world.held()
+        await get(world, status=404)
+        asked.leave()
+        await world.cancelling("mine")
+        world.gate.open()
+        await asked.end()
+        found = checked(await get(world))
+        assert (found["status"], found["completed_at"]) == ("cancelled", None)
+        assert [item["status"] for item in found["output"]] == ["incomplete"]
+        assert found["usage"]["output_tokens"] > 0
+
+
+async def test_a_deleted_response_is_gone() -> None:
+    async with open_world() as world:
+        await create(world)
+        exchange = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
+        assert exchange.json() == {"id": "resp_mine", "object": "response", "deleted": True}
+        await get(world, status=404)
+        assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 404
+
+
+async def test_an_id_is_not_used_twice() -> None:
+    async with open_world() as world:
+        first = await create(world)
+        error = await create(world, status=400)
+        assert error["param"] == "X-Request-Id"
+        assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
+        assert await get(world) == first
+
+
+async def test_what_comes_too_late_for_its_id_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_world() as world:
+        first = await create(world)
+
+        async def is_not_there_yet(*_names: str) -> bool:
+            return False
+
+        desk = world.app.state.responses
+        monkeypatch.setattr(desk, "exists", is_not_there_yet)
+        assert (await create(world, status=400, background=True))["param"] == "X-Request-Id"
+        await asyncio.gather(*desk._tasks)
+        assert await get(world) == first
+
+
+async def test_owners_do_not_meet() -> None:
+    async with open_world(api_keys=unnamed("ann", "bob")) as world:
+        ann, bob = ({"authorization": f"Bearer {key}"} for key in ("ann", "bob"))
+        await create(world, headers=ann)
+        assert (await get(world, headers=ann))["id"] == "resp_mine"
+        for path in ("resp_mine", "resp_mine/input_items", "resp_mine?stream=true"):
+            await get(world, path, 404, headers=bob)
+        assert (await cancel(world, headers=bob)).status == 404
+        assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine", headers=bob).end()).status == 404
+        error = await create(world, "other", 404, previous_response_id="resp_mine", headers=bob)
+        assert error["param"] == "previous_response_id"
+        assert (await create(world, headers=bob))["id"] == "resp_mine"
+
+
+async def test_a_server_that_stores_nothing() -> None:
+    async with open_world(storage=None) as world:
+        assert not (await create(world))["store"]
+        await get(world, status=404)
+        assert (await create(world, status=400, background=True))["param"] == "background"
+        assert (await create(world, status=404, previous_response_id="resp_mine"))["param"] == "previous_response_id"
+        assert (await cancel(world)).status == 404
+
+
+async def test_what_is_shown_of_a_response_is_as_described() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        await create(world, background=True)
+        await until_ended(world)
+        one, path = f"{RESPONSES}/{{response_id}}", f"{RESPONSES}/resp_mine"
+        check_exchange(one, "get", await world.get(path))
+        check_exchange(one, "get", await world.get(f"{path}?stream=true"))
+        check_exchange(f"{one}/input_items", "get", await world.get(f"{path}/input_items"))
+        check_exchange(f"{one}/cancel", "post", await cancel(world))
+        for _ in range(2):
+            check_exchange(one, "delete", await world.begin("DELETE", path).end())
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_response_goes_on_from_the_one_before() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        await create(world, "a", instructions="Never mind.")
+        asked = {"previous_response_id": "resp_a", "input": "And?", "instructions": "Be brief."}
+        counted = await world.post(f"{RESPONSES}/input_tokens", asked)
+        whole = [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "It is 4."},
+            {"role": "user", "content": "And?"},
+        ]
+        same = await world.post(f"{RESPONSES}/input_tokens", {"input": whole, "instructions": "Be brief."})
+        assert counted.json() == same.json()
+        await create(world, "b", **asked)
+        items = (await get(world, "resp_b/input_items?order=asc"))["data"]
+        assert [item["role"] for item in items] == ["user", "assistant", "user"]
+        assert (await get(world, "resp_b"))["previous_response_id"] == "resp_a"
+
+
+async def test_a_call_that_was_cut_is_not_part_of_what_follows() -> None:
+    weather = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    async with open_world(model=Says("I look. " + CALL)) as world:
+        found = await create(world, "a", tools=[weather], max_output_tokens=len("I look. " + CALL) - 20)
+        assert [item["status"] for item in found["output"]] == ["completed", "incomplete"]
+        counted = await world.post(f"{RESPONSES}/input_tokens", {"previous_response_id": "resp_a", "input": "And?"})
+        said = found["output"][0]["content"][0]["text"]
+        whole = [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": said},
+            {"role": "user", "content": "And?"},
+        ]
+        assert counted.json() == (await world.post(f"{RESPONSES}/input_tokens", {"input": whole})).json()
+
+
+async def test_a_reference_stands_for_its_item() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        (message,) = (await create(world, "a"))["output"]
+        asked = [{"role": "user", "content": "hello"}, {"type": "item_reference", "id": message["id"]}]
+        counted = await world.post(f"{RESPONSES}/input_tokens", {"input": asked})
+        whole = [asked[0], {"role": "assistant", "content": "It is 4."}]
+        assert counted.json() == (await world.post(f"{RESPONSES}/input_tokens", {"input": whole})).json()
+
+
+@pytest.mark.parametrize("item_id", ["msg_other_0", "msg_a_7", "something"])
+async def test_a_reference_to_nothing_is_refused(item_id: str) -> None:
+    async with open_world() as world:
+        await create(world, "a")
+        error = await create(world, "b", 404, input=[{"id": item_id}])
+        assert (error["param"], item_id in error["message"]) == ("input", True)
+
+
+async def test_an_unknown_previous_response_is_refused() -> None:
+    async with open_world() as world:
+        error = await create(world, status=404, previous_response_id="resp_other")
+        assert (error["param"], error["code"]) == ("previous_response_id", "previous_response_not_found")
+        await in_background(world, "a", max_output_tokens=3)
+        error = await create(world, "b", 400, previous_response_id="resp_a")
+        assert error["code"] == "previous_response_not_ended"
+        world.gate.open()
+
+
+async def test_input_items_are_listed_in_pages() -> None:
+    asked: Any = [
+        {"role": "user", "content": "Weather?"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": PARIS},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "Sun."}]},
+        {"type": "custom_tool_call", "call_id": "d", "name": "g", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "d", "output": "y"},
+        {"id": "given", "role": "assistant", "content": [{"type": "output_text", "text": "Sun."}]},
+    ]
+    async with open_world(n_ctx=4096) as world:
+        await create(world, input=asked)
+        whole = await get(world, "resp_mine/input_items")
+        TypeAdapter(ResponseItemList).validate_python(whole)
+        types = [item["type"] for item in whole["data"]]
+        assert types == [item.get("type", "message") for item in reversed(asked)]
+        assert (whole["first_id"], whole["has_more"]) == ("given", False)
+        first = await get(world, "resp_mine/input_items?order=asc&limit=4")
+        assert (len(first["data"]), first["has_more"]) == (4, True)
+        rest = await get(world, f"resp_mine/input_items?order=asc&limit=4&after={first['last_id']}")
+        assert [*first["data"], *rest["data"]] == whole["data"][::-1]
+        assert not rest["has_more"]
+        for query, status in (
+            ("limit=0", 400),
+            ("limit=101", 400),
+            ("order=up", 400),
+            ("after=x", 404),
+            ("include=x", 400),
+        ):
+            await get(world, f"resp_mine/input_items?{query}", status)
+        await get(world, "resp_other/input_items", 404)
+
+
+# -- in the background ------------------------------------------------------------------------------------------------
+
+
+async def test_a_response_in_the_background_comes_although_nobody_waits() -> None:
+    async with open_world() as world:
+        found = await in_background(world)
+        assert found["status"] in ("queued", "in_progress")
+        assert (found["background"], found["output"], found["usage"]) == (True, [], None)
+        await world.step(3)
+        running = checked(await get(world))
+        assert running["status"] == "in_progress"
+        world.gate.open()
+        ended = await until_ended(world)
+        assert (ended["status"], ended["usage"]["output_tokens"]) == ("incomplete", 30)
+        assert ended["output"][0]["content"][0]["text"].startswith(running["output"][0]["content"][0]["text"])
+
+
+async def test_one_that_waits_for_a_slot_is_queued() -> None:
+    async with open_world(parallel=1) as world:
+        await in_background(world, "first")
+        await create(world, "second", background=True)
+        assert (await get(world, "resp_second"))["status"] == "queued"
+        assert (await cancel(world, "resp_second")).json()["status"] == "cancelled"
+        world.gate.open()
+        assert (await until_ended(world, "first"))["status"] == "incomplete"
+
+
+async def test_leaving_does_not_cancel_it() -> None:
+    async with open_world() as world:
+        world.hold()
+        body = {"input": "hello", "background": True, "stream": True, "max_output_tokens": 5, "ignore_eos": True}
+        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+        await world.held()
+        await asked.until_body(b"response.queued")
+        asked.leave()
+        await asked.end()
+        world.gate.open()
+        assert (await until_ended(world))["usage"]["output_tokens"] == 5
+        assert (await world.request("mine"))["status"] == "finished"
+
+
+async def test_a_cancel_stops_it_and_says_how_it_stands() -> None:
+    async with open_world() as world:
+        await in_background(world)
+        await world.step(2)
+        await world.held()
+        asked = asyncio.create_task(cancel(world))
+        await world.cancelling("mine")
+        world.gate.open()
+        answer = await asked
+        found = checked(answer.json())
+        assert (answer.status, found["status"], found["id"]) == (200, "cancelled", "resp_mine")
+        assert (await world.ended("mine"))["cancel_reason"] == "explicit"
+        again = await cancel(world)
+        assert (again.status, again.json()) == (200, found)
+        assert await get(world) == found
+
+
+async def test_it_can_be_cancelled_as_a_request() -> None:
+    async with open_world() as world:
+        await in_background(world)
+        await world.post("/v1/requests/mine/cancel?wait=false")
+        world.gate.open()
+        assert (await until_ended(world))["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_cancel_of_what_has_ended_is_refused_as_openai_does(background: bool) -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        await create(world, background=background)
+        await until_ended(world)
+        answer = await cancel(world)
+        kind = "completed" if background else "synchronous"
+        assert (answer.status, answer.json()["error"]["message"]) == (400, f"Cannot cancel a {kind} response.")
+        assert (await get(world))["status"] == "completed"
+        assert (await cancel(world, "resp_other")).status == 404
+
+
+async def test_what_runs_is_not_deleted() -> None:
+    async with open_world() as world:
+        await in_background(world)
+        answer = await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()
+        assert (answer.status, answer.json()["error"]["message"]) == (400, "Cannot delete an in-flight response.")
+        world.gate.open()
+        await until_ended(world)
+        assert (await world.begin("DELETE", f"{RESPONSES}/resp_mine").end()).status == 200
+
+
+async def test_a_background_response_has_no_pause_for_want_of_a_reader() -> None:
+    async with open_world() as world:
+        body = {"input": "x", "background": True, "stream": True, "max_output_tokens": 600, "ignore_eos": True}
+        world.hold()
+        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+        await world.held()
+        await asked.until_headers()
+        asked.stop_reading()
+        world.gate.open()
+        assert (await until_ended(world))["usage"]["output_tokens"] == 600
+        asked.read_on()
+        assert accumulated(checked_events(await asked.end())) is None
+
+
+async def test_storing_needs_to_be_allowed() -> None:
+    async with open_world() as world:
+        assert (await create(world, status=400, background=True, store=False))["param"] == "background"
+        assert await world.requests() == []
+
+
+async def test_a_full_queue_refuses_it_and_keeps_nothing() -> None:
+    async with open_world(parallel=1, max_queue=1) as world:
+        await in_background(world, "first")
+        await create(world, "second", background=True)
+        assert (await create(world, "third", 429, background=True))["code"] == "queue_full"
+        await get(world, "resp_third", 404)
+        world.gate.open()
+        await until_ended(world, "second")
+
+
+async def test_a_shutdown_ends_it_and_that_is_kept() -> None:
+    async with open_world() as world:
+        await in_background(world)
+        closing = asyncio.create_task(world.shut_down())
+        await world.cancelling("mine")
+        world.gate.open()
+        await closing
+        found = await until_ended(world)
+        assert (found["status"], "shutdown" in found["error"]["message"]) == ("failed", True)
+
+
+# -- events once more -------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_goes_on_where_it_was_left() -> None:
+    async with open_world(model=Says("I look. " + CALL)) as world:
+        world.hold()
+        tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]
+        body = {"input": "hello", "background": True, "stream": True, "tools": tools, "max_output_tokens": 200}
+        asked = world.begin("POST", RESPONSES, body, headers={"x-request-id": "mine"})
+        while b"output_text.delta" not in asked.body:  # in how many steps the prompt is computed depends on the machine
+            await world.step()
+        asked.leave()
+        seen = checked_events(await asked.end())
+        last = seen[-1]["sequence_number"]
+        rest = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true&starting_after={last}")
+        await rest.until_headers()
+        world.gate.open()
+        following = checked_events(await rest.end(), last + 1)
+        live = [*seen, *following]
+        assert accumulated(live).output[1].name == "get_weather"
+        # After its end, from what is kept.
+        again = await world.get(f"{RESPONSES}/resp_mine?stream=true")
+        assert checked_events(again) == live
+        tail = await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after={len(live) - 3}")
+        assert checked_events(tail, len(live) - 2) == live[-2:]
+        assert (await world.get(f"{RESPONSES}/resp_mine?stream=true&starting_after=10000")).body == b""
+
+
+async def test_a_client_may_leave_at_any_turn_of_the_loop() -> None:
+    async with open_world() as world:
+        await in_background(world)
+        await world.step(2)
+        await world.held()
+        for n_turns in range(40):
+            following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
+            for _ in range(n_turns):
+                await asyncio.sleep(0)
+            following.leave()
+            await following.end()
+        world.gate.open()
+        assert (await until_ended(world))["status"] == "incomplete"  # it had all its tokens
+
+
+async def test_events_of_a_cancelled_response_are_told_once_more() -> None:
+    async with open_world() as world:
+        await in_background(world)
+        await world.step(2)
+        await world.held()
+        following = world.begin("GET", f"{RESPONSES}/resp_mine?stream=true")
+        await following.until_body(b"output_text.delta")
+        cancelling = asyncio.create_task(cancel(world))
+        await world.cancelling("mine")
+        world.gate.open()
+        await cancelling
+        events = checked_events(await following.end())
+        assert [(event["type"], event.get("code")) for event in events[-2:]] == [
+            ("error", "explicit"),
+            ("response.failed", None),
+        ]
+        assert events[-1]["response"]["status"] == "cancelled"
+        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == events
+
+
+async def test_logprobs_and_reasoning_are_told_once_more() -> None:
+    async with open_world(model=Says("It is 4.")) as world:
+        include = ["message.output_text.logprobs", "reasoning.encrypted_content"]
+        body = {"input": "hello", "background": True, "stream": True, "include": include, "top_logprobs": 1}
+        live = checked_events(await world.post(RESPONSES, body, headers={"x-request-id": "mine"}))
+        assert live[-1]["response"]["output"][0]["content"][0]["logprobs"]
+        assert checked_events(await world.get(f"{RESPONSES}/resp_mine?stream=true")) == live
+
+
+async def test_one_that_was_not_in_the_background_has_no_events_to_tell() -> None:
+    async with open_world() as world:
+        await create(world)
+        error = await get(world, "resp_mine?stream=true", 400)
+        assert error["message"] == "This response cannot be streamed because it was not created with background=true."
+
+
+# -- no room ----------------------------------------------------------------------------------------------------------
+
+
+def fill(world: World) -> None:
+    """From now on the store cannot grow."""
+    store = world.app.state.responses._store
+    (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
+    store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+# The model is not told of it, but the response is.
+LONG = {"tools": [{"type": "web_search", "note": "x" * 100_000}]}
+
+
+async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None:
+    async with open_world() as world:
+        old = await create(world, "old")
+        fill(world)
+        assert (await create(world, "a", 507, **LONG))["code"] == "storage_full"
+        world.hold()  # or it may have come to its end before the disk says no
+        assert (await create(world, "b", 507, background=True, **LONG))["code"] == "storage_full"
+        world.gate.open()
+        body = {"input": "hello", "stream": True, "max_output_tokens": 3} | LONG
+        events = checked_events(await world.post(RESPONSES, body, headers={"x-request-id": "c"}))
+        assert [event.get("code") for event in events[-2:]] == ["storage_full", None]
+        assert events[-1]["response"]["status"] == "failed"
+        for name in "abc":
+            await get(world, f"resp_{name}", 404)
+        assert await get(world, "resp_old") == old
+        await create(world, "d", store=False, **LONG)
+        assert (await world.ended("b"))["status"] == "cancelled"
+
+
+async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
+    async with open_world() as world:
+        await in_background(world, max_output_tokens=20_000)
+        fill(world)
+        world.gate.open()
+        found = await until_ended(world)
+        assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
+        assert "stored" in found["error"]["message"]

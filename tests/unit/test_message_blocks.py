@@ -1,0 +1,170 @@
+"""An answer's parts as Anthropic's blocks: in a stream, and whole; both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from anthropic.types import Message, RawMessageStreamEvent
+from pydantic import TypeAdapter
+
+from pyllmcancel.events import Delta, FinishReason, Usage
+from pyllmcancel.request import GenerationParams
+from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.server.anthropic.dialect import MessagesDialect
+from pyllmcancel.server.anthropic.message_blocks import SIGNATURE
+from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.chat.turn import ChatTurn
+
+EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+USAGE = Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3)
+LAST = Delta(0, "", finish_reason=FinishReason.STOP)
+
+
+class Script:
+    """A parser that finds these parts: one for each text that it is fed, the rest at the end."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = list(parts)
+        self.n_calls = sum(isinstance(part, CallBegins) for part in parts)
+
+    def feed(self, text: str) -> Iterator[Part]:
+        for _ in text:
+            yield self._parts.pop(0)
+
+    def finish(self) -> Iterator[Part]:
+        yield from self._parts
+
+
+def dialect_of(parts: Sequence[Part], **options: Any) -> MessagesDialect:
+    turn = ChatTurn([1] * 7, GenerationParams(sampling=SamplingParams()), lambda: Script(parts))
+    given: dict[str, Any] = {"stop_sequences": (), "eager_tools": (), "n_ctx": 100}
+    return MessagesDialect("msg_1", "model", turn, **(given | options))
+
+
+def whole(parts: Sequence[Part], last: Delta = LAST, usage: Usage = USAGE, **options: Any) -> dict[str, Any]:
+    deltas = [Delta(0, "." * len(parts)), last]
+    found: dict[str, Any] = dict(dialect_of(parts, **options).whole(deltas, usage))
+    Message.model_validate(found, strict=True)
+    return found
+
+
+def streamed(parts: Sequence[Part], last: Delta = LAST, **options: Any) -> list[dict[str, Any]]:
+    dialect = dialect_of(parts, **options)
+    deltas = [*(Delta(0, ".") for _ in parts[:-1]), last]
+    events: list[Any] = [*dialect.opening(), *(event for delta in deltas for event in dialect.chunks(delta))]
+    events += dialect.closing(USAGE)
+    for event in events:
+        if event["type"] != "ping":
+            EVENT.validate_python(event, strict=True)
+    return events
+
+
+def kinds(events: Iterable[dict[str, Any]]) -> list[str]:
+    return [event.get("delta", event).get("type", event["type"]) for event in events]
+
+
+THOUGHT = [Reasoning("I "), Reasoning("think")]
+SAID = [Content("Hello"), Content(" there")]
+CALL = [CallBegins(0, "f", "call_1"), Arguments(0, '{"a": [1'), Arguments(0, "]}")]
+OTHER = [CallBegins(1, "g", "call_2")]
+SCRIPTS: dict[str, list[Part]] = {
+    "nothing": [],
+    "text": SAID,
+    "reasoning and text": [*THOUGHT, *SAID],
+    "reasoning and a call": [*THOUGHT, *CALL],
+    "all, and two calls": [*THOUGHT, *SAID, *CALL, *OTHER],
+    "text behind a call": [*CALL, *SAID],
+    "reasoning between": [*SAID, *THOUGHT, *SAID],
+    "no JSON": [CallBegins(0, "f", "call_1"), Arguments(0, "ls"), Arguments(0, " -l")],
+    "a call that breaks off": [CallBegins(0, "f", "call_1"), Arguments(0, '{"a": 1, "b": "cu')],
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_stream_adds_up_to_the_whole_answer(name: str) -> None:
+    parts = SCRIPTS[name]
+    events = streamed(parts)
+    message = events[0]["message"]
+    for event in events:
+        match event:
+            case {"type": "content_block_start", "index": index, "content_block": block}:
+                assert index == len(message["content"])
+                message["content"].append(block | {"partial": ""})
+            case {"type": "content_block_delta", "index": index, "delta": {"type": kind, **delta}}:
+                assert index == len(message["content"]) - 1
+                block = message["content"][index]
+                name = {"input_json_delta": "partial", "signature_delta": "signature"}.get(kind, block["type"])
+                block[name] += next(iter(delta.values()))
+            case {"type": "message_delta", "delta": end, "usage": usage}:
+                message |= end | {"usage": usage}
+    for block in message["content"]:
+        partial = block.pop("partial")
+        if block["type"] == "tool_use":
+            block["input"] = TypeAdapter(dict[str, Any]).validate_json(partial)
+    assert message == whole(parts)
+
+
+def test_a_block_ends_before_the_next_one_begins() -> None:
+    assert kinds(streamed([*THOUGHT, *SAID, *CALL, *OTHER])) == [
+        *("message_start", "ping"),
+        *("content_block_start", "thinking_delta", "thinking_delta", "signature_delta", "content_block_stop"),
+        *("content_block_start", "text_delta", "text_delta", "content_block_stop"),
+        *("content_block_start", "input_json_delta", "input_json_delta", "content_block_stop"),
+        *("content_block_start", "input_json_delta", "content_block_stop"),
+        *("message_delta", "message_stop"),
+    ]
+
+
+def test_the_message_has_its_blocks_and_its_usage() -> None:
+    message = whole([*THOUGHT, *SAID, *CALL, *OTHER])
+    assert message["content"] == [
+        {"type": "thinking", "thinking": "I think", "signature": SIGNATURE},
+        {"type": "text", "text": "Hello there", "citations": None},
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": [1]}},
+        {"type": "tool_use", "id": "call_2", "name": "g", "input": {}},
+    ]
+    assert message["usage"] == {
+        "input_tokens": 4,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 3,
+        "output_tokens": 5,
+    }
+
+
+def test_the_beginning_knows_the_length_of_the_prompt() -> None:
+    message = streamed(SAID)[0]["message"]
+    assert message["usage"]["input_tokens"] == 7
+    assert (message["content"], message["stop_reason"]) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("parts", "last", "usage", "expected"),
+    [
+        (SAID, LAST, USAGE, ("end_turn", None)),
+        (CALL, LAST, USAGE, ("tool_use", None)),
+        (CALL, replace(LAST, finish_reason=FinishReason.LENGTH), USAGE, ("max_tokens", None)),
+        (SAID, replace(LAST, finish_reason=FinishReason.LENGTH), USAGE, ("max_tokens", None)),
+        (
+            SAID,
+            replace(LAST, finish_reason=FinishReason.LENGTH),
+            Usage(7, 93),
+            ("model_context_window_exceeded", None),
+        ),
+        (SAID, replace(LAST, stop_text="END"), USAGE, ("stop_sequence", "END")),
+        (SAID, replace(LAST, stop_text="<the template's>"), USAGE, ("end_turn", None)),
+    ],
+)
+def test_why_it_stopped(parts: list[Part], last: Delta, usage: Usage, expected: tuple[str, str | None]) -> None:
+    message = whole(parts, last, usage, stop_sequences=["END"])
+    assert (message["stop_reason"], message["stop_sequence"]) == expected
+
+
+def test_a_tool_that_is_streamed_eagerly_is_told_as_it_is_written() -> None:
+    parts = [CallBegins(0, "f", "call_1"), Arguments(0, '{"a": "lo'), Arguments(0, 'ng"}')]
+    events = streamed(parts, eager_tools=["f"])
+    told = [event["delta"]["partial_json"] for event in events if event.get("delta", {}).get("partial_json")]
+    assert told == ['{"a": "lo', 'ng"}']
+    assert whole(parts, eager_tools=["f"])["content"][0]["input"] == {"a": "long"}

@@ -1,0 +1,218 @@
+"""What a Messages body becomes: the chat that is rendered for the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
+from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.error_responses import ApiError
+
+USER = {"role": "user", "content": "hello"}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL = {"name": "weather", "description": "Today's.", "input_schema": SCHEMA}
+
+
+def chat(*messages: dict[str, Any], **fields: Any) -> ChatBody:
+    return chat_of(MessagesBody.model_validate({"max_tokens": 9, "messages": messages or [USER]} | fields))
+
+
+def shown(body: ChatBody) -> list[dict[str, Any]]:
+    return [message.for_template() for message in body.messages]
+
+
+def texts(*blocks: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}} for text in blocks]
+
+
+def test_texts_and_blocks_of_texts_become_messages() -> None:
+    body = chat(USER, {"role": "assistant", "content": texts("a", "b")}, {"role": "user", "content": texts("c", "d")})
+    assert shown(body) == [USER, {"role": "assistant", "content": "ab"}, {"role": "user", "content": "c\nd"}]
+
+
+@pytest.mark.parametrize("system", ["one\ntwo", texts("one", "two")])
+def test_the_system_comes_first(system: Any) -> None:
+    assert shown(chat(system=system)) == [{"role": "system", "content": "one\ntwo"}, USER]
+
+
+def test_what_claude_code_tells_its_own_server_is_left_out_of_the_prompt() -> None:
+    system = texts("x-anthropic-billing-header: cc_version=1; cch=a5145;", "You are an agent.")
+    assert shown(chat(system=system)) == [{"role": "system", "content": "You are an agent."}, USER]
+
+
+def test_turns_alternate_and_the_systems_later_words_are_part_of_the_users() -> None:
+    body = chat(USER, {"role": "system", "content": texts("Mode: plan.")}, USER, {"role": "assistant", "content": "ok"})
+    assert shown(body) == [
+        {"role": "user", "content": "hello\nMode: plan.\nhello"},
+        {"role": "assistant", "content": "ok"},
+    ]
+
+
+def test_calls_their_results_and_thoughts() -> None:
+    assistant = {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "of another server"},
+            {"type": "redacted_thinking", "data": "xyz"},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Zürich"}},
+            {"type": "tool_use", "id": "call_2", "name": "weather", "input": {}, "caller": {"type": "direct"}},
+        ],
+    }
+    results = {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "call_1", "content": texts("sunny", "warm")},
+            {"type": "tool_result", "tool_use_id": "call_2", "content": "no city", "is_error": True},
+            {"type": "text", "text": "Go on."},
+        ],
+    }
+    functions = [{"name": "weather", "arguments": text} for text in ('{"city": "Zürich"}', "{}")]
+    calls = [{"id": f"call_{n}", "type": "function", "function": each} for n, each in enumerate(functions, 1)]
+    assert shown(chat(USER, assistant, results)) == [
+        USER,
+        {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": calls},
+        {"role": "tool", "content": "sunny\nwarm", "tool_call_id": "call_1"},
+        {"role": "tool", "content": "Error: no city", "tool_call_id": "call_2"},
+        {"role": "user", "content": "Go on."},
+    ]
+
+
+def test_a_result_without_content_is_empty() -> None:
+    (_, result) = shown(chat(USER, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}))
+    assert result == {"role": "tool", "content": "", "tool_call_id": "x"}
+
+
+def test_documents_and_search_results_of_text_are_texts() -> None:
+    content = [
+        {"type": "document", "title": "T", "context": "C", "source": {"type": "text", "data": "plain"}},
+        {"type": "document", "source": {"type": "content", "content": texts("a", "b")}},
+        {"type": "search_result", "title": "S", "source": "http://x", "content": texts("found")},
+    ]
+    (message,) = shown(chat({"role": "user", "content": content}))
+    assert message["content"] == "T\nC\nplain\na\nb\nS\nhttp://x\nfound"
+
+
+def test_tools_are_functions() -> None:
+    body = chat(tools=[TOOL | {"strict": True, "type": "custom"}])
+    assert body.tools is not None
+    (tool,) = body.tools
+    assert tool.model_dump(exclude_none=True) == {
+        "type": "function",
+        "function": {"name": "weather", "description": "Today's.", "parameters": SCHEMA, "strict": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"type": "auto"}, ("auto", None)),
+        ({"type": "any", "disable_parallel_tool_use": True}, ("required", False)),
+        ({"type": "none"}, ("none", None)),
+        ({"type": "tool", "name": "weather"}, ("weather", None)),
+    ],
+)
+def test_the_choice_of_a_tool(choice: dict[str, Any], expected: tuple[str, bool | None]) -> None:
+    body = chat(tools=[TOOL], tool_choice=choice)
+    found: Any = body.tool_choice
+    assert (found if isinstance(found, str) else found.function.name, body.parallel_tool_calls) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "variables"),
+    [
+        ({}, {}),
+        ({"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+        ({"thinking": {"type": "adaptive"}}, {"enable_thinking": True}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, {"enable_thinking": True}),
+        ({"output_config": {"effort": "low"}}, {"reasoning_effort": "low"}),
+        ({"output_config": {"effort": "max"}}, {"reasoning_effort": "high"}),
+    ],
+)
+def test_thinking_is_for_the_template_to_know(fields: dict[str, Any], variables: dict[str, Any]) -> None:
+    body = chat(**fields)
+    assert body.chat_template_kwargs == variables
+    assert body.thinking_budget_tokens == fields.get("thinking", {}).get("budget_tokens")
+
+
+@pytest.mark.parametrize(
+    ("content", "goes_on"),
+    [
+        ("The best answer is (", True),
+        (texts("The best answer is ("), True),
+        ("", None),
+        ([{"type": "thinking", "thinking": "x", "signature": ""}], None),
+        ([*texts("a"), {"type": "tool_use", "id": "x", "name": "f", "input": {}}], None),
+    ],
+)
+def test_an_answer_that_has_begun_goes_on(content: Any, goes_on: bool | None) -> None:
+    assert chat(USER, {"role": "assistant", "content": content}).continue_final_message is goes_on
+    assert chat({"role": "assistant", "content": content}, USER).continue_final_message is None
+
+
+@pytest.mark.parametrize("where", ["output_config", "output_format"])
+def test_a_schema_is_the_form_of_the_answer(where: str) -> None:
+    form = {"type": "json_schema", "schema": SCHEMA}
+    body = chat(**{where: {"format": form} if where == "output_config" else form})
+    schema = body.answer_schema()
+    assert schema is not None
+    assert schema.schema == SCHEMA
+
+
+def test_how_tokens_are_chosen_and_who_asks() -> None:
+    body = chat(
+        stop_sequences=["END"],
+        temperature=0.5,
+        top_p=0.9,
+        top_k=7,
+        metadata={"user_id": "ann"},
+        session_id="s",
+        supersede="k",
+        timeout=3,
+        priority=1,
+        stream=True,
+    )
+    assert (body.stop, body.temperature, body.top_p, body.top_k) == (["END"], 0.5, 0.9, 7)
+    assert (body.user, body.session_id, body.supersede, body.timeout, body.priority) == ("ann", "s", "k", 3, 1)
+    assert (body.most_tokens, body.stream, body.only_warms) == (9, True, False)
+    assert chat(max_tokens=0).only_warms
+
+
+def test_tokens_are_counted_of_the_same_conversation() -> None:
+    fields = {"messages": [USER], "system": "S", "tools": [TOOL]}
+    counted, asked = counted_chat(CountBody.model_validate(fields)), chat(**fields)
+    assert (counted.messages, counted.tools) == (asked.messages, asked.tools)
+
+
+@pytest.mark.parametrize(
+    ("role", "block", "words"),
+    [
+        ("assistant", {"type": "tool_result", "tool_use_id": "x"}, "'tool_result' is the user's"),
+        ("user", {"type": "tool_use", "id": "x", "name": "f", "input": {}}, "'tool_use' is the assistant's"),
+        ("user", {"type": "thinking", "thinking": "x", "signature": ""}, "'thinking' is the assistant's"),
+    ],
+)
+def test_a_block_of_the_other_role_is_refused(role: str, block: dict[str, Any], words: str) -> None:
+    with pytest.raises(ApiError, match=words):
+        chat({"role": role, "content": [block]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not supported"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305' is not supported"),
+        ({"tools": [{"name": "f"}]}, "input_schema"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"thinking": {"type": "enabled"}}, "budget_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        chat(**fields)

@@ -1,0 +1,376 @@
+"""The store of responses: what is acknowledged stays, what is bounded stays bounded, what is not ours is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.responses import store as store_module
+from pyllmcancel.server.responses.database import (
+    LongConversationError,
+    MissingResponseError,
+    ResponseExistsError,
+    StoreError,
+    StoreFullError,
+)
+from pyllmcancel.server.responses.store import Store
+
+DAY = 86_400.0
+LIMIT = 20.0
+
+
+def response(name: str, status: str = "completed", previous: str | None = None, **fields: Any) -> dict[str, Any]:
+    found = {"id": name, "status": status, "previous_response_id": previous, "background": True, "error": None}
+    return found | {"output": [{"id": f"out_{name}", "text": f"said {name}"}]} | fields
+
+
+def item(name: str) -> dict[str, Any]:
+    return {"id": f"in_{name}", "text": f"asked {name}"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "responses.db"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[..., Store]]:
+    """Opens stores, which are closed in the end."""
+    stores: list[Store] = []
+
+    def open_store(where: Path | None = path, max_age: float = DAY, max_bytes: int = 1 << 20) -> Store:
+        stores.append(Store(where, max_age, max_bytes))
+        return stores[-1]
+
+    yield open_store
+    for store in stores:
+        store.close()
+
+
+def add(store: Store, name: str, owner: str = "", **fields: Any) -> None:
+    store.add(owner, response(name, **fields), [item(name)]).result(LIMIT)
+
+
+def status_of(store: Store, name: str, owner: str = "") -> str | None:
+    kept = store.get(owner, name).result(LIMIT)
+    assert kept is None or json.loads(kept.response)["status"] == kept.status
+    return None if kept is None else kept.status
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_what_is_kept_can_be_had_and_forgotten(opened: Callable[..., Store], path: Path, in_memory: bool) -> None:
+    store = opened(None if in_memory else path)
+    add(store, "a")
+    kept = store.get("", "a").result(LIMIT)
+    assert kept is not None
+    assert json.loads(kept.response) == response("a")
+    assert (kept.background, kept.log) == (True, None)
+    assert store.delete("", "a").result(LIMIT)
+    assert not store.delete("", "a").result(LIMIT)
+    assert store.get("", "a").result(LIMIT) is None
+
+
+def test_owners_do_not_meet(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a", "ann")
+    assert store.get("bob", "a").result(LIMIT) is None
+    assert not store.delete("bob", "a").result(LIMIT)
+    add(store, "a", "bob")
+    with pytest.raises(MissingResponseError):
+        store.conversation("eve", "a", output=True).result(LIMIT)
+
+
+def test_an_id_is_kept_once(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a")
+    with pytest.raises(ResponseExistsError):
+        add(store, "a", text="another")
+    assert status_of(store, "a") == "completed"
+
+
+def test_a_conversation_is_all_that_came_before(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a")
+    add(store, "b", previous="a")
+    add(store, "c", previous="b")
+    names = [found["id"] for found in store.conversation("", "c", output=False).result(LIMIT)]
+    assert names == ["in_a", "out_a", "in_b", "out_b", "in_c"]
+    assert [found["id"] for found in store.conversation("", "a", output=True).result(LIMIT)] == ["in_a", "out_a"]
+    store.delete("", "b").result(LIMIT)
+    with pytest.raises(MissingResponseError, match="b"):
+        store.conversation("", "c", output=True).result(LIMIT)
+
+
+def test_items_are_those_of_their_responses_and_together_bounded(
+    opened: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    add(store, "a")
+    add(store, "b", previous="a")
+    names = [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)]
+    assert names == ["in_b", "out_b"]
+    assert store.items("another", ["b"]).result(LIMIT) == []
+    monkeypatch.setattr("pyllmcancel.server.responses.store.MOST_OF_CONVERSATION", 300)
+    assert store.items("", ["a"]).result(LIMIT)
+    with pytest.raises(LongConversationError, match="300"):
+        store.items("", ["a", "b"]).result(LIMIT)
+
+
+def test_a_conversation_that_has_no_beginning_is_not_there(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a")
+    add(store, "b", previous="a")
+    store.delete("", "a").result(LIMIT)
+    add(store, "a", previous="b")
+    with pytest.raises(MissingResponseError, match="b"):
+        store.conversation("", "b", output=True).result(LIMIT)
+
+
+def test_a_conversation_that_is_too_long_is_refused(
+    opened: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MOST_OF_CONVERSATION", 3_000)
+    store = opened()
+    add(store, "a", text="x" * 2_000)
+    add(store, "b", text="x" * 2_000, previous="a")
+    assert store.conversation("", "a", output=True).result(LIMIT)
+    with pytest.raises(LongConversationError, match="3,000"):
+        store.conversation("", "b", output=True).result(LIMIT)
+
+
+# -- the next start ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_there_at_the_next_start(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a")
+    add(store, "b", status="queued")
+    store.finish("", response("b", text="more"), "log").result(LIMIT)
+    store.close()
+    store = opened()
+    kept = store.get("", "b").result(LIMIT)
+    assert kept is not None
+    assert (json.loads(kept.response)["text"], kept.log) == ("more", "log")
+    assert status_of(store, "a") == "completed"
+
+
+def test_what_was_running_is_failed_at_the_next_start(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a", status="queued")
+    add(store, "b", status="in_progress")
+    store.close()
+    store = opened()
+    for name in ("a", "b"):
+        kept = store.get("", name).result(LIMIT)
+        assert kept is not None
+        found = json.loads(kept.response)
+        assert (kept.status, found["status"], found["error"]["code"]) == ("failed", "failed", "server_error")
+        assert "the server ended" in found["error"]["message"]
+
+
+def test_the_end_of_what_was_deleted_is_not_kept(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "a", status="queued")
+    store.delete("", "a").result(LIMIT)
+    store.finish("", response("a"), None).result(LIMIT)
+    assert status_of(store, "a") is None
+
+
+def test_a_closed_store_says_so(opened: Callable[..., Store]) -> None:
+    store = opened()
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        add(store, "a")
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_used_for_longest_makes_room(
+    opened: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "NOTED_SECONDS", 0.0)
+    store = opened(max_bytes=5_000)
+    for name in "abc":
+        add(store, name, text="x" * 1_000)
+    store.conversation("", "a", output=True).result(LIMIT)  # uses it
+    for name in range(40):
+        add(store, f"more{name}", text="x" * 1_000)
+        store.conversation("", "a", output=True).result(LIMIT)
+    assert status_of(store, "b") is status_of(store, "c") is None
+    assert (status_of(store, "more39"), status_of(store, "more0")) == ("completed", None)
+
+
+def test_room_is_made_by_bytes_and_what_runs_is_not_forgotten(opened: Callable[..., Store], path: Path) -> None:
+    store = opened(max_bytes=50_000)
+    add(store, "live", status="queued")
+    for number in range(300):
+        add(store, f"r{number}", text="x" * 1_000)
+    assert status_of(store, "live") == "queued"
+    store.close()
+    with sqlite3.connect(path) as connection:
+        (size,) = connection.execute("SELECT sum(size) FROM responses").fetchone()
+    connection.close()
+    assert 20_000 < size <= 50_000
+    assert path.stat().st_size < 400_000
+
+
+def test_one_response_cannot_be_longer_than_the_store(opened: Callable[..., Store]) -> None:
+    store = opened(max_bytes=5_000)
+    add(store, "a")
+    with pytest.raises(StoreFullError, match="5,000"):
+        add(store, "b", text="x" * 5_000)
+    assert status_of(store, "a") == "completed"
+
+
+def test_what_is_too_old_is_forgotten_at_the_start(opened: Callable[..., Store], path: Path) -> None:
+    store = opened()
+    add(store, "old")
+    add(store, "new")
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE responses SET used = used - 100 WHERE id = 'old'")
+    connection.close()
+    store = opened(max_age=50.0)
+    assert (status_of(store, "old"), status_of(store, "new")) == (None, "completed")
+
+
+# -- a full disk ------------------------------------------------------------------------------------------------------
+
+
+def full(store: Store) -> None:
+    """From now on the file cannot grow."""
+    (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
+    store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def test_a_full_disk_fails_what_is_stored_and_costs_nothing_older(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "old")
+    full(store)
+    with pytest.raises(StoreFullError, match="could not be stored"):
+        add(store, "new", text="x" * 100_000)
+    assert (status_of(store, "old"), status_of(store, "new")) == ("completed", None)
+    store._commits._connection.execute("PRAGMA max_page_count = 100000")
+    add(store, "new", text="x" * 100_000)
+    assert status_of(store, "new") == "completed"
+
+
+def test_of_several_in_a_commit_only_what_does_not_fit_fails(opened: Callable[..., Store]) -> None:
+    store = opened()
+    add(store, "old")
+    full(store)
+    batch = [(store_work(store, name, size), name) for name, size in (("a", 10), ("b", 100_000), ("c", 10))]
+    done = [work for work, _ in batch]
+    with pytest.raises(StoreFullError):
+        done[1].result(LIMIT)
+    assert [done[0].result(LIMIT), done[2].result(LIMIT)] == [None, None]
+    assert [status_of(store, name) for name in "abc"] == ["completed", None, "completed"]
+
+
+def store_work(store: Store, name: str, size: int) -> Any:
+    return store.add("", response(name, text="x" * size), [])
+
+
+# -- files that are no store ------------------------------------------------------------------------------------------
+
+
+def test_nobody_else_may_read_it(opened: Callable[..., Store], path: Path) -> None:
+    store = opened()
+    add(store, "a")
+    files = list(path.parent.iterdir())
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_second_server_is_refused_and_changes_nothing(opened: Callable[..., Store], path: Path) -> None:
+    store = opened()
+    add(store, "a", status="in_progress")
+    other = "import sys; from pathlib import Path; from pyllmcancel.server.responses.store import Store\n"
+    run = f"{other}Store(Path({str(path)!r}), 1e9, 1 << 20)"
+    found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert "in use by another server" in found.stderr
+    assert status_of(store, "a") == "in_progress"
+
+
+def test_another_version_is_refused_and_left_as_it_is(opened: Callable[..., Store], path: Path) -> None:
+    store = opened()
+    add(store, "a")
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"version 2.*version 1"):
+        opened()
+    assert path.read_bytes() == before
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(opened: Callable[..., Store], path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another program's"):
+        opened()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["text", "cut", "overwritten"])
+def test_a_corrupt_file_is_told_at_the_start(opened: Callable[..., Store], path: Path, damage: str) -> None:
+    store = opened()
+    for number in range(200):
+        add(store, f"r{number}", text="x" * 1_000)
+    store.close()
+    whole = path.read_bytes()
+    match damage:
+        case "text":
+            path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+        case "cut":
+            path.write_bytes(whole[: len(whole) // 2])
+        case "overwritten":
+            path.write_bytes(whole[:4096] + os.urandom(len(whole) - 4096))
+    with pytest.raises(StoreError, match=r"responses\.db"):
+        opened()
+
+
+@pytest.mark.parametrize("where", ["/proc/responses.db", "/dev/null/responses.db", "folder"])
+def test_a_place_where_nothing_can_be_written_is_told_at_the_start(
+    opened: Callable[..., Store], tmp_path: Path, where: str
+) -> None:
+    with pytest.raises(StoreError, match="store"):
+        opened(tmp_path if where == "folder" else Path(where))
+
+
+def test_a_read_only_file_is_told_at_the_start(opened: Callable[..., Store], path: Path) -> None:
+    store = opened()
+    add(store, "a")
+    store.close()
+    path.chmod(0o444)
+    path.parent.chmod(0o755)
+    run = (
+        "import os\n"
+        "from pathlib import Path\n"
+        "from pyllmcancel.server.responses.database import open_database\n"
+        "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
+        f"open_database(Path({str(path)!r}))"
+    )
+    for parent in path.parents[:3]:
+        parent.chmod(0o755)
+    found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert "StoreError" in found.stderr
+    assert "Permission denied" in found.stderr or "readonly" in found.stderr
