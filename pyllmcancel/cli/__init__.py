@@ -16,15 +16,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(argv: list[str] | None) -> int:
     # Imported here, where Ctrl-C is no traceback: it takes a second on a busy machine.
-    import argparse
-
     from pyllmcancel import __version__
-    from pyllmcancel.cli import bench, serve
+    from pyllmcancel.cli import bench, cluster, models, serve, top
+    from pyllmcancel.cli.parser import Parser
 
-    parser = argparse.ArgumentParser(prog="pyllmcancel", description="An LLM server whose cancels are exact.")
+    parser = Parser(prog="pyllmcancel", description="An LLM server whose cancels are exact.")
     parser.add_argument("--version", action="version", version=f"pyllmcancel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     serve.add_parser(commands)
+    cluster.add_parser(commands)
+    models.add_parser(commands)
+    top.add_parser(commands)
     bench.add_parser(commands)
     arguments = parser.parse_args(argv)
     status: int = arguments.run(arguments)

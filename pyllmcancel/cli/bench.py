@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.bench.plan import Delay
 from pyllmcancel.cli import options
+from pyllmcancel.cli.extras import run_with_extra
 from pyllmcancel.cli.options import natural, positive_int, seconds
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Any]
 
 SCENARIOS = {
     "mix": "a load of which a chosen part of the clients hangs up",
@@ -112,16 +112,12 @@ def add_other_options(group: argparse._ArgumentGroup) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
+    def with_its_packages() -> int:
         from pyllmcancel.bench import command
 
         return command.run(arguments)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in EXTRA:
-            raise
-        sys.stderr.write(f"pyllmcancel: {missing} is missing: pip install 'pyllmcancel[bench]'\n")
-        return 2
+
+    return run_with_extra("bench", EXTRA, with_its_packages)
 
 
 def percents(text: str) -> tuple[float, ...]:

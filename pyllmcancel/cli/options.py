@@ -150,9 +150,28 @@ def natural_or_none(text: str) -> int | None:
     return None if text.strip() == "-1" else natural(text)
 
 
+def natural_or_auto(text: str) -> int:
+    """A number; 0 leaves it to us, and so does -1, as llama-server has it."""
+    return 0 if text.strip() == "-1" else natural(text)
+
+
+def positive_or_auto(text: str) -> int | None:
+    """A number of at least 1; -1 leaves it open, as llama-server has it."""
+    return None if text.strip() == "-1" else positive_int(text)
+
+
 def layers(text: str) -> int:
-    """A number of layers; ``all`` is what llama.cpp calls -1."""
-    return -1 if text == "all" else natural(text)
+    """A number of layers; all of them are -1, by whatever word llama-server has for as many as possible."""
+    return -1 if text.strip() in ("all", "auto", "-1", "-2") else natural(text)
+
+
+def flash_attention(text: str) -> str:
+    """``on``, ``off`` or ``auto``, or another word of llama-server's for them."""
+    words = {"on": "on", "enabled": "on", "true": "on", "1": "on", "auto": "auto", "-1": "auto"}
+    words |= {"off": "off", "disabled": "off", "false": "off", "0": "off"}
+    if text not in words:
+        raise argparse.ArgumentTypeError(f"must be on, off or auto, not {text!r}")
+    return words[text]
 
 
 def port_number(text: str) -> int:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import os
 import re
 import signal
 import sys
 from collections.abc import Set
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.chat_template import CHATML
-from pyllmcancel.cli import serve_options
+from pyllmcancel.cli import llama_options, logs, serve_options
+from pyllmcancel.cli.chat_options import chat_defaults, chat_template
+from pyllmcancel.cli.environment import check_environment
+from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
+from pyllmcancel.cli.storage import open_store, storage_of
+from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.errors import Error, UsageError
+from pyllmcancel.hub.client import require_library
+from pyllmcancel.hub.fetching import HubModel
+from pyllmcancel.hub.names import ModelName
 from pyllmcancel.loading import Loading
+from pyllmcancel.observer import Observers
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig
 from pyllmcancel.server.limits import Limits
@@ -25,13 +33,13 @@ from pyllmcancel.server.listening import close_all, listen, raise_file_limit
 from pyllmcancel.server.metrics import EngineMetrics
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Any]
 
 
 OWNER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 DESCRIPTION = """\
 Serve a model over HTTP, to OpenAI's clients and to llama-server's. Where llama-server has an option for the same thing,
-it has the same name here. The API is described on /docs (a page that loads its scripts from a CDN) and /openapi.json.
+it has the same name here. The API is described on /docs and /openapi.json.
 """
 
 
@@ -42,15 +50,14 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(
-        level=arguments.log_level.upper(),
-        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-    )
+    logs.set_up(arguments.log_format, arguments.log_level)
+    llama_options.warn(arguments)
     try:
+        check_environment(arguments, os.environ)
+        model = hub_model(arguments)
         config = server_config(arguments)
         certificate = certificate_of(arguments)
+        tracing = open_tracing(wanted=arguments.otel)
     except (Error, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"pyllmcancel: {error}\n")
         return 2
@@ -62,16 +69,33 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     metrics = EngineMetrics()
     try:
-        with closing(Loading(config.engine, metrics)) as loading:
+        store = open_store(config.storage, named=arguments.store is not None)
+    except Error as error:
+        close_all(listeners)
+        sys.stderr.write(f"pyllmcancel: {error}\n")
+        return 2
+    observer = metrics if tracing is None else Observers(metrics, tracing)
+    try:
+        with closing(Loading(config.engine, observer, fetch=None if model is None else model.fetch)) as loading:
             # Meanwhile: to import the web framework takes about as long as to load a small model.
             from pyllmcancel.server.process import serve
 
-            return serve(config, listeners, certificate=certificate, metrics=metrics, loading=loading)
+            return serve(
+                config,
+                listeners,
+                certificate=certificate,
+                metrics=metrics,
+                loading=loading,
+                store=store,
+                tracing=tracing,
+            )
     except KeyboardInterrupt:
         # Before the server was there to handle it, or raised once more by it when everything had ended.
         return 128 + signal.SIGINT
     finally:
         close_all(listeners)
+        if store is not None:
+            store.close()
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
@@ -85,19 +109,39 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         api_keys=owners,
         admin_api_keys=admin_api_keys(arguments, {key for _, key in owners}),
         strict_model=arguments.strict_model,
+        unknown_fields=arguments.unknown_fields,
         tags=arguments.tags,
         drain=arguments.drain,
         sampling=sampling_params(arguments),
         seed=arguments.seed,
         n_predict=arguments.n_predict,
         chat_template=chat_template(arguments),
+        chat=chat_defaults(arguments),
         sse_ping_interval=arguments.sse_ping_interval,
         limits=limits(arguments),
         cors_origins=arguments.cors_origins,
+        storage=storage_of(arguments),
+        otel=arguments.otel,
+        expose_prompts=arguments.expose_prompts,
         slots=arguments.slots,
         metrics=arguments.metrics,
         ui=arguments.ui,
+        verbose=arguments.verbose,
     )
+
+
+def hub_model(arguments: argparse.Namespace) -> HubModel | None:
+    """What ``--hf-repo`` names; UsageError for what it cannot mean, or where it needs what is not installed."""
+    if arguments.hf_repo is None:
+        if arguments.hf_file is not None:
+            raise UsageError("--hf-file is a file of --hf-repo: name that, too")
+        return None
+    if arguments.model is not None:
+        raise UsageError("--model and --hf-repo exclude each other")
+    offline = arguments.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ON
+    if not offline:
+        require_library()
+    return HubModel(ModelName.parse(arguments.hf_repo, arguments.hf_file), token=arguments.hf_token, offline=offline)
 
 
 def limits(arguments: argparse.Namespace) -> Limits:
@@ -116,6 +160,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
         options["kv_unified"] = arguments.parallel is None or arguments.parallel == 1
     if arguments.parallel is None:
         del options["parallel"]
+    options["alias"] = arguments.alias or arguments.hf_repo
     config = EngineConfig(**options)
     for path in (config.model, *(path for path, _ in config.lora)):
         if path is not None:
@@ -179,19 +224,6 @@ def admin_api_keys(arguments: argparse.Namespace, owners_keys: Set[str]) -> tupl
     if not owners_keys.isdisjoint(keys):
         raise UsageError("a key of --admin-api-key is an owner's key, too: which of them it means is not clear")
     return tuple(keys)
-
-
-def chat_template(arguments: argparse.Namespace) -> str | None:
-    text: str | None = arguments.chat_template
-    if arguments.chat_template_file is not None:
-        if text is not None:
-            raise UsageError("--chat-template and --chat-template-file exclude each other")
-        return str(arguments.chat_template_file.read_text("utf-8"))
-    if text is None or "{" in text:
-        return text
-    if text == "chatml":
-        return CHATML
-    raise UsageError(f"--chat-template must be Jinja2, or the word chatml, not {text!r}")
 
 
 def certificate_of(arguments: argparse.Namespace) -> Certificate | None:

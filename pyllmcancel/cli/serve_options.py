@@ -5,30 +5,39 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pyllmcancel.cli.chat_options import add_chat_options
+from pyllmcancel.cli.llama_options import add_foreign
+from pyllmcancel.cli.llama_spellings import add_spellings
+from pyllmcancel.cli.logs import FORMATS
 from pyllmcancel.cli.options import (
     add_list,
     add_option,
     add_switch,
     address_or_network,
     client_seconds,
+    flash_attention,
     layers,
     natural,
+    natural_or_auto,
     natural_or_none,
     port_number,
     positive_int,
+    positive_or_auto,
     scaled_file,
     seconds,
     seconds_or_off,
     unscaled_file,
 )
+from pyllmcancel.cli.storage import DAY
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.embeddings.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
-from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.config import ServerConfig, Storage
 
 ENGINE = EngineConfig()
 SERVER = ServerConfig(engine=ENGINE)
 SAMPLING = SamplingParams()
+STORAGE = Storage()
 LEVELS = ("debug", "info", "warning", "error")
 
 # Option, other spellings, field of SamplingParams, explanation.
@@ -65,14 +74,25 @@ def add_all(parser: argparse.ArgumentParser) -> None:
     )
     _add_request_options(parser.add_argument_group("requests"))
     _add_sampling_options(parser.add_argument_group("sampling", "What a request gets where it leaves these open."))
+    add_chat_options(parser.add_argument_group("conversations"))
     _add_http_options(parser.add_argument_group("server"))
     _add_limit_options(parser.add_argument_group("limits", "What one client can ask of the server."))
     _add_access_options(parser.add_argument_group("access"))
+    add_spellings(parser)
+    add_foreign(parser)
 
 
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
     text = "GGUF file; without it the small model in the package"
     add_option(group, "model", Path, None, text, also=("-m",), metavar="FILE")
+    text = (
+        "model of the Hugging Face hub, USER/MODEL or USER/MODEL:QUANT, downloaded once; Q4_K_M, else Q8_0, if unsaid"
+    )
+    add_option(group, "hf-repo", str, None, text, also=("-hf", "-hfr"), metavar="NAME")
+    add_option(group, "hf-file", str, None, "that file of it, by its name", also=("-hff",), metavar="FILE")
+    text = "token for private and gated models; without it that of HF_TOKEN, or of `hf auth login`"
+    add_option(group, "hf-token", str, None, text, also=("-hft",), metavar="TOKEN")
+    add_switch(group, "offline", False, "take the model from the cache of the hub, and ask nothing")
     text = "the model's name in answers; several with commas: the alphabetically first is in answers"
     add_option(group, "alias", str, None, text, also=("-a",), metavar="NAME")
     add_list(group, "tags", str, "words about the model in /v1/models, with commas", metavar="TAG")
@@ -84,18 +104,15 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     text = "refuse a model that would generate; one that pools serves embeddings in any case"
     add_switch(group, "embeddings", ENGINE.embeddings, text, also=("--embedding",))
     add_switch(group, "matryoshka", ENGINE.matryoshka, "the model was trained for embeddings of fewer dimensions")
-    text = "layers to offload, in a build that has a GPU; or all"
+    text = "layers to offload, in a build that has a GPU; all, auto and -1 are all of them"
     add_option(group, "n-gpu-layers", layers, ENGINE.n_gpu_layers, text, also=("-ngl", "--gpu-layers"))
     add_switch(group, "mmap", ENGINE.mmap, "map the file into memory instead of reading it")
     add_switch(group, "mlock", ENGINE.mlock, "keep the model in memory")
-    text = "Jinja2 to use instead of the model's own template, or the word chatml"
-    add_option(group, "chat-template", str, None, text, metavar="JINJA")
-    add_option(group, "chat-template-file", Path, None, "the same, from a file", metavar="FILE")
 
 
 def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     text = f"most sequences that compute at once, among which the context is divided [{ENGINE.parallel}, not divided]"
-    add_option(group, "parallel", positive_int, None, text, also=("-np",))
+    add_option(group, "parallel", positive_or_auto, None, text, also=("-np",))
     add_option(group, "ctx-size", natural, ENGINE.ctx_size, "tokens of context for all; 0 chooses", also=("-c",))
     text = "whether any request may have the whole context, whatever --parallel is"
     add_switch(group, "kv-unified", None, text, also=("-kvu",))
@@ -104,16 +121,17 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     text = "llama.cpp's logical batch: here it only bounds --ubatch-size, for a step is never more than one ubatch"
     add_option(group, "batch-size", positive_int, ENGINE.batch_size, text, also=("-b",))
     text = "compute threads; 0: one per core, fewer in steps beside other busy programs"
-    add_option(group, "threads", natural, ENGINE.threads, text, also=("-t",))
+    add_option(group, "threads", natural_or_auto, ENGINE.threads, text, also=("-t",))
     text = "the same for prompts; 0: as --threads"
-    add_option(group, "threads-batch", natural, ENGINE.threads_batch, text, also=("-tb",))
+    add_option(group, "threads-batch", natural_or_auto, ENGINE.threads_batch, text, also=("-tb",))
     types = tuple(CACHE_TYPES)
     text = f"how the cells keep keys: {', '.join(types)}"
     add_option(group, "cache-type-k", str, ENGINE.cache_type_k, text, also=("-ctk",), choices=types, metavar="TYPE")
     text = "how they keep values, likewise"
     add_option(group, "cache-type-v", str, ENGINE.cache_type_v, text, also=("-ctv",), choices=types, metavar="TYPE")
-    kinds = tuple(FLASH_ATTENTION)
-    add_option(group, "flash-attn", str, ENGINE.flash_attn, "flash attention", also=("-fa",), choices=kinds, bare="on")
+    kinds = "|".join(FLASH_ATTENTION)
+    text = "flash attention"
+    add_option(group, "flash-attn", flash_attention, ENGINE.flash_attn, text, also=("-fa",), metavar=kinds, bare="on")
     text = "longest step a prompt may cause beside decodes"
     add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
     text = "longest step a prompt may cause alone"
@@ -143,6 +161,10 @@ def _add_request_options(group: argparse._ArgumentGroup) -> None:
     text = "requests without X-Supersede cancel older ones of the same kind of endpoint and address, user or session"
     add_option(group, "supersede", str, None, text, choices=("client-ip", "user", "session"))
     add_switch(group, "supersede-chats", SERVER.supersede_chats, "so do chats; without it completions and infill only")
+    text = (
+        "a body's fields that have no effect here: refused, or told by a line in the log and X-Ignored-Fields, or not"
+    )
+    add_option(group, "unknown-fields", str, SERVER.unknown_fields, text, choices=("ignore", "warn", "refuse"))
     text = "proxies whose X-Forwarded-For names the client: addresses or networks, with commas"
     add_list(group, "trusted-proxies", address_or_network, text, metavar="ADDRESSES")
 
@@ -157,15 +179,26 @@ def _add_sampling_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_http_options(group: argparse._ArgumentGroup) -> None:
-    add_option(group, "host", str, "127.0.0.1", "address to listen on")
+    add_option(group, "host", str, "127.0.0.1", "address to listen on; several with commas")
     add_option(group, "port", port_number, 8000, "port to listen on; 0 chooses a free one")
     add_option(group, "drain", seconds, SERVER.drain, "how long live requests may go on after SIGTERM", metavar="S")
     text = "comment in a stream after so much silence, for proxies; 0: never"
     add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
-    add_switch(group, "ui", SERVER.ui, "the live page")
+    text = "file of the responses that clients may ask for later, or memory, or off [a file in XDG_STATE_HOME]"
+    add_option(group, "store", str, None, text, metavar="FILE")
+    text = "days after its last use until a response is forgotten"
+    add_option(group, "store-max-age", positive_int, int(STORAGE.max_age / DAY), text, metavar="DAYS")
+    text = "most of all responses, in MiB; those that were not used for longest make room for others"
+    add_option(group, "store-max-size", positive_int, STORAGE.max_bytes >> 20, text, metavar="MIB")
+    add_switch(group, "ui", SERVER.ui, "the live page", also=("--webui",))
     add_switch(group, "metrics", SERVER.metrics, "GET /metrics")
     add_switch(group, "slots", SERVER.slots, "GET /slots, which shows what others ask")
+    add_switch(group, "expose-prompts", SERVER.expose_prompts, "show texts in GET /v1/events, to who sees the requests")
+    text = "a trace of each request, by OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra [otel]"
+    add_switch(group, "otel", SERVER.otel, text)
     add_option(group, "log-level", str, "info", "how much to log", choices=LEVELS)
+    text = "how: lines to read, or one JSON object a line, with the facts as fields"
+    add_option(group, "log-format", str, "text", text, choices=FORMATS)
 
 
 def _add_limit_options(group: argparse._ArgumentGroup) -> None:
@@ -185,6 +218,8 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "client-timeout", client_seconds, limits.client_timeout, text, metavar="S")
     text = "how long a client may take nothing of what waits for it; 0: for ever"
     add_option(group, "reader-stall", seconds_or_off, limits.reader_stall, text, metavar="S")
+    text = "most readers of GET /v1/events; more get 503; several owners have half of them each at most"
+    add_option(group, "max-event-clients", positive_int, limits.max_event_clients, text)
     text = "most connections, of which one more closes the idlest; 0: as many as there are file descriptors for"
     add_option(group, "max-connections", natural, limits.max_connections, text)
     text = "the same for each address; 0: three quarters of all"

@@ -1,0 +1,48 @@
+"""llama-server's environment variables: none is read, and each that is set is told, with ours for the same thing."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Mapping
+
+from pyllmcancel.cli.options import variable_of
+from pyllmcancel.errors import UsageError
+
+logger = logging.getLogger("pyllmcancel.serve")
+
+PREFIX = "LLAMA_ARG_"
+# Where the rest of the name is not that of an option.
+OTHER_NAMES = {
+    "BATCH": "batch-size",
+    "UBATCH": "ubatch-size",
+    "N_PARALLEL": "parallel",
+    "ENDPOINT_METRICS": "metrics",
+    "ENDPOINT_SLOTS": "slots",
+    "TEMPERATURE": "temp",
+    "THINK": "reasoning-format",
+    "THINK_BUDGET": "reasoning-budget",
+    "THINK_BUDGET_MESSAGE": "reasoning-budget-message",
+}
+# A server that was to be locked must not start open.
+LOCKS = {
+    "LLAMA_API_KEY": "api-key",
+    "LLAMA_ARG_API_KEY_FILE": "api-key-file",
+    "LLAMA_ARG_SSL_KEY_FILE": "ssl-key-file",
+    "LLAMA_ARG_SSL_CERT_FILE": "ssl-cert-file",
+}
+
+
+def check_environment(arguments: argparse.Namespace, environment: Mapping[str, str]) -> None:
+    """Warn of what is set and not read; UsageError where the server would be open for it."""
+    for name, option in LOCKS.items():
+        if name in environment and getattr(arguments, option.replace("-", "_")) is None:
+            raise UsageError(f"{name} is set, but not read here: set {variable_of(option)}, or unset it")
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in LOCKS:
+            logger.warning("%s is set, but not read here%s", name, _instead(name.removeprefix(PREFIX), arguments))
+
+
+def _instead(name: str, arguments: argparse.Namespace) -> str:
+    option = OTHER_NAMES.get(name, name.lower().replace("_", "-"))
+    return f": set {variable_of(option)}" if hasattr(arguments, option.replace("-", "_")) else ""

@@ -1,0 +1,132 @@
+"""llama-server's other ways to say what our options say: shortcuts, levels of verbosity, letters for samplers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from pyllmcancel.cli.llama_options import NO_DRAFT
+from pyllmcancel.sampling import SAMPLER_LETTERS
+
+CODER = {"port": 8012, "ubatch_size": 1024, "batch_size": 1024, "ctx_size": 0}
+GPT_OSS = {
+    "port": 8013,
+    "ubatch_size": 2048,
+    "batch_size": 32_768,
+    "parallel": 2,
+    "ctx_size": 262_144,
+    "temp": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.01,
+}
+EMBEDDER = {
+    "port": 8011,
+    "ubatch_size": 2048,
+    "batch_size": 2048,
+    "parallel": 32,
+    "ctx_size": 65_536,
+    "embeddings": True,
+}
+
+
+def _coder(model: str) -> dict[str, Any]:
+    return CODER | {"hf_repo": f"ggml-org/{model}-GGUF", "hf_file": f"{model.lower()}.gguf"}
+
+
+# A model of the hub and what llama-server sets with it.
+SHORTCUTS: dict[str, dict[str, Any]] = {
+    "--fim-qwen-1.5b-default": _coder("Qwen2.5-Coder-1.5B-Q8_0"),
+    "--fim-qwen-3b-default": _coder("Qwen2.5-Coder-3B-Q8_0"),
+    "--fim-qwen-7b-default": _coder("Qwen2.5-Coder-7B-Q8_0"),
+    "--fim-qwen-7b-spec": _coder("Qwen2.5-Coder-7B-Q8_0"),
+    "--fim-qwen-14b-spec": _coder("Qwen2.5-Coder-14B-Q8_0"),
+    "--fim-qwen-30b-default": _coder("Qwen3-Coder-30B-A3B-Instruct-Q8_0"),
+    "--gpt-oss-20b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-20b-GGUF", "hf_file": "gpt-oss-20b-mxfp4.gguf"},
+    "--gpt-oss-120b-default": GPT_OSS | {"hf_repo": "ggml-org/gpt-oss-120b-GGUF", "hf_file": None},
+    "--embd-gemma-default": EMBEDDER
+    | {
+        "hf_repo": "ggml-org/embeddinggemma-300M-qat-q4_0-GGUF",
+        "hf_file": "embeddinggemma-300M-qat-Q4_0.gguf",
+    },
+}
+LOAD_MODES = {
+    "auto": {},
+    "none": {"mmap": False, "mlock": False},
+    "mmap": {"mmap": True, "mlock": False},
+    "mlock": {"mmap": False, "mlock": True},
+    "mmap+mlock": {"mmap": True, "mlock": True},
+}
+VERBOSE = {"log_level": "debug", "verbose": True}
+VERBOSITIES = ("error", "error", "warning", "info", "debug")  # by llama-server's numbers; above: the last
+
+
+def add_spellings(parser: argparse.ArgumentParser) -> None:
+    """Add the shortcuts, and what need not stand in the help."""
+    text = "Models of the hub with llama-server's settings; options that follow change them."
+    shortcuts = parser.add_argument_group("shortcuts", text)
+    for name, settings in SHORTCUTS.items():
+        warning = NO_DRAFT if "-spec" in name else ""
+        options: Any = {"action": Settings, "settings": settings, "warning": warning, "dest": argparse.SUPPRESS}
+        shortcuts.add_argument(name, nargs=0, help=settings["hf_repo"], **options)
+    _add(parser, "-lm", "--load-mode", action=LoadMode, metavar="MODE", choices=tuple(LOAD_MODES))
+    _add(parser, "-no-kvu", action="store_const", dest="kv_unified", const=False)
+    _add(parser, "-v", "--verbose", "--log-verbose", action=Settings, nargs=0, settings=VERBOSE, warning="")
+    parser.set_defaults(verbose=False)
+    _add(parser, "--log-disable", action="store_const", dest="log_level", const="error")
+    _add(parser, "--log-jsonl", action="store_const", dest="log_format", const="json")
+    _add(parser, "--no-log-jsonl", action="store_const", dest="log_format", const="text")
+    _add(parser, "-lv", "--verbosity", "--log-verbosity", dest="log_level", type=level)
+    _add(parser, "--sampler-seq", "--sampling-seq", dest="samplers", type=samplers)
+    _add(parser, "--usage", action="help")
+
+
+def _add(parser: argparse.ArgumentParser, *names: str, dest: str = argparse.SUPPRESS, **options: Any) -> None:
+    parser.add_argument(*names, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
+
+
+class Settings(argparse.Action):
+    """Sets several options at once; those that follow on the command line change them again."""
+
+    def __init__(self, *args: Any, settings: dict[str, Any], warning: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.settings = settings
+        self.warning = warning
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        _values: str | Sequence[Any] | None,
+        option: str | None = None,
+    ) -> None:
+        vars(namespace).update(self.settings)
+        if self.warning:
+            namespace.passed_over = (*namespace.passed_over, f"{option}: {self.warning}")
+
+
+class LoadMode(argparse.Action):
+    """Sets ``--mmap`` and ``--mlock``."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option: str | None = None,
+    ) -> None:
+        vars(namespace).update(LOAD_MODES[str(values)])
+
+
+def level(text: str) -> str:
+    """A word of ``--log-level`` for llama-server's number."""
+    return VERBOSITIES[min(max(int(text), 0), len(VERBOSITIES) - 1)]
+
+
+def samplers(text: str) -> str:
+    """Samplers by their names for llama-server's letters."""
+    unknown = [letter for letter in text if letter not in SAMPLER_LETTERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no sampler {unknown[0]!r}; there are {''.join(SAMPLER_LETTERS)}")
+    return ";".join(SAMPLER_LETTERS[letter] for letter in text)

@@ -1,0 +1,58 @@
+"""An argument parser whose errors are short and suggest what may have been meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+CHOICE = re.compile(r"invalid choice: '([^']*)'")
+
+
+class Parser(argparse.ArgumentParser):
+    """Subcommands' parsers are of this class, too."""
+
+    passes_on = False  # what it does not know is another command's: `passed_on`
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As the base class; but a command's own parser refuses what it does not know, since it knows the names.
+
+        A name may be written with underscores, as llama.cpp's options may.
+        """
+        given = sys.argv[1:] if args is None else args
+        found, unknown = super().parse_known_args([dashed(one) for one in given], namespace)
+        if self.passes_on:
+            found.passed_on = unknown
+            return found, []
+        if unknown and not any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggested(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """One line, and where to read more: the usage of a server with all its options is three pages."""
+        wrong = CHOICE.search(message)
+        if wrong is not None:
+            message = f"{message}{nearest(wrong[1], self._choices())}"
+        self.exit(2, f"{self.prog}: error: {message}\n{self.prog} --help explains everything\n")
+
+    def _suggested(self, unknown: Sequence[str]) -> str:
+        options = [option.partition("=")[0] for option in unknown if option.startswith("-")]
+        return "".join(nearest(option, self._option_string_actions) for option in options)
+
+    def _choices(self) -> list[str]:
+        return [str(choice) for action in self._actions for choice in action.choices or ()]
+
+
+def dashed(given: str) -> str:
+    """What was given, with the name of an option as it is known."""
+    name, *value = given.split("=", 1)
+    return "=".join((name.replace("_", "-"), *value)) if given.startswith("--") else given
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` if something known is near, else nothing."""
+    found = get_close_matches(text, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
