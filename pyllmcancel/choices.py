@@ -14,6 +14,7 @@ from pyllmcancel.request import Choice, Request
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model, Sampler
+    from pyllmcancel.request import GenerationParams
     from pyllmcancel.sampling import SamplingParams
 
 MAX_CHOICES = 128
@@ -52,16 +53,18 @@ class ChoiceMaker:
                 max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
                 sibling = choices[0].sampler if choices else None
                 sampler = self._sampler(params.sampling, prompt, number, sibling)
-                detokenizer = Detokenizer(self._pieces(params.visible_tokens), params.stop, params.min_indent)
+                detokenizer = Detokenizer(self._pieces(params), params.stop, params.min_indent)
                 choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
                 choice.constraint = params.constraint.new() if params.constraint is not None else None
                 choices.append(choice)
         return choices
 
-    def _pieces(self, visible: frozenset[int]) -> Callable[[int], bytes]:
+    def _pieces(self, params: GenerationParams) -> Callable[[int], bytes]:
         """The bytes of a token in an answer, where some control tokens are to be seen."""
         piece = self._model.piece
-        return (lambda token: piece(token, special=token in visible)) if visible else piece
+        if not params.visible_tokens and not params.all_visible:
+            return piece
+        return lambda token: piece(token, special=params.shows(token))
 
     def _sampler(
         self, sampling: SamplingParams, prompt: Sequence[int], number: int, sibling: Sampler | None

@@ -17,7 +17,7 @@ from pyllmcancel.token_stream import Outbox
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Delta
-    from pyllmcancel.observer import Observer
+    from pyllmcancel.observer import Observers
     from pyllmcancel.registry import Registry
     from pyllmcancel.request import Request
 
@@ -27,14 +27,15 @@ logger = logging.getLogger("pyllmcancel.engine")
 class Endings:
     """Writes the one ending of each request."""
 
-    def __init__(self, registry: Registry, observer: Observer) -> None:
+    def __init__(self, registry: Registry, observers: Observers) -> None:
         self._registry = registry
-        self._observer = observer
+        self._observers = observers
 
     def cancel(self, request: Request, reason: CancelReason) -> bool:
         """Cancel `request`, from any thread; returns whether this call decided its fate."""
         if not request.cancellation.request(reason):
             return False
+        self._observers.request_cancelled(request)
         if self._registry.withdraw(request):
             self.conclude_waiting(request)
         else:
@@ -103,6 +104,7 @@ class Endings:
             error=error,
             param=param,
             cancel_latency=None if requested_at is None else ended_at - requested_at,
+            limit=None if last is None else last.limit,
         )
         outbox.owe(request, ending, last)
         request.ended_at = ended_at
@@ -110,19 +112,15 @@ class Endings:
         try:
             self._registry.forget(request, ending)
             self._log(request, ending)
-            self._tell_observer(request, ending)
+            self._observers.request_ended(request, ending)
         finally:
             # Last: a thread that waits for the ending finds every table, log and counter up to date.
             outbox.pay()
 
-    def _tell_observer(self, request: Request, ending: Ending) -> None:
-        try:
-            self._observer.request_ended(request, ending)
-        except Exception:
-            # A counter that fails must not leave a client without its ending.
-            logger.exception("the observer failed at the end of request %s", request.id)
-
     def _log(self, request: Request, ending: Ending) -> None:
+        if not logger.isEnabledFor(logging.INFO) and ending.finish_reason is not FinishReason.ERROR:
+            return
+        facts = _facts(request, ending)
         counts = self._registry.counts()
         tail = f"waiting {counts.waiting}, running {counts.running}"
         usage = ending.usage
@@ -137,19 +135,22 @@ class Endings:
                     _progress(request, ending),
                     ending.cancel_latency * 1e3,
                     tail,
+                    extra=facts,
                 )
             case FinishReason.ERROR:
-                logger.error("request %s failed in %s: %s, %s", request.id, ending.phase, ending.error, tail)
+                text = "request %s failed in %s: %s, %s"
+                logger.error(text, request.id, ending.phase, ending.error, tail, extra=facts)
             case FinishReason.STOP | FinishReason.LENGTH:
                 logger.info(
                     "request %s finished (%s): %s prompt tokens, %s cached, %s generated, %.2f s, %s",
                     request.id,
-                    ending.finish_reason,
+                    ending.limit or ending.finish_reason,
                     f"{usage.prompt_tokens:,}",
                     f"{usage.cached_tokens:,}",
                     f"{usage.completion_tokens:,}",
-                    (request.ended_at or 0.0) - request.arrived_at,
+                    facts["seconds"],
                     tail,
+                    extra=facts,
                 )
 
 
@@ -157,3 +158,25 @@ def _progress(request: Request, ending: Ending) -> str:
     if ending.phase is RequestStatus.DECODE:
         return f"{ending.usage.completion_tokens:,} generated tokens"
     return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"
+
+
+def _facts(request: Request, ending: Ending) -> dict[str, object]:
+    """What the log's fields say of an ending; None is left out."""
+    usage = ending.usage
+    return {
+        "request_id": request.id,
+        "owner": request.owner or None,
+        "session": request.session,
+        "finish_reason": ending.finish_reason,
+        "limit": ending.limit,
+        "reason": ending.cancel_reason,
+        "superseded_by": request.superseded_by,
+        "phase": ending.phase,
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "cancel_latency_ms": None if ending.cancel_latency is None else round(ending.cancel_latency * 1e3, 3),
+        "seconds": round((request.ended_at or 0.0) - request.arrived_at, 6),
+        "error": ending.error,
+        "param": ending.param,
+    }

@@ -29,7 +29,7 @@ from pyllmcancel.events import Sink
 from pyllmcancel.generation import Generation
 from pyllmcancel.loop import EngineLoop
 from pyllmcancel.models import packaged_model_path
-from pyllmcancel.observer import NullObserver, StepTrace
+from pyllmcancel.observer import NullObserver, Observers, StepTrace
 from pyllmcancel.registry import Counts, Registry
 from pyllmcancel.request import NO_OWNER, GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
@@ -85,11 +85,11 @@ class Engine:
         self.model = workload.model
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)
-        self._observer = observer or NullObserver()
-        self._endings = Endings(self.registry, self._observer)
+        self._observers = Observers(observer or NullObserver())
+        self._endings = Endings(self.registry, self._observers)
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
         self._loop = EngineLoop(
-            workload, self.registry, self._endings, self._watcher, observer=self._observer, trace=self.trace
+            workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
         )
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
@@ -187,6 +187,14 @@ class Engine:
         """How often a running choice, or text, has given its slot back to be computed later."""
         return self.workload.scheduler.n_preempted
 
+    def add_observer(self, observer: Observer) -> None:
+        """Tell another one, from now on, of everything that happens. It must not refer to the engine."""
+        self._observers.add(observer)
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Tell it no more. Idempotent."""
+        self._observers.remove(observer)
+
     # -- submitting ---------------------------------------------------------------------------------------------------
 
     def submit(
@@ -233,11 +241,13 @@ class Engine:
         if self.forked:
             raise EngineClosedError(FORKED)
         accepted = self.registry.accept(request)
+        self._observers.request_added(request)
         self._log_added(request)
-        self._observer.request_added(request)
         for cancelled in accepted.cancelled:
+            self._observers.request_cancelled(cancelled)
             if cancelled.superseded_by is not None:
-                logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by)
+                facts = {"request_id": cancelled.id, "superseded_by": cancelled.superseded_by}
+                logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by, extra=facts)
         for cancelled in accepted.withdrawn:
             self._endings.conclude_waiting(cancelled)
         timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
@@ -285,6 +295,8 @@ class Engine:
         return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
 
     def _log_added(self, request: Request) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
         counts = self.counts()
         logger.info(
             "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
@@ -294,6 +306,15 @@ class Engine:
             f"{request.n_prompt_tokens:,}",
             counts.waiting,
             counts.running,
+            extra={
+                "request_id": request.id,
+                "owner": request.owner or None,
+                "session": request.session,
+                "parent": request.parent,
+                "prompt_tokens": request.n_prompt_tokens,
+                "waiting": counts.waiting,
+                "running": counts.running,
+            },
         )
 
     # -- cancelling ---------------------------------------------------------------------------------------------------

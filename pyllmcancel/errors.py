@@ -5,6 +5,8 @@
     Error
      ├─ ModelLoadError        the file is no model that this build can serve
      ├─ LoadCancelled         the progress callback said so
+     ├─ HubError              the hub of models has not what was asked for, or does not give it
+     │   └─ HubUnreachable        … because it does not answer
      ├─ ContextError          no memory for the cells, or a model that cannot generate
      ├─ ContextBusy           a second thread entered a context during a step
      ├─ UsageError            a call that makes no sense; nothing was changed (also a ValueError)
@@ -38,6 +40,14 @@ class ModelLoadError(Error):
 
 class LoadCancelled(Error):  # noqa: N818 - reads as the event it is
     """Loading was cancelled by its progress callback."""
+
+
+class HubError(Error):
+    """The hub has no such model, does not give it, or gave something else."""
+
+
+class HubUnreachable(HubError):  # noqa: N818
+    """The hub cannot be reached, or does not answer sensibly: what is cached may do."""
 
 
 class ContextError(Error):
@@ -82,7 +92,7 @@ class TextLengthError(ContextLengthError):
     """A text is longer than what the model embeds at once."""
 
     def __init__(self, index: int, n_tokens: int, n_text_max: int) -> None:
-        message = f"text {index} has {n_tokens:,} tokens, but this model embeds {n_text_max:,} at most"
+        message = f"text {index} is too large: {n_tokens:,} tokens, and this model embeds {n_text_max:,} at most"
         InvalidRequestError.__init__(self, message, "input")
         self.n_prompt_tokens = n_tokens
         self.n_ctx = n_text_max

@@ -34,6 +34,14 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+class Limit(StrEnum):
+    """What ended an answer with LENGTH, if it was neither the number of tokens nor the context."""
+
+    PROMPT_TIME = "time limit of the prompt"
+    ANSWER_TIME = "time limit of the answer"
+    INDENT = "indentation"
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of a request. After a cancel: what had been processed by then.
@@ -61,7 +69,7 @@ class Delta:
 
     `prompt_logprobs` come with the first delta of a choice that asked for them: one for every prompt token but the
     first, which nothing predicts. `prompt_done` tokens of the prompt are computed, for a request that asked for
-    progress.
+    progress. `limit` says more about LENGTH.
     """
 
     index: int
@@ -72,6 +80,7 @@ class Delta:
     stop_text: str | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_done: int | None = None
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,8 @@ class Ending:
     ----------
     finish_reason
         STOP or LENGTH (of the last choice to end), CANCELLED, or ERROR.
+    limit
+        What LENGTH was, if not tokens.
     cancel_reason
         Why, when CANCELLED.
     error
@@ -101,6 +112,7 @@ class Ending:
     error: str | None = None
     param: str | None = None
     cancel_latency: float | None = None
+    limit: Limit | None = None
 
 
 Event = Delta | Ending

@@ -13,7 +13,7 @@ from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.choices import ChoiceMaker
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.errors import ConstraintError
-from pyllmcancel.events import Delta, FinishReason, RequestStatus, TokenLogprobs
+from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
 from pyllmcancel.request import Choice, Request
 from pyllmcancel.scheduler import Capacity, Scheduler
 from pyllmcancel.step import LogitFault
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FAULTS = {
     LogitFault.NOT_FINITE: "the model produced logits that are not finite",
     LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
-    LogitFault.GRAMMAR: "the grammar allows no continuation",
+    LogitFault.GRAMMAR: "the grammar, or what else limits the answer's tokens, allows no continuation",
     LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to read this answer than can be followed",
 }
 
@@ -125,9 +125,8 @@ class Generation:
                 # Choices with `max_tokens` of 0 may have finished already.
                 for choice in [choice for choice in request.choices if choice.finish_reason is None]:
                     choice.finish_reason = FinishReason.LENGTH
-                    updates.append(
-                        self._finish_choice(choice, Delta(choice.index, "", finish_reason=FinishReason.LENGTH))
-                    )
+                    late = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, limit=Limit.PROMPT_TIME)
+                    updates.append(self._finish_choice(choice, late))
         return updates
 
     def heed_readers(self, requests: Iterable[Request]) -> None:
@@ -147,16 +146,16 @@ class Generation:
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return self.scheduler.choose(heads)
 
-    def admit(self, request: Request) -> list[Update]:
+    def admit(self, request: Request, observer: Observer) -> list[Update]:
         self.scheduler.add(request)
         # The leader that was chosen, and no other: another owner's request may be next.
-        return self._started(self.scheduler.admit(most=1))
+        return self._started(self.scheduler.admit(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
         for choice in request.choices:
             self.scheduler.release(choice, keep=keep)
 
-    def _started(self, choices: Iterable[Choice]) -> list[Update]:
+    def _started(self, choices: Iterable[Choice], observer: Observer) -> list[Update]:
         """Note that choices have got their slots: of new requests, siblings of leaders, preempted ones."""
         updates: list[Update] = []
         for choice in choices:
@@ -167,14 +166,15 @@ class Generation:
             if request.admitted_at is None:
                 request.admitted_at = choice.admitted_at
                 request.status = RequestStatus.PREFILL
+                observer.request_admitted(request)
             updates += prompt_progress(choice)
         return updates
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> tuple[list[StepItem], list[Update]]:
+    def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
         """The scheduler's next step, each constraint's allowed tokens set. A constraint that fails ends its request."""
-        updates = self._started(self.scheduler.admit())
+        updates = self._started(self.scheduler.admit(), observer)
         items = self.scheduler.plan()
         for item in items:
             choice = self.scheduler.choice(item.seq) if self.scheduler.holds(item.seq) else None
@@ -214,8 +214,7 @@ class Generation:
             choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
             updates += prompt_progress(choice)
             if row.fault is not LogitFault.NONE:
-                param = "grammar" if row.fault is LogitFault.TOO_COMPLEX else None
-                updates.append(self._fail(choice.request, FAULTS[row.fault], param, keep=False))
+                updates.append(self._fail(choice.request, FAULTS[row.fault], blamed(choice, row.fault), keep=False))
             elif row.token >= 0:
                 updates.append(self._take_token(choice, row, observer))
         return updates
@@ -239,19 +238,26 @@ class Generation:
     def _delta(self, choice: Choice, row: StepRow, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
         choice.generated.append(row.token)
         self.n_generated += 1
-        eog = self.model.is_eog(row.token)
-        text = "" if eog else choice.detokenizer.feed(row.token)
+        params = choice.request.params
+        eog, stops = self.model.is_eog(row.token), row.token in params.stop_tokens
+        hidden = eog or (stops and not params.stop_shown)
+        text = "" if hidden else choice.detokenizer.feed(row.token)
         choice.has_line_feed = choice.has_line_feed or "\n" in text
         complete = not eog and choice.constraint is not None and choice.constraint.accept(row.token)
-        choice.finish_reason = finish_reason(choice, ended=eog or complete)
+        limit = passed_limit(choice)
+        choice.finish_reason = finish_reason(choice, limit, ended=eog or stops or complete)
+        stop_text = choice.detokenizer.stopped_by
         if choice.finish_reason is not None:
             text += choice.detokenizer.flush()
-        tokens = () if eog else (row.token,)
+            text += stop_text or "" if params.stop_shown else ""
+        tokens = () if hidden else (row.token,)
         logprobs: tuple[TokenLogprobs, ...] = ()
-        if row.logprob is not None and row.top_logprobs is not None and not eog:
+        if row.logprob is not None and row.top_logprobs is not None and not hidden:
             logprobs = (TokenLogprobs(row.token, row.logprob, row.top_logprobs),)
-        stop_text = choice.detokenizer.stopped_by
-        return Delta(choice.index, text, tokens, logprobs, choice.finish_reason, stop_text, prompt_logprobs)
+        limit = limit if choice.finish_reason is FinishReason.LENGTH else None
+        return Delta(
+            choice.index, text, tokens, logprobs, choice.finish_reason, stop_text, prompt_logprobs, limit=limit
+        )
 
     def _finish_choice(self, choice: Choice, delta: Delta) -> Update:
         assert choice.finish_reason is not None
@@ -296,13 +302,28 @@ def clock_token(choice: Choice, observer: Observer) -> None:
     choice.resumes = False
 
 
-def finish_reason(choice: Choice, *, ended: bool) -> FinishReason | None:
+def blamed(choice: Choice, fault: LogitFault) -> str | None:
+    """The field of the request without which there were no such fault."""
+    if fault not in (LogitFault.GRAMMAR, LogitFault.TOO_COMPLEX):
+        return None
+    params = choice.request.params
+    return "grammar" if params.sampling.grammar or params.constraint is not None else "logit_bias"
+
+
+def finish_reason(choice: Choice, limit: Limit | None, *, ended: bool) -> FinishReason | None:
     """Why `choice` is complete with its last token; None if it goes on."""
     if ended or choice.detokenizer.stopped_by is not None:
         return FinishReason.STOP
-    if choice.detokenizer.outdented or len(choice.generated) >= choice.max_tokens or is_late(choice):
+    if limit is not None or len(choice.generated) >= choice.max_tokens:
         return FinishReason.LENGTH
     return None
+
+
+def passed_limit(choice: Choice) -> Limit | None:
+    """The limit, besides that of tokens, at which `choice` has come."""
+    if choice.detokenizer.outdented:
+        return Limit.INDENT
+    return Limit.ANSWER_TIME if is_late(choice) else None
 
 
 def is_late(choice: Choice) -> bool:

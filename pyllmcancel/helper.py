@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyllmcancel.errors import QueueFullError
@@ -69,6 +70,7 @@ class Helper:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._opened: Any = None
+        self._opens_until: float | None = None  # while the answer to the opening call is to come
         self._closed = False
 
     @property
@@ -115,7 +117,7 @@ class Helper:
 
     def _call(self, message: list[Any], pause: Pause) -> Any:
         self._ensure(pause)
-        return self._exchange(message, WALL_SECONDS, pause)
+        return self._answer(self._ask(message, WALL_SECONDS), pause)
 
     def _once_more(self, attempt: Callable[[], Any]) -> Any:
         """What `attempt` returns; a second one if the process was lost in the first."""
@@ -141,17 +143,32 @@ class Helper:
         if self._closed:
             raise HelperClosed
         if self._process is not None and self._process.poll() is None:
+            if self._opens_until is not None:
+                self._finish_opening(pause)
             return
         self._end()  # it was ended from outside
         try:
             self._start()
-            self._opened = self._exchange(list(self._opening), START_SECONDS, pause)
+            self._opens_until = self._ask(list(self._opening), START_SECONDS)
+            self._finish_opening(pause)
         except OSError as error:
             self._end()
             raise QueueFullError(f"no process can be started now: {error.strerror}") from error
+
+    def _finish_opening(self, pause: Pause) -> None:
+        """A caller that gives up leaves it to the next: if each of many ended the process, none would have one."""
+        assert self._socket is not None
+        assert self._opens_until is not None
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        while not poll.poll(LOOK_EVERY * 1000) and time.monotonic() < self._opens_until:
+            pause()
+        try:
+            self._opened = self._answer(self._opens_until, no_pause)
         except HelperError:
             self._end()
             raise
+        self._opens_until = None
 
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
@@ -166,28 +183,40 @@ class Helper:
         if self._closed:
             self._process.kill()  # close() may have come before there was one to end
 
-    def _exchange(self, message: list[Any], seconds: float, pause: Pause) -> Any:
-        """Ends the process unless it answered in time."""
-        answered = False
-        try:
-            deadline = time.monotonic() + seconds
-            text = json.dumps(message).encode()
+    def _ask(self, message: list[Any], seconds: float) -> float:
+        """Until when there must be an answer."""
+        deadline = time.monotonic() + seconds
+        text = json.dumps(message).encode()
+        with self._ended_unless_done():
             self._send(len(text).to_bytes(HEAD, "little") + text, deadline)
+        return deadline
+
+    def _answer(self, deadline: float, pause: Pause) -> Any:
+        with self._ended_unless_done():
             length = int.from_bytes(self._receive(HEAD, deadline, pause), "little")
             if length > MAX_ANSWER:
                 raise HelperEnded(f"the result is longer than {MAX_ANSWER >> 20} MiB")
             answer = json.loads(self._receive(length, deadline, pause))
-            answered = not answer["last"]
+        if answer["last"]:
+            self._end()
+        if "error" in answer:
+            raise HelperError(answer["error"])
+        return answer["result"]
+
+    @contextlib.contextmanager
+    def _ended_unless_done(self) -> Iterator[None]:
+        """End the process if it is not heard in time, or what is done with it is given up."""
+        done = False
+        try:
+            yield
+            done = True
         except (OSError, EOFError):
             if self._closed:
                 raise HelperClosed from None
             raise self._cause() from None
         finally:
-            if not answered:
+            if not done:
                 self._end()
-        if "error" in answer:
-            raise HelperError(answer["error"])
-        return answer["result"]
 
     def _send(self, message: bytes, deadline: float) -> None:
         assert self._socket is not None
@@ -223,6 +252,8 @@ class Helper:
             return HelperEnded(f"it takes longer than {self._cpu_seconds:g} s")
         if status == -signal.SIGKILL:
             return HelperLost("it was killed")
+        if status == -signal.SIGSEGV:
+            return HelperEnded("it is nested too deeply")
         return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
 
     def _end(self) -> None:
@@ -234,3 +265,4 @@ class Helper:
                 self._process.kill()
             self._process.wait()
             self._process = None
+        self._opens_until = None

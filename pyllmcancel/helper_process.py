@@ -11,34 +11,66 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, WALL_SECONDS
 
 FIRST_BYTES = 32
+NEEDLE = "needle"
+QUESTION = {"role": "user", "content": "x"}
 TIRED_MIB = 192  # of memory that it has not given back; then there is a new process
+
+
+class Json(bytes):
+    """A result that is spelled already."""
 
 
 class Functions:
     """Everything that can be called, by its name."""
 
     def __init__(self) -> None:
-        self._template: ChatTemplate | None = None
+        self._template: Any = None
+        self._jinja = True
         self._guidance: Any = None
 
-    def open_template(self, source: str, bos: str, eos: str) -> dict[str, Any]:
-        """Compile a template for `render`; what the server wants to know of it."""
-        self._template = ChatTemplate(source, bos, eos)
-        return {"variables": sorted(self._template.variables), "object_arguments": self._template.object_arguments}
+    def open_template(
+        self, source: str, bos: str, eos: str, tool_use_source: str, jinja: bool = True
+    ) -> dict[str, Any]:
+        """Compile a template for `apply_template`; what the server wants to know of it."""
+        from pyllmcancel._native import ChatTemplate
 
-    def render(self, messages: list[Any], variables: dict[str, Any]) -> str:
-        assert self._template is not None
-        return self._template.render(messages, **variables)
+        self._jinja = jinja
+        self._template = ChatTemplate(source, bos, eos, tool_use_source=tool_use_source)
+        caps: dict[str, bool] = self._template.caps
+        if not jinja:
+            self.apply_template({"messages": [QUESTION]})  # it is recognised, or this raises
+            return {"caps": {**dict.fromkeys(caps, False), "supports_system_role": True}, "wraps_content": False}
+        if not (caps["supports_tools"] or caps["supports_tool_calls"] or tool_use_source):
+            self._template = ChatTemplate(adapted_to_tools(source, caps), bos, eos)
+        return {"caps": dict(self._template.caps), "wraps_content": self._wraps_content()}
+
+    def apply_template(self, inputs: dict[str, Any]) -> Json:
+        return Json(self._template.apply(json.dumps({**inputs, "use_jinja": self._jinja}).encode()))
+
+    def _wraps_content(self) -> bool:
+        """Whether there is more before an answer's text than the generation prompt, blanks and reasoning."""
+        answer = {"role": "assistant", "content": NEEDLE}
+        try:
+            asked = json.loads(self.apply_template({"messages": [QUESTION]}))
+            answered = json.loads(self.apply_template({"messages": [QUESTION, answer, QUESTION]}))["prompt"]
+        except InvalidRequestError:
+            return False  # chats will tell what is wrong
+        opening, before = asked["prompt"], answered.partition(NEEDLE)[0]
+        for tag in filter(None, (asked["thinking_start_tag"], *asked["thinking_end_tags"])):
+            opening, before = opening.replace(tag, ""), before.replace(tag, "")
+        n_common = next((n for n, (a, b) in enumerate(zip(opening, before, strict=False)) if a != b), len(opening))
+        return bool(before[n_common:].strip())
 
     def open_guidance(self) -> None:
         """Load what `compile_schema` and `compile_grammar` need."""
@@ -66,6 +98,13 @@ class Functions:
             raise InvalidRequestError(str(error), "") from error
 
 
+def adapted_to_tools(source: str, caps: Mapping[str, bool]) -> str:
+    """A template that tells of tools, and of their calls, in words."""
+    adapter = (files("pyllmcancel") / "tools_adapter.jinja").read_text("utf-8")
+    takes_system = "true" if caps["supports_system_role"] else "false"
+    return f"{{%- set takes_system = {takes_system} -%}}{adapter}{source}"
+
+
 def main() -> None:
     cpu_seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
     # It ends with the server, whose end of the socket is closed then, not by a SIGTERM to the process group.
@@ -83,7 +122,10 @@ def main() -> None:
         answer = outcome(getattr(functions, name), arguments)
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        peer.sendall(len(answer).to_bytes(HEAD, "little") + answer)
+        try:
+            peer.sendall(len(answer).to_bytes(HEAD, "little") + answer)
+        except OSError:
+            return  # the server has ended
 
 
 def limit_memory(mib: int) -> None:
@@ -124,16 +166,17 @@ def receive(peer: socket.socket) -> bytes | None:
 
 def outcome(function: Any, arguments: list[Any]) -> bytes:
     """The answer to a call, whatever becomes of it."""
-    answer: dict[str, Any] = {}
+    key = "error"
     try:
-        answer["result"] = function(*arguments)
+        result = function(*arguments)
+        key, text = "result", result if isinstance(result, Json) else json.dumps(result).encode()
     except InvalidRequestError as error:
-        answer["error"] = str(error)
+        text = json.dumps(str(error)).encode()
     except Exception as error:
-        answer["error"] = f"{type(error).__name__}: {error}"
+        text = json.dumps(f"{type(error).__name__}: {error}").encode()
     # What one call took, and the allocator keeps, would count against the next.
-    answer["last"] = (memory(1) or 0) > TIRED_MIB << 20
-    return json.dumps(answer).encode()
+    last = json.dumps((memory(1) or 0) > TIRED_MIB << 20)
+    return f'{{"{key}": '.encode() + text + f', "last": {last}}}'.encode()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import said
 from pyllmcancel.events import FinishReason
-from pyllmcancel.observer import StepRecord
+from pyllmcancel.observer import StepPart, StepRecord
 from pyllmcancel.request import Request
 from pyllmcancel.step import StepStatus
 from pyllmcancel.token_stream import Outbox
@@ -78,7 +78,7 @@ class EngineLoop:
         self._workload.heed_readers(self._running)
         self._publish()
         self._admit()
-        items, updates = self._workload.plan()
+        items, updates = self._workload.plan(self._observer)
         # Publish endings from planning before the step.
         self._report(updates)
         self._publish()
@@ -135,7 +135,7 @@ class EngineLoop:
                 self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
             else:
                 self._running.append(request)
-                self._report(self._workload.admit(request))
+                self._report(self._workload.admit(request, self._observer))
 
     def _choose(self, heads: Sequence[Request]) -> Request | None:
         cancelled = next((request for request in heads if request.cancellation.requested), None)
@@ -215,8 +215,10 @@ class EngineLoop:
         n_wasted = n_survivors = 0
         for item in items:
             member = self._workload.member(item)
-            sequences.append((member.request.id, member.index, member.phase, item.n_tokens))
-            cancelled = member.request.cancellation.requested
+            request = member.request
+            part = StepPart(request.id, member.index, member.phase, item.n_tokens, item.seq, request.owner)
+            sequences.append(part)
+            cancelled = request.cancellation.requested
             n_survivors += not cancelled
             if cancelled or outcome.status is StepStatus.ABORTED:
                 n_wasted += item.n_tokens

@@ -11,7 +11,7 @@ import secrets
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.events import RequestStatus, Usage
@@ -61,6 +61,12 @@ class GenerationParams:
         Send a delta after each step of the prompt, and one before the first.
     visible_tokens
         Control tokens that are part of the text, spelled out; others have none.
+    all_visible
+        All control tokens are.
+    stop_tokens
+        They end the answer, as the model's own do.
+    stop_shown
+        The text ends with the stop string, or with the token of `stop_tokens`, that ended it.
     """
 
     sampling: SamplingParams
@@ -76,6 +82,13 @@ class GenerationParams:
     min_indent: int = 0
     prompt_progress: bool = False
     visible_tokens: frozenset[int] = frozenset()
+    all_visible: bool = False
+    stop_tokens: frozenset[int] = frozenset()
+    stop_shown: bool = False
+
+    def shows(self, token: int) -> bool:
+        """Whether a control token is part of the text."""
+        return self.all_visible or token in self.visible_tokens
 
 
 @dataclass(eq=False, slots=True)
@@ -141,6 +154,15 @@ class Client(Protocol):
         """
 
 
+class TraceContext(NamedTuple):
+    """Where a request is in the trace of its client, by W3C's headers, and what it was asked as."""
+
+    traceparent: str | None
+    tracestate: str | None
+    path: str
+    model: str
+
+
 class Origin(TypedDict, total=False):
     """Where a request comes from, and which others it belongs to.
 
@@ -163,6 +185,8 @@ class Origin(TypedDict, total=False):
         By default now.
     client
         Looked at right before each step: none begins for one that has left.
+    trace
+        For observers; the engine does not look at it.
     """
 
     request_id: str | None
@@ -173,6 +197,7 @@ class Origin(TypedDict, total=False):
     priority: int
     arrived_at: float | None
     client: Client | None
+    trace: TraceContext | None
 
 
 class Request:
@@ -192,6 +217,7 @@ class Request:
         priority: int = 0,
         arrived_at: float | None = None,
         client: Client | None = None,
+        trace: TraceContext | None = None,
     ) -> None:
         if priority not in PRIORITIES:
             raise InvalidRequestError(f"priority must be one of {PRIORITIES}", "priority")
@@ -216,6 +242,7 @@ class Request:
         self.ended_at: float | None = None
         self.sink: Sink = sink
         self.client = client
+        self.trace = trace
         # Resolved once, by the responsible thread, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
         # Running from the start, so that a waiter that is cancelled cannot cancel it.
@@ -249,6 +276,15 @@ class Request:
         completion = sum(len(choice.generated) for choice in self.choices)
         return Usage(prompt, completion, cached)
 
+    def n_uncomputed(self) -> int:
+        """Tokens that are still to be computed for it, at most: of its prompts, and of answers that have not ended."""
+        answers = sum(choice.max_tokens - len(choice.generated) for choice in self.choices if not choice.finish_reason)
+        return self.n_prompt_tokens - self.usage().prompt_tokens + answers
+
+    def times(self) -> Times:
+        cancelled_at = self.cancellation.requested_at
+        return Times(self.arrived_at, self.admitted_at, self.first_token_at, cancelled_at, self.ended_at)
+
     def summary(self, ending: Ending | None = None) -> RequestSummary:
         """How the request stands now, or stood when it ended; may be called from any thread."""
         usage = self.usage()
@@ -272,7 +308,19 @@ class Request:
             slots=tuple(choice.seq for choice in self.choices if choice.seq is not None),
             paused=self.paused and self.status is not RequestStatus.FINISHED,
             ending=ending,
+            times=self.times(),
+            max_tokens=self.params.max_tokens,
         )
+
+
+class Times(NamedTuple):
+    """When what happened to a request, in monotonic seconds; None until it does."""
+
+    arrived: float
+    admitted: float | None = None
+    first_token: float | None = None
+    cancelled: float | None = None
+    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +328,7 @@ class RequestSummary:
     """A request as it is shown to the outside, while it lives and for a while after.
 
     `created_at` is seconds since the epoch, `seconds` its age, or how long it lived. While it is `paused` its reader
-    takes nothing, and it has no slot.
+    takes nothing, and it has no slot. `max_tokens` is what was asked for, of each choice.
     """
 
     id: str
@@ -301,4 +349,6 @@ class RequestSummary:
     seconds: float
     slots: tuple[int, ...]
     ending: Ending | None
+    times: Times
+    max_tokens: int | None = None
     paused: bool = False

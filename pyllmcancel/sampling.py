@@ -12,6 +12,8 @@ MAX_LOGPROBS = 1000
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 # For filling gaps: it prefers to end where the best candidates disagree. Only on request, after the truncations.
 SAMPLERS_ON_REQUEST = ("infill",)
+# llama.cpp's letters for them.
+SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,15 @@ class SamplingParams:
         Pairs of token and bias; a bias of -inf bans the token.
     grammar
         GBNF whose root rule is ``root``; empty for none.
+    grammar_prefix
+        What the prompt begins the answer with, if the grammar's texts begin so: it goes on from there.
+    grammar_triggers
+        Pairs of kind and value. If there are any, the grammar sleeps until the answer has one of them: a ``token`` (its
+        number), a ``word``, a ``pattern`` (a regular expression, searched) or a ``pattern_full`` (of all the answer).
+        It then goes on from the trigger, or of a pattern from its first group that is not empty. An answer in which
+        this is not what the grammar allows goes on without it.
+    thinking_start, thinking_ends
+        Marks between which no trigger counts; a mark that ends the thinking may be one.
     top_n_sigma
         Keep tokens within so many standard deviations of the best logit; 0 or less: off.
     dynatemp_range, dynatemp_exponent
@@ -70,6 +81,10 @@ class SamplingParams:
     n_logprobs: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     grammar: str = ""
+    grammar_prefix: str = ""
+    grammar_triggers: tuple[tuple[str, str], ...] = ()
+    thinking_start: str = ""
+    thinking_ends: tuple[str, ...] = ()
     top_n_sigma: float = -1.0
     dynatemp_range: float = 0.0
     dynatemp_exponent: float = 1.0

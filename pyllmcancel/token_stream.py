@@ -251,11 +251,24 @@ class ThreadStream(Stream):
 
 
 class AsyncStream(Stream):
-    """Iterate in the event loop that submitted; cancelling the reading task cancels the request."""
+    """Iterate in the event loop that submitted; cancelling the reading task cancels the request.
 
-    def __init__(self, request: Request, controls: Controls, sink: LoopSink) -> None:
+    Parameters
+    ----------
+    task_cancelled
+        The reason of such a cancel.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        controls: Controls,
+        sink: LoopSink,
+        task_cancelled: CancelReason = CancelReason.EXPLICIT,
+    ) -> None:
         super().__init__(request, controls)
         self._sink = sink
+        self._task_cancelled = task_cancelled
 
     def __aiter__(self) -> Self:
         return self
@@ -273,7 +286,7 @@ class AsyncStream(Stream):
         try:
             event = await self._sink.get()
         except BaseException:
-            self.cancel()
+            self.cancel(self._task_cancelled)
             raise
         return self._check(event)
 

@@ -116,7 +116,7 @@ class Watcher:
             self._cancel(request, reason)
         except Exception:
             # The others' deadlines are kept all the same.
-            logger.exception("request %s could not be cancelled", request.id)
+            logger.exception("request %s could not be cancelled", request.id, extra={"request_id": request.id})
 
     def _note(self, due: Due) -> None:
         """Add `due`; deadlines of ended requests go when they may be half of all."""

@@ -101,10 +101,10 @@ class Workload(Protocol):
         that one is cancelled in between.
         """
 
-    def admit(self, request: Request) -> list[Update]:
+    def admit(self, request: Request, observer: Observer) -> list[Update]:
         """Take over a request that has left the queue."""
 
-    def plan(self) -> tuple[list[StepItem], list[Update]]:
+    def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
         """The next step, empty when nothing runs, and updates: starts, and requests that fail before the step."""
 
     def maintain(self) -> None:

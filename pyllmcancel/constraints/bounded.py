@@ -6,17 +6,15 @@ return: `{"multipleOf": 123456789}`. What has compiled over there compiles here 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyllmcancel.constraints.guidance import json_rule
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError
 from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
-
     from pyllmcancel.constraints.guidance import Guidance, Guide
 
 # Of these words, in so many characters, any schema compiles in milliseconds.
@@ -24,8 +22,6 @@ KEYWORDS = "$schema additionalProperties const default description enum examples
 PLAIN = frozenset(KEYWORDS.split(" "))
 SHORT = 4_096
 DEEPEST = 20
-
-Literal = Callable[[str], str]
 
 
 class NamedSchema(NamedTuple):
@@ -36,6 +32,13 @@ class NamedSchema(NamedTuple):
     lenient: bool = False
 
 
+class NamedRule(NamedTuple):
+    """A grammar of a client's, in llguidance's variant of Lark, and which field it came by."""
+
+    grammar: str
+    param: str
+
+
 class BoundedGuidance:
     """Compiles for one model. Any thread may call any method."""
 
@@ -43,29 +46,13 @@ class BoundedGuidance:
         self._guidance = guidance
         self._helper = Helper("open_guidance")
 
-    @property
-    def tokenizer(self) -> LLTokenizer:
-        return self._guidance.tokenizer
-
-    def compile(
-        self,
-        schemas: Sequence[NamedSchema],
-        grammar: Callable[[Literal], str],
-        param: str,
-        *,
-        literal: Literal = json.dumps,
-        pause: Pause = no_pause,
-    ) -> Guide:
-        """What follows a grammar.
+    def compile(self, named: NamedSchema, *, before: str = "", pause: Pause = no_pause) -> Guide:
+        """What follows a schema.
 
         Parameters
         ----------
-        schemas
-            All that the grammar contains; each is tried alone, so that an error blames the right one.
-        grammar
-            Writes it, with a function that writes a text as an expression.
-        literal
-            That function, which may know control tokens of the model.
+        before
+            Expression of llguidance's grammars for what may stand before it.
         pause
             Called now and then; ends the attempt by raising.
 
@@ -74,15 +61,20 @@ class BoundedGuidance:
         InvalidRequestError
             It cannot be compiled, or not within the limits.
         """
-        if are_plain([named.schema for named in schemas]):
-            for named in schemas:
-                self._guidance.check_schema(named.schema, named.param, lenient=named.lenient)
+        grammar = f"start: {before} answer\nanswer: {json_rule(named.schema, lenient=named.lenient)}"
+        if is_plain(named.schema):
+            self._guidance.check_schema(named.schema, named.param, lenient=named.lenient)
         else:
-            for named in schemas:
-                self._try(named.param, pause, "compile_schema", dict(named.schema), named.lenient)
-            self._try(param, pause, "compile_grammar", grammar(json.dumps))
+            self._try(named.param, pause, "compile_schema", dict(named.schema), named.lenient)
+            self._try(named.param, pause, "compile_grammar", grammar)
         pause()
-        return self._guidance.compile(grammar(literal), param)
+        return self._guidance.compile(grammar, named.param)
+
+    def compile_rule(self, rule: NamedRule, pause: Pause = no_pause) -> Guide:
+        """As `compile`, of what a client has written itself."""
+        self._try(rule.param, pause, "compile_grammar", rule.grammar)
+        pause()
+        return self._guidance.compile(rule.grammar, rule.param)
 
     def close(self) -> None:
         self._helper.close()
@@ -98,12 +90,12 @@ class BoundedGuidance:
             raise InvalidRequestError(str(error), param) from error
 
 
-def are_plain(schemas: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether schemas are short, and have nothing that could take long."""
-    return sum(len(repr(schema)) for schema in schemas) <= SHORT and all(_is_plain(each, DEEPEST) for each in schemas)
+def is_plain(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema is short, and has nothing that could take long."""
+    return len(repr(schema)) <= SHORT and _has_only_plain(schema, DEEPEST)
 
 
-def _is_plain(schema: Any, depth: int) -> bool:
+def _has_only_plain(schema: Any, depth: int) -> bool:
     if isinstance(schema, bool):
         return True
     if not isinstance(schema, Mapping) or depth == 0 or not schema.keys() <= PLAIN:
@@ -112,4 +104,4 @@ def _is_plain(schema: Any, depth: int) -> bool:
     if not isinstance(properties, Mapping):
         return False
     inner = [schema[name] for name in ("additionalProperties", "items") if name in schema]
-    return all(_is_plain(each, depth - 1) for each in (*inner, *properties.values()))
+    return all(_has_only_plain(each, depth - 1) for each in (*inner, *properties.values()))

@@ -143,11 +143,12 @@ class Embedding:
         has_place = self._n_admitted.total() < self.config.parallel or not self._n_admitted[request.owner]
         return request if has_place else None
 
-    def admit(self, request: Request) -> list[Update]:
+    def admit(self, request: Request, observer: Observer) -> list[Update]:
         request.admitted_at = time.monotonic()
         request.status = RequestStatus.PREFILL
         self._n_admitted[request.owner] += 1
         self.scheduler.add(cast("EmbeddingRequest", request))
+        observer.request_admitted(request)
         return []
 
     def release(self, request: Request, *, keep: bool = False) -> None:
@@ -156,7 +157,7 @@ class Embedding:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> tuple[list[StepItem], list[Update]]:
+    def plan(self, _observer: Observer) -> tuple[list[StepItem], list[Update]]:
         return self.scheduler.plan(), []
 
     def maintain(self) -> None:

@@ -1,65 +1,81 @@
-"""The form that an answer must have, a JSON schema or calls of tools, as a constraint of its tokens."""
+"""The form that an answer must have, a schema or a rule, as a constraint of its tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyllmcancel.constraints.bounded import NamedSchema
-from pyllmcancel.constraints.guidance import json_rule
-from pyllmcancel.constraints.tool_formats import literal
-from pyllmcancel.constraints.triggered import TriggeredGuide
+from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
+from pyllmcancel.constraints.unenforced import enforceable, guidance_knows
 from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.unenforced import note_unenforced, unenforced_of_answer
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from pyllmcancel._native import Model
     from pyllmcancel.constraints.bounded import BoundedGuidance
+    from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.chat.tools import ToolPlan
     from pyllmcancel.server.wire import GeneratingBody
+
+BLANKS = r"/[ \t\r\n]{0,32}/"
 
 
 async def answer_constraint(
-    request: Request, body: GeneratingBody, schema: NamedSchema | None, plan: ToolPlan | None = None
+    request: Request, body: GeneratingBody, form: NamedSchema | NamedRule | None
 ) -> ConstraintFactory | None:
     """What decides over the answer's tokens, besides a grammar, which is part of the sampling; None if nothing does.
 
     Raises
     ------
     InvalidRequestError
-        A schema is bad, or asks for what cannot be enforced.
+        The form is bad, or asks for what cannot be enforced.
     """
-    if schema is None and plan is None:
+    return await with_token_limits(request, body, await answer_guide(request, body, form))
+
+
+async def answer_guide(
+    request: Request,
+    body: GeneratingBody,
+    form: NamedSchema | NamedRule | None,
+    *,
+    after_reasoning: bool = False,
+) -> Guide | None:
+    """The form alone; raises as `answer_constraint`.
+
+    Parameters
+    ----------
+    after_reasoning
+        There may be blanks before it: models part their answers from their reasoning by some.
+    """
+    if form is None:
         return None
     state = state_of(request)
-    work = partial(compiled, state.guidance, state.engine.model, schema, plan)
+    if isinstance(form, NamedRule):
+        work = partial(state.guidance.compile_rule, form)
+    else:
+        note_unenforced(request.scope, unenforced_of_answer(form))
+        work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
     return await state.preparations.run(request, work, origin_of(request, body))
 
 
-def compiled(
-    guidance: BoundedGuidance, model: Model, schema: NamedSchema | None, plan: ToolPlan | None, pause: Pause
-) -> ConstraintFactory:
+async def with_token_limits(
+    request: Request, body: GeneratingBody, form: ConstraintFactory | None
+) -> ConstraintFactory | None:
+    """The form, and which tokens the answer may have besides."""
+    if not body.limits_tokens:
+        return form
+    state = state_of(request)
+    # The first time all of the vocabulary is asked.
+    eog_tokens = await asyncio.to_thread(lambda: state.eog_tokens)
+    return body.token_limits(state.engine.model.n_vocab, eog_tokens, form)
+
+
+def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:
     """Takes milliseconds, and a second the first time: for a thread of its own."""
-    answer = "" if schema is None else json_rule(schema.schema, lenient=schema.lenient)
-    schemas = [] if schema is None else [schema]
-    if plan is None:
-        assert schema is not None
-        return guidance.compile(schemas, lambda _: f"start: {answer}", schema.param, pause=pause)
-    for index, function in plan.callable:
-        param = f"tools[{index}].function.parameters"
-        schemas.append(NamedSchema(function.parameters, param, not function.strict))
-    functions = [function for _, function in plan.callable]
-    other = "" if plan.required else answer
-
-    def grammar(spelled: Callable[[str], str]) -> str:
-        return plan.format.grammar(functions, spelled, parallel=plan.parallel, answer=other)
-
-    guide = guidance.compile(schemas, grammar, "tools", literal=partial(literal, model), pause=pause)
-    if plan.required or answer:
-        return guide
-    return TriggeredGuide(guide, plan.format.trigger, partial(model.piece, special=True), guidance.tokenizer)
+    if schema.lenient:
+        schema = schema._replace(schema=enforceable(schema.schema, guidance_knows))
+    return guidance.compile(schema, before=before, pause=pause)

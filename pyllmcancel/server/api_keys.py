@@ -15,7 +15,6 @@ from starlette.datastructures import Headers
 from pyllmcancel.request import NO_OWNER
 from pyllmcancel.server.config import ADMIN
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.request_context import request_id_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,6 +23,12 @@ if TYPE_CHECKING:
 
 # The page and the documentation hold nothing that is not in this package: browsers cannot send a key with a visit.
 PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
+
+PUBLIC_FILES = "/page/"
+
+
+def is_public(path: str) -> bool:
+    return path in PUBLIC_PATHS or path.startswith(PUBLIC_FILES)
 
 
 def owner_of(scope: Scope) -> str:
@@ -48,14 +53,14 @@ class ApiKeys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http" and scope["path"] not in PUBLIC_PATHS and not self._admit(scope):
+        if scope["type"] == "http" and not is_public(scope["path"]) and not self._admit(scope):
             app = ApiError(
                 401,
                 "missing or wrong API key",
                 "authentication_error",
                 code="invalid_api_key",
                 extra_headers={"WWW-Authenticate": "Bearer"},
-            ).response(request_id_of(scope))
+            ).response_to(scope)
         await app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> bool:

@@ -12,11 +12,13 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from pyllmcancel import __version__
 from pyllmcancel.loading import Loading
-from pyllmcancel.server import routes_health, routes_models, routes_requests, routes_sessions
+from pyllmcancel.server import page, routes_health, routes_models, routes_requests, routes_sessions
+from pyllmcancel.server.anthropic import routes as anthropic_routes
 from pyllmcancel.server.api_keys import ApiKeys
 from pyllmcancel.server.body_limit import BodyLimit
 from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.error_handlers import add_error_handlers
+from pyllmcancel.server.live import routes as live_routes
 from pyllmcancel.server.llama import routes as llama_routes
 from pyllmcancel.server.llama import routes_state as llama_routes_state
 from pyllmcancel.server.loop_lag import LoopLag
@@ -24,27 +26,42 @@ from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.request_context import RequestContext
+from pyllmcancel.server.responses import routes as responses_routes
+from pyllmcancel.server.responses import routes_stored as responses_routes_stored
+from pyllmcancel.server.responses.desk import Desk
+from pyllmcancel.server.responses.store import Store
 from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.metrics import EngineMetrics
+    from pyllmcancel.server.tracing import Tracing
 
+# In the order in which they are asked whether a path is theirs. FastAPI builds the routes of a router when the first
+# request comes to it, in the event loop: those of the dialects that are used less, and have many models, come last.
 ROUTERS = (
     openai_routes.router,
-    embeddings_routes.router,
-    llama_routes.router,
-    llama_routes_state.router,
-    routes_models.router,
     routes_requests.router,
     routes_sessions.router,
     routes_health.router,
+    routes_models.router,
+    live_routes.router,
+    llama_routes.router,
+    llama_routes_state.router,
+    embeddings_routes.router,
+    responses_routes.router,
+    responses_routes_stored.router,
+    anthropic_routes.router,
     openapi_routes.router,
+    page.router,
 )
 # What ``--cors-origins localhost`` stands for.
 LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-EXPOSED_HEADERS = ("X-Request-Id", "Retry-After", "x-should-retry")
+EXPOSED_HEADERS = (
+    *("X-Request-Id", "request-id", "X-Ignored-Fields", "X-Unenforced"),
+    *("Retry-After", "x-should-retry"),
+)
 
 
 def create_app(
@@ -52,6 +69,9 @@ def create_app(
     engine: Engine | None = None,
     metrics: EngineMetrics | None = None,
     loading: Loading | None = None,
+    store: Store | None = None,
+    *,
+    tracing: Tracing | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -64,6 +84,10 @@ def create_app(
         The observer that `engine` was made with, or `loading`, for ``/metrics``.
     loading
         Serve with the engine that this one brings, and close it at the end, instead of beginning to load at start-up.
+    store
+        Where `config` says that responses are stored, opened; by default it is opened when it is needed first.
+    tracing
+        Another observer of the engine, which is closed when that has ended: the process may end with this application.
     """
     if engine is not None and loading is not None:
         raise ValueError("an application serves with one engine: `engine`, or the one that `loading` brings")
@@ -71,6 +95,8 @@ def create_app(
     if engine is not None:
         state.adopt(engine)
 
+    storage = config.storage
+    desk = Desk(None if storage is None else lambda: store or Store(*storage))
     lag = LoopLag(state.metrics.loop_lagged)
 
     @asynccontextmanager
@@ -81,17 +107,20 @@ def create_app(
                 yield
         finally:
             lag.stop()
+            await desk.close()
             await state.workers.wait_closed()
             await state.end_helpers()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
     app.state.server = state
+    page.page_files()  # read and hashed before anybody is served: in the event loop that would hold up all streams
+    app.state.responses = desk
     for router in ROUTERS:
         app.include_router(router)
-    if config.metrics:
-        app.include_router(routes_health.metrics_router)
     if config.ui:
-        app.include_router(routes_health.page_router)
+        app.include_router(page.live_router)
     add_error_handlers(app)
     add_middleware(app, config)
     describe(app, config)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from pyllmcancel.engine import compiled_module
@@ -23,10 +23,14 @@ from pyllmcancel.server.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_j
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.unknown_fields import IgnoredFields, note, take_unknown
 from pyllmcancel.server.workers import Work
 
 if TYPE_CHECKING:
     from fastapi import Response
+
+    from pyllmcancel.server.config import UnknownFields
+    from pyllmcancel.server.wire import RequestBody
 
 T = TypeVar("T")
 LENGTH = "body_length"  # in a scope's state
@@ -42,7 +46,7 @@ class BodyRoute(APIRoute):
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
-        body_type: type[BaseModel] = self.body_field.field_info.annotation  # type: ignore[assignment]
+        body_type: type[RequestBody] = self.body_field.field_info.annotation  # type: ignore[assignment]
 
         async def handle(request: Request) -> Response:
             response = await handler(_ReadRequest(request, await read_body(request, body_type)))
@@ -56,18 +60,18 @@ class BodyRoute(APIRoute):
 class _ReadRequest(Request):
     """A request whose body has been read, and is a value."""
 
-    def __init__(self, request: Request, value: BaseModel) -> None:
+    def __init__(self, request: Request, value: RequestBody) -> None:
         super().__init__(request.scope, request.receive)
         self._value = value
 
     async def body(self) -> bytes:
         return b"{}"  # FastAPI asks first whether there is any
 
-    async def json(self) -> BaseModel:
+    async def json(self) -> RequestBody:
         return self._value
 
 
-async def read_body(request: Request, body_type: type[BaseModel]) -> BaseModel:
+async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBody:
     """The body as a value of this type; ApiError if it is none."""
     if not is_json(request):
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
@@ -75,9 +79,14 @@ async def read_body(request: Request, body_type: type[BaseModel]) -> BaseModel:
     text = b"".join([piece async for piece in request.stream()])
     request.scope["state"][LENGTH] = len(text)
     state = state_of(request)
-    work = partial(validated, text, body_type, state.config.limits.values(state.n_ctx))
+    limits, policy = state.config.limits, state.config.unknown_fields
+    work = partial(validated, text, body_type, limits.values(state.n_ctx), policy)
     del text
-    return await prepared(request, work)
+    body, ignored = await prepared(request, work)
+    note(request.scope, ignored)
+    if state.n_ctx:  # else there is no engine, as the route says
+        body.heed(state.engine)
+    return body
 
 
 async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
@@ -93,7 +102,10 @@ async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
     return await state_of(request).workers.run(request.receive, work, Work(owner_of(request.scope)))
 
 
-def validated(text: bytes, body_type: type[BaseModel], max_values: int, pause: Pause) -> BaseModel:
+def validated(
+    text: bytes, body_type: type[RequestBody], max_values: int, policy: UnknownFields, pause: Pause
+) -> tuple[RequestBody, IgnoredFields]:
+    """A body, and its fields that have no effect."""
     check_size(text, max_values)
     pause()
     try:
@@ -102,9 +114,11 @@ def validated(text: bytes, body_type: type[BaseModel], max_values: int, pause: P
         raise invalid_json(f"the body is not valid JSON: {error}{_in_words(error)}") from error
     pause()
     try:
-        return body_type.model_validate(value)
+        body = body_type.model_validate(value)
     except ValidationError as error:
         raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from error
+    pause()
+    return body, take_unknown(body, policy, pause)
 
 
 def check_size(text: bytes, max_values: int) -> None:

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from pyllmcancel.server.api_keys import PUBLIC_PATHS, owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
-from pyllmcancel.server.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.request_context import mark_client_gone
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -81,7 +81,7 @@ class BodyLimit:
         async def send_but_stay(message: Message) -> None:
             await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
 
-        await error.response(request_id_of(scope))(scope, receive, send_but_stay)
+        await error.response_to(scope)(scope, receive, send_but_stay)
         try:
             async with asyncio.timeout(self._linger):
                 while (message := await receive())["type"] == "http.request" and message.get("more_body", False):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.server.limits import Limits
@@ -14,6 +15,10 @@ from pyllmcancel.server.limits import Limits
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
 
+
+# What becomes of fields that have no effect: silence, a line in the log and a header, or a refusal.
+UnknownFields = Literal["ignore", "warn", "refuse"]
+ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
 ADMIN = "admin"  # the owner of the administrator's own requests
 
@@ -30,11 +35,63 @@ class ApiKey(NamedTuple):
         return cls(f"key-{hashlib.sha256(key.encode()).hexdigest()[:12]}", key)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDefaults:
+    """How conversations are told to the model, where a request does not say.
+
+    Attributes
+    ----------
+    reasoning_format
+        ``none``: reasoning stays in the text; by the other names it has a field of its own: llama.cpp's parsers make no
+        difference between them.
+    reasoning_budget
+        Most tokens of reasoning; None sets no limit.
+    reasoning_budget_message
+        What is written at the end of reasoning that has spent its budget.
+    template_variables
+        Variables of the template.
+    prefill_assistant
+        An answer goes on with the last message, if that is the assistant's.
+    jinja
+        False: the template is recognised as one that llama.cpp has built in, and there are no tools.
+    """
+
+    reasoning_format: ReasoningFormat = "auto"
+    reasoning_budget: int | None = None
+    reasoning_budget_message: str = ""
+    template_variables: Mapping[str, Any] = field(default_factory=lambda: {"preserve_reasoning": True})
+    prefill_assistant: bool = True
+    jinja: bool = True
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether answers go on with the assistant's last message, unasked."""
+        return self.prefill_assistant and self.jinja
+
+
 class Certificate(NamedTuple):
     """PEM files for HTTPS."""
 
     key: Path
     certificate: Path
+
+
+class Storage(NamedTuple):
+    """Where responses are stored, and for how long.
+
+    Attributes
+    ----------
+    path
+        None: in memory.
+    max_age
+        Seconds after its last use until a response is forgotten.
+    max_bytes
+        Of all together; those that were not used for longest make room for others.
+    """
+
+    path: Path | None = None
+    max_age: float = 30 * 86_400.0
+    max_bytes: int = 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +113,8 @@ class ServerConfig:
         These open too, and see and cancel what is any owner's.
     strict_model
         A request for a model that is not served here is refused; otherwise any name is served.
+    unknown_fields
+        What becomes of a body's fields that have no effect here.
     tags
         Words about the model for its clients, without any effect.
     drain
@@ -67,15 +126,25 @@ class ServerConfig:
     n_predict
         Most tokens of an answer, whatever its request asks for; None sets no limit.
     chat_template
-        Jinja2 to use instead of the model's own.
+        Jinja, or a name that llama.cpp has for a template, to use instead of the model's own.
+    chat
+        What holds for conversations.
     sse_ping_interval
         Seconds of silence after which a stream gets a comment; 0: never.
     limits
         What one client can ask of the server.
     cors_origins
         Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's.
+    storage
+        Where responses are stored; None: nowhere.
+    otel
+        What an observer needs to trace requests is kept with them.
+    expose_prompts
+        The feed of events shows prompts and answers.
     slots, metrics, ui
         Whether ``/slots`` (which shows prompts), ``/metrics`` and the live page are there.
+    verbose
+        Whether answers tell what the model has read and written, where a request does not say.
     """
 
     engine: EngineConfig
@@ -85,18 +154,24 @@ class ServerConfig:
     api_keys: tuple[ApiKey, ...] = ()
     admin_api_keys: tuple[str, ...] = ()
     strict_model: bool = False
+    unknown_fields: UnknownFields = "warn"
     tags: tuple[str, ...] = ()
     drain: float = 5.0
     sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int | None = None
     n_predict: int | None = None
     chat_template: str | None = None
+    chat: ChatDefaults = field(default_factory=ChatDefaults)
     sse_ping_interval: float = 15.0
     limits: Limits = field(default_factory=Limits)
     cors_origins: tuple[str, ...] = ()
+    storage: Storage | None = field(default_factory=Storage)
+    otel: bool = False
+    expose_prompts: bool = False
     slots: bool = True
     metrics: bool = True
     ui: bool = True
+    verbose: bool = False
 
     @property
     def shared(self) -> bool:

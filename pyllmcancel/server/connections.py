@@ -112,6 +112,11 @@ class Connections:
         """Its client has taken everything."""
         self._blocked.pop(client, None)
 
+    def end_blocked(self) -> None:
+        """Whose clients take nothing of what waits for them now have stalled: the server ends."""
+        for client in list(self._blocked):
+            client.has_stalled()
+
     def gone(self, client: Client) -> None:
         """It is closed, or about to be. Idempotent."""
         if client not in self._open:

@@ -1,4 +1,4 @@
-"""Exception handlers: every error of a request is answered in OpenAI's shape."""
+"""Exception handlers: every error of a request is answered in the shape of its API."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def add_error_handlers(app: FastAPI) -> None:
 async def on_error(request: Request, error: Exception) -> JSONResponse:
     shown = api_error(error)
     if shown.status == 500:
-        logger.error("request %s failed", request_id_of(request.scope), exc_info=error)
-    return shown.response(request_id_of(request.scope))
+        request_id = request_id_of(request.scope)
+        logger.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
+    return shown.response_to(request.scope)
 
 
 async def on_client_left(request: Request, _error: Exception) -> Response:
@@ -52,15 +53,16 @@ async def on_client_left(request: Request, _error: Exception) -> Response:
 
 
 async def on_recursion_error(request: Request, error: Exception) -> JSONResponse:
-    logger.warning("request %s: %s", request_id_of(request.scope), error)
-    return invalid_json(TOO_DEEP).response(request_id_of(request.scope))
+    request_id = request_id_of(request.scope)
+    logger.warning("request %s: %s", request_id, error, extra={"request_id": request_id})
+    return invalid_json(TOO_DEEP).response_to(request.scope)
 
 
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
-    """Pydantic's findings as one OpenAI error: the first field at fault, in words."""
+    """Pydantic's findings as one error: the first field at fault, in words."""
     assert isinstance(error, RequestValidationError)
     shown = validation_error(error.errors()[0], is_json=is_json(request))
-    return shown.response(request_id_of(request.scope))
+    return shown.response_to(request.scope)
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:
@@ -85,7 +87,7 @@ def validation_error(finding: Any, *, is_json: bool) -> ApiError:
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """Starlette's own: no such path, wrong method, a body that could not be read."""
     assert isinstance(error, HTTPException)
-    return http_error(request, error).response(request_id_of(request.scope))
+    return http_error(request, error).response_to(request.scope)
 
 
 def http_error(request: Request, error: HTTPException) -> ApiError:

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape: which status, which body, which headers.
+"""Errors as answers: which status and which headers; the body's shape is that of the API that was asked.
 
 A cancelled request is not a failure, but its answer must never look complete, and the OpenAI clients must not retry it
 by themselves: a superseded request that is retried would supersede its successor.
@@ -7,10 +7,9 @@ by themselves: a superseded request that is retried would supersede its successo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, NotRequired
+from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse
-from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import (
@@ -21,10 +20,11 @@ from pyllmcancel.errors import (
     RequestCancelled,
     RequestFailed,
 )
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.error_facts import ErrorFacts
+from pyllmcancel.server.error_shapes import OPENAI, ErrorShape, shape_of
 
 if TYPE_CHECKING:
-    from pyllmcancel.events import Usage
+    from starlette.types import Scope
 
 RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
@@ -39,87 +39,28 @@ _CANCEL_STATUS = {
 }
 
 
-class PromptTokensDetails(Answer):
-    cached_tokens: Annotated[int, Field(ge=0, description="Those that came from the cache.")]
-
-
-class UsageAnswer(Answer):
-    """After a cancel: what had been processed by then."""
-
-    prompt_tokens: Annotated[int, Field(ge=0)]
-    completion_tokens: Annotated[int, Field(ge=0)]
-    total_tokens: Annotated[int, Field(ge=0)]
-    prompt_tokens_details: PromptTokensDetails
-
-
-class ErrorDetails(Answer):
-    message: str
-    type: str
-    param: Annotated[str | None, Field(description="The field at fault.")]
-    code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
-    request_id: str
-    # These two as llama-server has them.
-    n_prompt_tokens: NotRequired[
-        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]
-    ]
-    n_ctx: NotRequired[
-        Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of context.")]
-    ]
-
-
-class ErrorAnswer(Answer):
-    """OpenAI's shape; `usage` is there when the request had begun."""
-
-    error: ErrorDetails
-    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
-
-
 @dataclass(eq=False)
-class ApiError(Exception):
-    """An error as the client sees it; `sizes`: tokens of a prompt that is too long, and of context."""
+class ApiError(ErrorFacts, Exception):
+    """An error as the client sees it."""
 
-    status: int
-    message: str
-    type: str = "invalid_request_error"
-    param: str | None = None
-    code: str | None = None
-    usage: Usage | None = None
-    sizes: tuple[int, int] | None = None
     extra_headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def retryable(self) -> bool:
         return self.status in (429, 503)
 
-    def body(self, request_id: str) -> ErrorAnswer:
-        """The JSON body, with the partial usage beside the error when the request had begun."""
-        error: ErrorDetails = {
-            "message": self.message,
-            "type": self.type,
-            "param": self.param,
-            "code": self.code,
-            "request_id": request_id,
-        }
-        if self.sizes is not None:
-            error["n_prompt_tokens"], error["n_ctx"] = self.sizes
-        return {"error": error} if self.usage is None else {"error": error, "usage": usage_json(self.usage)}
-
     def headers(self) -> dict[str, str]:
         advice = {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
         return advice | self.extra_headers
 
-    def response(self, request_id: str) -> JSONResponse:
+    def response(self, request_id: str, shape: ErrorShape = OPENAI) -> JSONResponse:
         # The id here as well: Starlette answers a defect of ours from outside of the middleware that sets it.
-        return JSONResponse(self.body(request_id), self.status, self.headers() | {"X-Request-Id": request_id})
+        ids = dict.fromkeys(shape.id_headers, request_id)
+        return JSONResponse(shape.word(self, request_id), self.status, self.headers() | ids)
 
-
-def usage_json(usage: Usage) -> UsageAnswer:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
+    def response_to(self, scope: Scope) -> JSONResponse:
+        """In the shape of the API that was asked."""
+        return self.response(scope["state"]["request_id"], shape_of(scope))
 
 
 def api_error(error: Exception) -> ApiError:

@@ -7,10 +7,10 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fastapi.responses import JSONResponse, Response
 
@@ -19,6 +19,7 @@ from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCa
 from pyllmcancel.server.connection import connection_of, watched
 from pyllmcancel.server.error_responses import ApiError, api_error
 from pyllmcancel.server.limits import FEW_UNREAD, MOST_UNREAD
+from pyllmcancel.server.openai.errors import openai_error
 from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.request_context import is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.engine import Engine
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.request import GenerationParams, Request
+    from pyllmcancel.request import GenerationParams, Origin, Request
     from pyllmcancel.server.wire import GeneratingBody
 
 T = TypeVar("T")
@@ -47,20 +48,49 @@ SSE_HEADERS = (
 )
 
 
-class Dialect(Protocol):
-    """How one endpoint words an answer; `says_done` if a complete stream ends with OpenAI's ``[DONE]``."""
+class Dialect(ABC):
+    """How one endpoint words an answer.
 
-    says_done: bool
+    Attributes
+    ----------
+    says_done
+        A complete stream ends with OpenAI's ``[DONE]``.
+    names_events
+        The type of an event, which is in its data, is its name in the stream, too.
+    ping
+        What breaks a silence.
+    """
+
+    says_done: ClassVar[bool] = False
+    names_events: ClassVar[bool] = False
+    ping: ClassVar[bytes] = PING
 
     def opening(self) -> Iterable[Mapping[str, Any]]:
         """Events before the first delta."""
+        return ()
 
+    @abstractmethod
     def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
         """Events of one delta."""
 
+    @abstractmethod
     def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
         """Events after the last delta of a complete answer."""
 
+    def failure(self, error: ApiError, request_id: str) -> Iterable[Mapping[str, Any]]:
+        """The last events of an answer that broke off, which must not look complete."""
+        yield openai_error(error, request_id)
+
+    async def keep(self) -> None:  # noqa: B027 - most keep nothing
+        """Called when an answer, whole or broken off, has been put into words, before its end is told.
+
+        Raises
+        ------
+        ApiError
+            It cannot be kept as it was asked to be: that is told instead, for a stream by `failure`.
+        """
+
+    @abstractmethod
     def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
         """A complete answer in one piece."""
 
@@ -78,9 +108,24 @@ async def generate(
 
     A `ping_interval` in seconds takes the place of the server's own.
     """
+    stream = await submit(http, body, prompts, params, origin_of(http, body))
+    if not body.stream:
+        return WholeResponse(stream, dialect)
+    interval = state_of(http).config.sse_ping_interval if ping_interval is None else ping_interval
+    return EventStreamResponse(stream, dialect, interval)
+
+
+async def submit(
+    http: HttpRequest,
+    body: GeneratingBody,
+    prompts: Sequence[Sequence[int]],
+    params: GenerationParams,
+    origin: Origin,
+) -> AsyncStream:
+    """Submit, and return what reads the events. The engine's errors pass through to the handlers."""
     state = state_of(http)
     state.check_model(body.model)
-    engine, origin = state.engine, origin_of(http, body)
+    engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
     # An answer in one piece is read by this server, so it needs no bound.
     bound = Bound(MOST_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
@@ -94,15 +139,11 @@ async def generate(
                 request = work()
     except InvalidRequestError as error:
         # The engine knows of prompts; what this client has sent may be called otherwise.
-        if error.param == "prompt":
-            error.param = body.prompt_field
+        error.param = body.own_name(error.param)
         raise
     state.preparations.supersede(origin)
-    stream = AsyncStream(request, engine, sink)
-    if not body.stream:
-        return WholeResponse(stream, dialect)
-    interval = state.config.sse_ping_interval if ping_interval is None else ping_interval
-    return EventStreamResponse(stream, dialect, interval)
+    # Other servers, and applications that mount this one, cancel the task of a client that has left.
+    return AsyncStream(request, engine, sink, CancelReason.DISCONNECT)
 
 
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
@@ -167,7 +208,7 @@ class EngineResponse(Response, ABC):
         return await asyncio.to_thread(word, usage)
 
 
-def error_told(scope: Scope, error: RequestCancelled | RequestFailed) -> ApiError | None:
+def error_told(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
     """What the client is told of a request that did not complete; None if it has left, or does not read."""
     if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
         mark_client_gone(scope)
@@ -188,11 +229,12 @@ class WholeResponse(EngineResponse):
             async for batch in self._stream.batches():
                 deltas += batch
             response = await self._worded(lambda usage: JSONResponse(self._dialect.whole(deltas, usage)))
-        except (RequestCancelled, RequestFailed) as error:
+            await self._dialect.keep()
+        except (RequestCancelled, RequestFailed, ApiError) as error:
             told = error_told(scope, error)
             if told is None:
                 return
-            response = told.response(request_id_of(scope))
+            response = told.response_to(scope)
         await response(scope, receive, send)
 
 
@@ -202,7 +244,8 @@ class EventStreamResponse(EngineResponse):
     Parameters
     ----------
     ping_interval
-        Seconds of silence after which a comment is sent, so that proxies do not take the connection for dead; 0: never.
+        Seconds of silence after which the dialect's ping is sent, so that proxies do not take the connection for dead;
+        0: never.
     """
 
     def __init__(self, stream: AsyncStream, dialect: Dialect, ping_interval: float) -> None:
@@ -228,21 +271,26 @@ class EventStreamResponse(EngineResponse):
             await self._send_events(send, self._dialect.opening())
             async for batch in self._stream.batches():
                 await self._send_events(send, (chunk for delta in batch for chunk in self._dialect.chunks(delta)))
-        except (RequestCancelled, RequestFailed) as error:
+            last = await self._worded(lambda usage: list(self._dialect.closing(usage)))
+            await self._dialect.keep()
+        except (RequestCancelled, RequestFailed, ApiError) as error:
             told = error_told(scope, error)
+            last = list(self._dialect.failure(api_error(error), request_id_of(scope)))
+            if not isinstance(error, ApiError):
+                with suppress(ApiError):
+                    await self._dialect.keep()
             if told is None:
                 return False
             # No [DONE] after an error: a cut answer must not look whole.
-            await self._send_events(send, [told.body(request_id_of(scope))])
-        else:
-            await self._send_events(send, await self._worded(lambda usage: list(self._dialect.closing(usage))))
-            if self._dialect.says_done:
-                await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
+            await self._send_events(send, last)
+            return True
+        await self._send_events(send, last)
+        if self._dialect.says_done:
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": True})
         return True
 
     async def _send_events(self, send: Send, events: Iterable[Mapping[str, Any]]) -> None:
-        # In ASCII: to some readers other characters end a line too.
-        body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+        body = b"".join(frame(event, named=self._dialect.names_events) for event in events)
         if body:
             self._sent_at = time.monotonic()
             await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -257,8 +305,15 @@ class EventStreamResponse(EngineResponse):
                 continue
             self._sent_at = time.monotonic()
             try:
-                await send({"type": "http.response.body", "body": PING, "more_body": True})
+                await send({"type": "http.response.body", "body": self._dialect.ping, "more_body": True})
             except OSError:
                 # How some servers say that the client is gone.
                 self._stream.cancel(CancelReason.DISCONNECT)
                 return
+
+
+def frame(event: Mapping[str, Any], *, named: bool = False) -> bytes:
+    """A server-sent event."""
+    # In ASCII: to some readers other characters end a line too.
+    data = b"data: " + json.dumps(event).encode() + b"\n\n"
+    return b"event: " + event["type"].encode() + b"\n" + data if named else data

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 # -- fields of bodies: what no request that makes sense exceeds -------------------------------------------------------
 
 MAX_PROMPTS = 128  # of one request; as many as it may have choices
+MAX_TOOLS = 256  # rendering that many takes half of the time that a template has
 MAX_MESSAGES = 10_000  # of one conversation
 MAX_ARGUMENT_VALUES = 10_000  # of a past tool call's arguments, which are JSON in a text; more stay a text
 MAX_EXTRAS = 10_000  # snippets beside an infill
@@ -76,6 +77,8 @@ class Limits:
     keep_alive
         Seconds that a connection may wait for its next request. A client library that keeps connections longer than the
         server does loses requests on them.
+    max_event_clients
+        Most readers of the feed of events; of several owners each has at most half of them.
     max_connections, max_connections_per_address
         At most so many; 0: as many as there are file descriptors for, and three quarters of them. One more closes the
         one that has waited longest for its client, and is refused if none waits.
@@ -89,12 +92,17 @@ class Limits:
     keep_alive: float = 75.0
     client_timeout: float = 20.0
     reader_stall: float = 60.0
+    max_event_clients: int = 64
     max_connections: int = 0
     max_connections_per_address: int = 0
 
     def values(self, n_ctx: int) -> int:
         """Most values of a body, where so many tokens fit into the context."""
         return max(self.max_body_values, n_ctx + 1_000)
+
+    def event_clients(self, *, shared: bool) -> tuple[int, int]:
+        """Most readers of the feed, and most of one owner."""
+        return self.max_event_clients, max(1, self.max_event_clients // 2) if shared else self.max_event_clients
 
     def connections(self) -> tuple[int, int]:
         """Most connections, of all addresses and of one."""

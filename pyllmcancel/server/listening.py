@@ -45,7 +45,24 @@ class Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Listen on every address that `host` has on this machine; OSError, which says why, if that is not possible."""
+    """Listen on every address that each of `host`, names or addresses with commas, has on this machine.
+
+    Raises
+    ------
+    OSError
+        It is not possible, and why.
+    """
+    listeners: list[Listener] = []
+    try:
+        for name in host.split(","):
+            listeners += _listen_on(name.strip(), port)
+    except OSError:
+        close_all(listeners)
+        raise
+    return listeners
+
+
+def _listen_on(host: str, port: int) -> list[Listener]:
     listeners: list[Listener] = []
     try:
         found = addresses_of(host, port)
@@ -93,6 +110,10 @@ def close_all(listeners: list[Listener]) -> None:
 
 def url_of(listener: socket.socket, *, secure: bool) -> str:
     host, port = listener.getsockname()[:2]
+    return url_at(host, port, secure=secure)
+
+
+def url_at(host: str, port: int, *, secure: bool) -> str:
     return f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 

@@ -8,7 +8,7 @@ import tomllib
 import weakref
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -64,6 +64,9 @@ class EngineMetrics:
         self._wasted = self._counter(
             "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
         )
+        self._saved = self._counter(
+            "tokens_saved_total", "Tokens that cancels saved, at most: of prompts and answers that were not computed."
+        )
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
         self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
         self._redone = self._counter("steps_redone_total", "Aborted steps that are computed again for survivors.")
@@ -72,6 +75,18 @@ class EngineMetrics:
     def watch(self, engine: Engine, model_name: str) -> None:
         """Add the gauges of `engine`, read when they are asked for."""
         self.registry.register(EngineGauges(engine, model_name))
+
+    def totals(self) -> Totals:
+        """What was counted since the start."""
+        return Totals(
+            prompt_tokens=_value(self._prompt),
+            computed_tokens=_value(self._computed),
+            wasted_tokens=_value(self._wasted),
+            reused_tokens=_value(self._reused),
+            saved_tokens=_value(self._saved),
+            aborted_steps=_value(self._aborted),
+            cancels={reason: _value(self._cancelled.labels(reason)) for reason in CancelReason},
+        )
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -85,6 +100,10 @@ class EngineMetrics:
     def request_added(self, request: Request) -> None:
         """Nothing to count before the end: the gauges show what lives."""
 
+    def request_admitted(self, request: Request) -> None: ...
+
+    def request_cancelled(self, request: Request) -> None: ...
+
     def request_ended(self, request: Request, ending: Ending) -> None:
         self._requests.labels(ending.finish_reason).inc()
         self._reused.inc(ending.usage.cached_tokens)
@@ -93,6 +112,7 @@ class EngineMetrics:
         if ending.cancel_reason is not None and ending.cancel_latency is not None:
             self._cancelled.labels(ending.cancel_reason).inc()
             self._latency.labels(ending.phase).observe(ending.cancel_latency)
+            self._saved.inc(request.n_uncomputed())
         elif ending.error is None:
             self._delivered.inc(ending.usage.completion_tokens)
 
@@ -105,7 +125,7 @@ class EngineMetrics:
         self._wasted.inc(n_wasted)
         if record.status == "ok":
             self._computed.inc(record.n_tokens)
-            self._prompt.inc(sum(entry[3] for entry in record.sequences if entry[2] == "prefill"))
+            self._prompt.inc(sum(part.n_tokens for part in record.sequences if part.phase == "prefill"))
         elif record.status == "aborted":
             self._aborted.inc()
             self._redone.inc(min(record.survivors, 1))
@@ -117,8 +137,8 @@ class EngineMetrics:
         former, self._last_step = self._last_step, record
         if former is None:
             return
-        names = {entry[0] for entry in former.sequences}
-        if any(entry[0] in names for entry in record.sequences):
+        names = {part.request for part in former.sequences}
+        if any(part.request in names for part in record.sequences):
             self._turn.observe(max(0.0, record.started_at - former.started_at - former.seconds))
 
     def first_token(self, request: Request, seconds: float) -> None:
@@ -126,6 +146,18 @@ class EngineMetrics:
 
     def next_token(self, request: Request, seconds: float) -> None:
         self._itl.observe(seconds)
+
+
+class Totals(NamedTuple):
+    """Tokens, steps, and cancels by their reasons."""
+
+    prompt_tokens: int
+    computed_tokens: int
+    wasted_tokens: int
+    reused_tokens: int
+    saved_tokens: int
+    aborted_steps: int
+    cancels: dict[CancelReason, int]
 
 
 class EngineGauges(Collector):
@@ -186,7 +218,7 @@ def _live(engine: Engine) -> Iterable[Sample]:
         ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
         ("requests_waiting", counts.waiting, "Live requests in the queue."),
         ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
-        ("requests_paused", _n_paused(engine), "Running requests without a slot, because their clients do not read."),
+        ("requests_paused", n_paused(engine), "Running requests without a slot, because their clients do not read."),
         ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
         ("sessions_live", counts.sessions, "Sessions with a request."),
         ("slots_used", occupancy.slots, "Slots of running choices."),
@@ -215,8 +247,13 @@ def llama_cpp_commit() -> str:
     return commit
 
 
-def _n_paused(engine: Engine) -> int:
+def n_paused(engine: Engine) -> int:
     return sum(request.paused for request in engine.registry.requests())
+
+
+def _value(counter: Counter) -> int:
+    (family,) = counter.collect()
+    return next(int(sample.value) for sample in family.samples if sample.name.endswith("_total"))
 
 
 def n_tasks() -> int:

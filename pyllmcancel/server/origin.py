@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.request import Origin
+from pyllmcancel.request import Origin, TraceContext
 from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.connection import connection_of
 from pyllmcancel.server.limits import MAX_SESSION_ID
@@ -23,20 +23,24 @@ if TYPE_CHECKING:
     from pyllmcancel.server.wire import GeneratingBody
 
 # In the order in which they are looked for.
-SESSION_HEADERS, SESSION_FIELDS = ("X-Session-Id", "x-session-affinity"), ("session_id", "prompt_cache_key")
+SESSION_HEADERS = ("X-Session-Id", "x-session-affinity", "X-Claude-Code-Session-Id")
+SESSION_FIELDS = ("session_id", "prompt_cache_key")
 PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
 KEY_HEADERS, KEY_FIELDS = ("X-Supersede",), ("supersede",)
 # W3C's, whose version ff and whose trace of zeros say that there is none.
+MAX_TRACESTATE = 1024
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 def plain_origin(request: Request) -> Origin:
     """Of a request that belongs to no others."""
+    state = state_of(request)
     return Origin(
         request_id=request_id_of(request.scope),
         owner=owner_of(request.scope),
         arrived_at=arrival_of(request.scope),
         client=connection_of(request.scope),
+        trace=trace_context_of(request, state.model_name) if state.config.otel else None,
     )
 
 
@@ -109,6 +113,14 @@ def implied_key(request: Request, body: GeneratingBody, session: str | None) -> 
         case "session":
             name = session
     return None if not name else f" {config.supersede} {name} {kind}"
+
+
+def trace_context_of(request: Request, model: str) -> TraceContext:
+    headers = request.headers
+    state = headers.get("tracestate", "")
+    # W3C has no more than 32 entries of a tracestate passed on, and wants 512 characters at least.
+    tracestate = state if 0 < len(state) <= MAX_TRACESTATE else None
+    return TraceContext(headers.get("traceparent"), tracestate, request.scope["path"], model)
 
 
 def trace_of(request: Request) -> str | None:

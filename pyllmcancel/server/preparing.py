@@ -14,7 +14,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import Origin, RequestSummary
+from pyllmcancel.request import Origin, RequestSummary, Times
 from pyllmcancel.server.request_context import mark_client_gone
 from pyllmcancel.server.workers import Work, Workers
 
@@ -77,6 +77,7 @@ class Preparation(Work):
             seconds=time.monotonic() - self.arrived_at,
             slots=(),
             ending=None,
+            times=Times(self.arrived_at),
         )
 
 

@@ -21,26 +21,31 @@ import uvicorn
 
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.connections import Connections
+from pyllmcancel.server.first_steps import first_steps
 from pyllmcancel.server.http_protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.listening import quiet_about_files, url_of
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
     from types import FrameType
 
     from fastapi import FastAPI
 
+    from pyllmcancel.engine import Engine
     from pyllmcancel.loading import Loading
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.listening import Listener
     from pyllmcancel.server.metrics import EngineMetrics
+    from pyllmcancel.server.responses.store import Store
     from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.tracing import Tracing
 
 logger = logging.getLogger("pyllmcancel.server")
 
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
-# that does not read.
+# that does not read, and is closed. A second grace later uvicorn cancels what is left in whatever it does.
 GRACE_SECONDS = 0.5
 # After that, for a process whose engine has died: it may lack more, memory for instance.
 LAST_RESORT_SECONDS = 10.0
@@ -64,7 +69,7 @@ class Server(uvicorn.Server):
 
     def _end_in_any_case(self) -> None:
         """Called by the engine's thread. The alarm needs neither memory, nor the GIL, nor the event loop."""
-        signal.setitimer(signal.ITIMER_REAL, self._drain + GRACE_SECONDS + LAST_RESORT_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
         self._give_up()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -74,11 +79,17 @@ class Server(uvicorn.Server):
         which no request can be cancelled.
         """
         asyncio.get_running_loop().set_exception_handler(quiet_about_files)
+        self._state.on_ready = partial(self._tell_first_steps, sockets or ())
         await super().startup(sockets)
         for listener in sockets or ():
             logger.info("running on %s", url_of(listener, secure=self.config.is_ssl))
         gc.collect()
         gc.freeze()
+
+    def _tell_first_steps(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
+        embeds = engine.n_embd is not None
+        for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, embeds=embeds):
+            logger.info("%s", line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain; a second signal, of either kind, is out of patience."""
@@ -88,12 +99,25 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._connections.close()
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
+        closing.add_done_callback(self._end_blocked_soon)
+        # Requests without a connection are drained, too: uvicorn waits for its tasks, unless it is out of patience.
+        drained = asyncio.create_task(until_done(closing))
+        self.server_state.tasks.add(drained)
+        drained.add_done_callback(self.server_state.tasks.discard)
         await super().shutdown(sockets)
         if self.force_exit:
             # It may still be draining: now it cancels what is left. Then what uvicorn leaves out in its hurry.
             await self._state.close(0.0)
             await self.lifespan.shutdown()
         await closing
+
+    def _end_blocked_soon(self, _: asyncio.Task[None]) -> None:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._connections.end_blocked)
+
+
+async def until_done(task: asyncio.Task[None]) -> None:
+    """Wait; to cancel this does not cancel `task`."""
+    await asyncio.shield(task)
 
 
 def serve(
@@ -103,16 +127,18 @@ def serve(
     certificate: Certificate | None,
     metrics: EngineMetrics,
     loading: Loading,
+    store: Store | None,
+    tracing: Tracing | None,
 ) -> int:
     """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded or the engine died.
 
-    uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics` and
-    `loading` are as for `create_app`.
+    uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics`,
+    `loading`, `store` and `tracing` are as for `create_app`.
     """
     sys.setswitchinterval(GIL_SECONDS)
     limits = config.limits
     connections = Connections(*limits.connections(), proxies=config.trusted_proxies)
-    app = create_app(config, metrics=metrics, loading=loading)
+    app = create_app(config, metrics=metrics, loading=loading, store=store, tracing=tracing)
     settings = uvicorn.Config(
         app,
         log_config=None,
@@ -121,7 +147,7 @@ def serve(
         # Without proxies to trust, a client's address is its socket's; uvicorn would trust this machine's clients.
         proxy_headers=bool(config.trusted_proxies),
         forwarded_allow_ips=list(config.trusted_proxies),
-        timeout_graceful_shutdown=config.drain + GRACE_SECONDS,  # type: ignore[arg-type]
+        timeout_graceful_shutdown=config.drain + 2 * GRACE_SECONDS,  # type: ignore[arg-type]
         timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
         http=partial(WatchfulProtocol, limits, connections),  # type: ignore[arg-type]
         ws="none",

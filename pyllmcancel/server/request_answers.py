@@ -8,18 +8,28 @@ from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.server.error_responses import UsageAnswer, usage_json
+from pyllmcancel.server.usage import UsageAnswer, usage_json
 from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending, Usage
     from pyllmcancel.families import SessionSummary
-    from pyllmcancel.observer import StepRecord
-    from pyllmcancel.request import RequestSummary
+    from pyllmcancel.observer import StepPart, StepRecord
+    from pyllmcancel.request import RequestSummary, Times
 
 OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
 LiveStatus = Literal["waiting", "running"]
 StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
+
+
+class TimesAnswer(Answer):
+    """On the server's monotonic clock, in seconds; null until it happens."""
+
+    arrived: float
+    admitted: Annotated[float | None, Field(description="It got its first slot.")]
+    first_token: float | None
+    cancelled: Annotated[float | None, Field(description="The intent.")]
+    ended: Annotated[float | None, Field(description="Nothing is computed for it any more, and its slots are free.")]
 
 
 class RequestEntry(Answer):
@@ -39,6 +49,7 @@ class RequestEntry(Answer):
     prompt_tokens_done: int
     cached_tokens: int
     completion_tokens: int
+    max_tokens: Annotated[int | None, Field(description="Of each choice; null: what the context holds.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
     superseded_by: str | None
@@ -46,6 +57,7 @@ class RequestEntry(Answer):
     error: str | None
     created: Annotated[float, Field(description="Seconds since the epoch.")]
     seconds: Annotated[float, Field(description="Its age, or how long it lived.")]
+    times: TimesAnswer
 
 
 class RequestList(Answer):
@@ -111,6 +123,7 @@ class SessionCancelAnswer(Answer):
 class StepSequence(Answer):
     request: str
     choice: int
+    slot: Annotated[int, Field(description="A number below that of slots and idle prefixes together.")]
     phase: str
     n_tokens: int
 
@@ -151,6 +164,7 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "prompt_tokens_done": summary.prompt_tokens_done,
         "cached_tokens": summary.cached_tokens,
         "completion_tokens": summary.completion_tokens,
+        "max_tokens": summary.max_tokens,
         "finish_reason": ending.finish_reason if ending is not None else None,
         "cancel_reason": summary.cancel_reason,
         "superseded_by": summary.superseded_by,
@@ -158,6 +172,17 @@ def request_entry(summary: RequestSummary) -> RequestEntry:
         "error": ending.error if ending is not None else None,
         "created": summary.created_at,
         "seconds": round(summary.seconds, 4),
+        "times": times_entry(summary.times),
+    }
+
+
+def times_entry(times: Times) -> TimesAnswer:
+    return {
+        "arrived": times.arrived,
+        "admitted": times.admitted,
+        "first_token": times.first_token,
+        "cancelled": times.cancelled,
+        "ended": times.ended,
     }
 
 
@@ -219,19 +244,25 @@ def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> Ca
 
 
 def step_entry(record: StepRecord) -> StepEntry:
-    sequences: list[StepSequence] = [
-        {"request": request, "choice": choice, "phase": phase, "n_tokens": n_tokens}
-        for request, choice, phase, n_tokens in record.sequences
-    ]
     return {
         "number": record.number,
         "started_at": record.started_at,
         "seconds": record.seconds,
-        "sequences": sequences,
+        "sequences": [step_sequence(part) for part in record.sequences],
         "status": cast("StepStatus", record.status),
         "spared": record.spared,
         "survivors": record.survivors,
         "threads": record.threads,
+    }
+
+
+def step_sequence(part: StepPart) -> StepSequence:
+    return {
+        "request": part.request,
+        "choice": part.choice,
+        "slot": part.slot,
+        "phase": part.phase,
+        "n_tokens": part.n_tokens,
     }
 
 

@@ -16,6 +16,8 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 
 from pyllmcancel.server.error_responses import CLIENT_CLOSED_REQUEST, ApiError
+from pyllmcancel.server.error_shapes import shape_of
+from pyllmcancel.server.unknown_fields import HEADER, IgnoredLog, noted
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -56,28 +58,35 @@ class RequestContext:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._ignored = IgnoredLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        given = headers.get("x-request-id")
+        given = Headers(scope=scope).get("x-request-id")
         sane = given is None or SANE_ID.fullmatch(given) is not None
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         began = scope["state"]["arrived_at"] = time.monotonic()
+        ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers.update(ids)
+                if ignored := noted(scope):
+                    headers[HEADER] = ", ".join(ignored)
+                    self._ignored.tell(scope, ignored)
+                if unenforced := scope["state"].get("unenforced"):
+                    headers["X-Unenforced"] = ", ".join(unenforced)
             await send(message)
 
         try:
-            app = self._app if sane else bad_id().response(request_id)
+            app = self._app if sane else bad_id().response_to(scope)
             await app(scope, receive, send_with_id)
         finally:
             if is_client_gone(scope):
@@ -87,9 +96,20 @@ class RequestContext:
     def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         # Looking on is not worth a line: health checks, scrapers and the live page would drown the story.
         level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
+        if not access_log.isEnabledFor(level):
+            return
         # Quoted once more: a path may hold line feeds, and with them lines that we never wrote.
         path = quote(scope["path"], safe="/:@+=,~")
-        access_log.log(level, '%s "%s %s" %d %.0f ms', request_id, scope["method"], path, status, seconds * 1e3)
+        facts = {
+            "request_id": request_id,
+            "client": (scope.get("client") or (None,))[0],
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "seconds": round(seconds, 6),
+        }
+        text = '%s "%s %s" %d %.0f ms'
+        access_log.log(level, text, request_id, scope["method"], path, status, seconds * 1e3, extra=facts)
 
 
 def bad_id(param: str = "X-Request-Id") -> ApiError:

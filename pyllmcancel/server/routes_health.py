@@ -1,22 +1,17 @@
-"""``/health``, ``/metrics`` and the live page."""
+"""``/health`` and ``/metrics``."""
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS
-from pyllmcancel.server.openapi.description import answers
+from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS, ApiError
+from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
 from pyllmcancel.server.visible import check_may_see_all
 
 router = APIRouter(tags=["Health"])
-# Apart, because each can be switched off.
-metrics_router = APIRouter(tags=["Health"])
-page_router = APIRouter(tags=["Health"])
 
 
 @router.get(
@@ -34,17 +29,14 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse(body, 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
-@metrics_router.get(
+@router.get(
     "/metrics",
     summary="Prometheus metrics",
     response_class=Response,
-    responses={200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}},
+    responses=errors(501) | {200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
+    if not state_of(request).config.metrics:
+        raise ApiError(501, "metrics are switched off (--metrics)", "not_supported_error", code="not_supported")
     check_may_see_all(request)
     return Response(state_of(request).metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
-
-
-@page_router.get("/", summary="The live page: requests, steps, and a button to cancel", response_class=HTMLResponse)
-async def live_page() -> HTMLResponse:
-    return HTMLResponse((files(__package__) / "live.html").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""``/v1/models``: what is served, under which names."""
+"""``/v1/models``: what is served, under which names; in Anthropic's words if its clients ask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import Field
 
+from pyllmcancel.server.anthropic.models import ModelInfo, ModelPage, model_info, model_page
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.error_shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import ServerState, state_of
 from pyllmcancel.server.wire import Answer
@@ -41,9 +43,11 @@ class ModelList(Answer):
     data: list[ModelEntry]
 
 
-@router.get("/v1/models", summary="The model that is served, and its facts", responses=answers(ModelList))
+@router.get("/v1/models", summary="The model that is served, and its facts", responses=answers(ModelList | ModelPage))
 @router.get("/models", include_in_schema=False)
 async def list_models(request: Request) -> Any:
+    if shape_of(request.scope) is ANTHROPIC:
+        return model_page(state_of(request))
     return ModelList(object="list", data=[model_entry(state_of(request))])
 
 
@@ -51,11 +55,11 @@ async def list_models(request: Request) -> Any:
 @router.get(
     "/v1/models/{model:path}",
     summary="The model of this name",
-    responses=answers(ModelEntry) | errors(404),
+    responses=answers(ModelEntry | ModelInfo) | errors(404),
 )
 async def get_model(request: Request, model: str) -> Any:
     state = state_of(request)
-    shown = model_entry(state)
+    shown = model_info(state) if shape_of(request.scope) is ANTHROPIC else model_entry(state)
     if model not in (state.model_name, *state.aliases):
         message = f"the model {model!r} is not served here, but {state.model_name!r} is"
         raise ApiError(404, message, param="model", code="model_not_found")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_SESSION_ID
@@ -40,6 +40,9 @@ RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
 
 class CancelBody(RequestBody):
     """Which requests to cancel: by their ids, or all live ones that a filter leaves."""
+
+    # A filter that is not known must not leave more requests than was meant.
+    model_config = ConfigDict(extra="forbid")
 
     request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
     session: str | None = Field(None, description="Of this session, its descendants not counted.")

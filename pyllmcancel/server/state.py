@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.bounded_template import BoundedTemplate
-from pyllmcancel.chat_template import CHATML, ChatTemplate
+from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import WORKERS
+from pyllmcancel.server.live.feed import Feed
+from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.metrics import EngineMetrics
 from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.tokens import TextReader
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.server")
 
+TOOL_USE_TEMPLATE = "tokenizer.chat_template.tool_use"  # in a model's metadata
 STALLED_AFTER_SECONDS = 60.0
 PACKAGED_MODEL_NAME = "stdlib-coder"
 
@@ -52,6 +54,7 @@ class Unhealthy(Answer):
     """Not OpenAI's shape: it is a state, and nothing that a request did wrong."""
 
     status: Literal["loading", "failed", "stalled"]
+    stage: NotRequired[Literal["downloading", "loading"]]  # of what progress is told
     progress: NotRequired[Annotated[float | None, Field(default=None, ge=0, le=1)]]
     error: str | None
 
@@ -63,6 +66,7 @@ class ServerState:
         self.config = config
         self.metrics = metrics or EngineMetrics()
         self.created = int(time.time())
+        self.feed = Feed(self.metrics, *config.limits.event_clients(shared=config.shared))
         self.chat_template = ChatTemplate(None)  # the model's, once there is one; each use may refuse
         self.preparations = Preparations(shared=config.shared)
         self._guidance: BoundedGuidance | None = None
@@ -78,12 +82,14 @@ class ServerState:
         # engine has died. The second is called by the engine's thread, when all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
         self.on_engine_death: Callable[[], None] | None = None
+        self.on_ready: Callable[[Engine], None] | None = None  # set by `process.Server` too: the model is there
 
     @property
     def engine(self) -> Engine:
         """The engine; ApiError 503 while there is none."""
         if self._engine is None:
-            message = self._load_error or f"the model is loading ({self._progress:.0%})"
+            doing = "being downloaded" if self._stage == "downloading" else "loading"
+            message = self._load_error or f"the model is {doing} ({self._progress:.0%})"
             raise ApiError(503, message, "server_error", code="loading" if self._load_error is None else "load_failed")
         return self._engine
 
@@ -102,6 +108,10 @@ class ServerState:
     @property
     def _progress(self) -> float:
         return 0.0 if self._loading is None else self._loading.progress
+
+    @property
+    def _stage(self) -> Literal["downloading", "loading"]:
+        return "loading" if self._loading is None else self._loading.stage
 
     @property
     def guidance(self) -> BoundedGuidance:
@@ -125,13 +135,22 @@ class ServerState:
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""
         model = engine.model
-        template = self.config.chat_template or model.chat_template or CHATML
-        if template != CHATML:
-            self.chat_template = BoundedTemplate(template, _special(model, "bos"), _special(model, "eos"))
+        given = self.config.chat_template
+        self.chat_template = ChatTemplate(
+            given or model.chat_template,
+            _special(model, "bos"),
+            _special(model, "eos"),
+            tool_use_source="" if given else model.metadata.get(TOOL_USE_TEMPLATE, ""),
+            jinja=self.config.chat.jinja,
+        )
         path = engine.config.model
         self.aliases = engine.config.aliases()
         self.model_name = next(iter(self.aliases), path.stem if path is not None else PACKAGED_MODEL_NAME)
         self.metrics.watch(engine, self.model_name)
+        texts = Texts(model) if self.config.expose_prompts else None
+        if texts is not None:
+            engine.add_observer(texts)
+        self.feed.watch(engine, texts)
         self._engine = engine
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
@@ -165,6 +184,8 @@ class ServerState:
             f"{engine.n_ctx:,}",
             engine.config.parallel,
         )
+        if self.on_ready is not None:
+            self.on_ready(engine)
 
     def _on_stopped(self, stopped: Future[None]) -> None:
         if stopped.exception() is not None and self.on_engine_death is not None:
@@ -172,15 +193,13 @@ class ServerState:
 
     def _prepare_template(self) -> None:
         """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""
-        if isinstance(self.chat_template, BoundedTemplate):
-            with suppress(InvalidRequestError, QueueFullError):
-                self.chat_template.prepare()
+        with suppress(InvalidRequestError, QueueFullError):
+            self.chat_template.prepare()
 
     async def end_helpers(self) -> None:
         """End what is in preparation, and the processes where templates and schemas are tried. Idempotent."""
         self.preparations.close()
-        if isinstance(self.chat_template, BoundedTemplate):
-            await asyncio.to_thread(self.chat_template.close)
+        await asyncio.to_thread(self.chat_template.close)
         if self._guidance is not None:
             await asyncio.to_thread(self._guidance.close)
         await self.preparations.wait_closed()
@@ -200,7 +219,10 @@ class ServerState:
         """Whether the server can serve, and why not."""
         if self._engine is None:
             status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
-            return {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
+            told: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}
+            if status == "loading":
+                told["stage"] = self._stage
+            return told
         stalled = self._engine.stalled_for()
         if self._engine.failure is not None:
             return {"status": "failed", "error": self._engine.failure}

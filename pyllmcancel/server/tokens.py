@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pyllmcancel.errors import ContextLengthError, InvalidRequestError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
 
 TYPICAL_BYTES = 8  # a token has less in nearly all texts; only of texts with more is it asked, in pieces, how many
+BEFORE_CUT = 64  # tokens that are read beyond those that are wanted: where a text is cut, the first ones are others
 ANY_PIECE = 256  # where a token's bytes say nothing about the text's
 
 
@@ -24,6 +26,11 @@ class Engine(Protocol):
 
     @property
     def n_ctx(self) -> int: ...
+
+
+def text_of(model: Model, tokens: Iterable[int]) -> str:
+    """The text of tokens, special ones spelled out."""
+    return b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
 
 
 class TextReader:
@@ -57,6 +64,7 @@ class TextReader:
         add_special: bool = True,
         parse_special: bool = False,
         must_fit: bool = True,
+        last: int | None = None,
     ) -> Sequence[int]:
         """The tokens of a text; what is tokens already comes back as it is.
 
@@ -64,12 +72,20 @@ class TextReader:
         ----------
         must_fit
             They are to be computed, all of them; otherwise the caller has seen to the text's length.
+        last
+            Only the last so many are; negative: as many as fit.
 
         Raises
         ------
         ContextLengthError
             Blames `param` for a text that cannot fit.
         """
+        if last:
+            most = last if last > 0 else self.n_ctx - 1
+            if isinstance(text, str):
+                text = text[-(most + BEFORE_CUT) * (self._longest or ANY_PIECE) :]
+            read = partial(self.tokens, add_special=add_special, parse_special=parse_special, must_fit=False)
+            return read(text, param, pause)[-most:]
         if not isinstance(text, str):
             return text
         if must_fit:
@@ -103,9 +119,11 @@ class TextReader:
             found += self.tokens(part, param, pause, add_special=first, parse_special=parse_special, must_fit=must_fit)
         return found
 
-    def chat(self, text: str, param: str, pause: Pause, *, must_fit: bool = True) -> Sequence[int]:
+    def chat(
+        self, text: str, param: str, pause: Pause, *, must_fit: bool = True, last: int | None = None
+    ) -> Sequence[int]:
         """A rendered template spells its special tokens, often the first one (bos) too: it must not stand twice."""
-        tokens = self.tokens(text, param, pause, parse_special=True, must_fit=must_fit)
+        tokens = self.tokens(text, param, pause, parse_special=True, must_fit=must_fit, last=last)
         bos = self.model.special_tokens.get("bos")
         return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyllmcancel.families import SessionSummary
     from pyllmcancel.server.state import ServerState
 
-ANSWER_PREFIXES = ("chatcmpl-", "cmpl-")
+ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
 Target = Request | Preparation | RequestSummary
 
 

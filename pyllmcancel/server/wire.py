@@ -6,15 +6,19 @@ check the code that builds it, and describes it on the OpenAPI page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, with_config
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictInt, with_config
 from typing_extensions import TypedDict
 
 from pyllmcancel.request import PRIORITIES
 from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
 from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
+
+if TYPE_CHECKING:
+    from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.engine import Engine
 
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
 MAX_MS = 7 * 86_400_000
@@ -22,6 +26,8 @@ MAX_MS = 7 * 86_400_000
 TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Stop = Annotated[str, Field(max_length=MAX_STOP)]
+# Said by several clients of single parts of a message.
+CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any known prefix is used.")]
 
 # Ours, by the spellings that clients use.
 SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
@@ -41,13 +47,32 @@ class Answer(TypedDict):
     """Base of all: nothing is answered that is not described."""
 
 
+class Ignored(Protocol):
+    """Takes note of fields that have no effect."""
+
+    def add(self, name: str) -> None:
+        """ApiError if such fields are refused."""
+
+
 class RequestBody(BaseModel):
-    """Refuses what it does not know: the client would believe that it had an effect.
+    """Takes what it does not know; `unknown_fields` then says what becomes of that.
 
     Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="allow")
+    # Unknown fields of this body that are refused, with the values that ask for nothing.
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    _ignored: Ignored | None = PrivateAttr(None)  # set once, by what has read the body
+
+    def heed(self, engine: Engine) -> None:
+        """Compare with what the engine is; InvalidRequestError for what it is not."""
+
+    def ignore(self, field: str) -> None:
+        """Note that a field has no effect; ApiError if such fields are refused."""
+        if self._ignored is not None:
+            self._ignored.add(field)
 
 
 class GeneratingBody(RequestBody):
@@ -95,6 +120,21 @@ class GeneratingBody(RequestBody):
     def only_warms(self) -> bool:
         """Whether nothing is to be generated: the prompt is computed for the cache."""
         return False
+
+    def own_name(self, param: str | None) -> str | None:
+        """What the engine calls by this name, as this body does."""
+        return self.prompt_field if param == "prompt" else param
+
+    @property
+    def limits_tokens(self) -> bool:
+        """Whether `token_limits` says anything."""
+        return False
+
+    def token_limits(
+        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
+    ) -> ConstraintFactory | None:
+        """`form`, and which tokens the answer may have besides, of so many."""
+        return form
 
 
 def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:

@@ -1,104 +1,38 @@
 """The fields of OpenAI's two endpoints that generate; each is OpenAI's unless its description says otherwise.
 
-Those that say how the next token is chosen are OpenAI's too, and llama.cpp's under llama-server's names. What is
-accepted without any effect says so, and why that is no lie; the rest is refused by name as an unsupported field.
+Those that other servers have for the same thing are taken, too: llama-server's, vLLM's and Ollama's. How tokens are
+chosen is in `wire_sampling`, what the answer must look like in `wire_form`, what has no effect in `wire_accepted`; of
+the rest see `unknown_fields`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import Field, model_validator
 
-from pyllmcancel.constraints.bounded import NamedSchema
+from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.sampling import SAMPLERS
-from pyllmcancel.server.limits import MAX_BIASES, MAX_FIELD_PATH
-from pyllmcancel.server.sampling_fields import MOST, SamplerFields
-from pyllmcancel.server.wire import (
-    MAX_MS,
-    SAMPLER_NAMES,
-    GeneratingBody,
-    RequestBody,
-    Stop,
-    sampling_values,
-    seconds,
-    stop_strings,
-)
+from pyllmcancel.server.limits import MAX_FIELD_PATH
+from pyllmcancel.server.lora import LoraScale, check_lora
+from pyllmcancel.server.sampling_fields import MOST
+from pyllmcancel.server.wire import MAX_MS, GeneratingBody, RequestBody, TokenId, seconds, stop_strings
+from pyllmcancel.server.wire_accepted import AcceptedFields
+from pyllmcancel.server.wire_form import FormFields, Gbnf
+from pyllmcancel.server.wire_sampling import NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
 
 if TYPE_CHECKING:
+    from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
+    from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.engine import Engine
     from pyllmcancel.sampling import SamplingParams
 
-# JSON spells the keys of an object as texts.
-BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
-MAX_STOPS = 16
 MAX_CHOICES = 128
 MOST_LOGPROBS = 20
-NOT_OPENAI = "Not in OpenAI's API."
-NO_EFFECT = "Accepted, and without effect:"
-
-# OpenAI's schema allows null for these, and means false.
-Switch = Annotated[
-    bool,
-    BeforeValidator(lambda value: False if value is None else value),
-    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]}),
-]
-
-
-def extra(meaning: str) -> str:
-    return f"{NOT_OPENAI} {meaning}"
-
-
-class SamplingFields(SamplerFields):
-    """What is null, or left out, is as the server was started with."""
-
-    temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Choose among the likeliest tokens of that much mass.")
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="For each time that a token has occurred.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="For tokens that have occurred.")
-    seed: int | None = Field(
-        None,
-        ge=-(2**63),
-        lt=2**64,
-        description="The same seed gives the same text; a random one if left out.",
-        examples=[7],
-    )
-    logit_bias: dict[BiasedToken, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        None,
-        max_length=MAX_BIASES,
-        description="Added to the logits of tokens, by id; -100 bans one.",
-        examples=[{"12": -100}],
-    )
-
-    dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = Field(
-        None, description=extra("No sequence goes on past these.")
-    )
-    samplers: list[str] | None = Field(
-        None, max_length=64, description=extra("Which apply, in which order."), examples=[list(SAMPLERS)]
-    )
-    ignore_eos: bool | None = Field(None, description=extra("Go on past the end of the answer."))
-    post_sampling_probs: bool | None = Field(
-        None, description=extra("Logprobs of what truncation and temperature left, not of what the model said.")
-    )
-
-    @field_validator("samplers")
-    @classmethod
-    def _known_samplers(cls, given: list[str] | None) -> list[str] | None:
-        unknown = [name for name in given or [] if name not in SAMPLER_NAMES]
-        if unknown:
-            raise ValueError(f"unknown samplers: {', '.join(unknown)}")
-        return given and [SAMPLER_NAMES[name] for name in given]
-
-    def given(self) -> dict[str, Any]:
-        """Fields of SamplingParams, as far as the client set them."""
-        found = sampling_values(self, SamplingFields.model_fields)
-        if self.seed is not None:
-            found["seed"] = self.seed % 2**32
-        # OpenAI: -100 bans a token.
-        biases = (self.logit_bias or {}).items()
-        found["logit_bias"] = tuple((token, float("-inf") if bias == -100 else bias) for token, bias in biases)
-        return found
+MOST_STOP_TOKENS = 1_024
+TokenList = Annotated[list[TokenId], Field(max_length=MOST_STOP_TOKENS, fail_fast=True)]
 
 
 class StreamOptions(RequestBody):
@@ -108,92 +42,127 @@ class StreamOptions(RequestBody):
     )
 
 
-class PromptCacheOptions(RequestBody):
-    mode: Literal["implicit"] | None = None
-    ttl: str | None = None
-
-
-class GenerationBody(SamplingFields, GeneratingBody):
+class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody):
     """What the two endpoints have in common."""
+
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
 
     stream: Switch = Field(False, description="Answer in server-sent events, as the text comes.")
     stream_options: StreamOptions | None = Field(None, description="Only together with `stream`.")
     n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Choices for each prompt; 1 if left out.")
-    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
-        None, description="Texts that end the answer, and are not part of it.", examples=[["\n\n"]]
-    )
-    grammar: str | None = Field(
-        None,
-        description=extra("GBNF whose root rule is `root`: the answer obeys it."),
-        examples=['root ::= "yes" | "no"'],
-    )
-    json_schema: dict[str, Any] | None = Field(
-        None, description=extra("The answer is JSON that obeys this schema."), examples=[{"type": "object"}]
-    )
-    cache_prompt: bool | None = Field(None, description=extra("Start from what is known of the prompt (the default)."))
-    t_max_prompt_ms: int | None = Field(
-        None, ge=-1, le=MAX_MS, description=extra("Most time for the prompt; then the answer is empty.")
-    )
-    t_max_predict_ms: int | None = Field(
-        None, ge=-1, le=MAX_MS, description=extra("Most time from the first token on, once there is a line feed.")
-    )
-    id_slot: int | None = Field(
-        None, ge=-1, description=extra(f"{NO_EFFECT} every slot finds what any other has computed.")
-    )
+    n_cmpl: int | None = Field(None, ge=1, le=MAX_CHOICES, description=extra("llama-server's name for `n`."))
+    stop: Stops = Field(None, description="Texts that end the answer, and are not part of it.", examples=[["\n\n"]])
     n_predict: int | None = Field(
         None,
         ge=-1,
         le=MOST,
         description=extra("llama-server's name for `max_tokens`, where that is not given; -1: no limit."),
     )
+    n_indent: int | None = Field(
+        None, ge=0, le=1000, description=extra("A line with fewer blanks before it ends the answer.")
+    )
+    n_probs: int | None = Field(
+        None, ge=0, le=MOST_LOGPROBS, description=extra("llama-server's: logprobs, with so many of the likeliest.")
+    )
+    t_max_prompt_ms: int | None = Field(
+        None, ge=-1, le=MAX_MS, description=extra("Most time for the prompt; then the answer is empty.")
+    )
+    t_max_predict_ms: int | None = Field(
+        None, ge=-1, le=MAX_MS, description=extra("Most time from the first token on, once there is a line feed.")
+    )
+    cache_prompt: bool | None = Field(None, description=extra("Start from what is known of the prompt (the default)."))
+    lora: list[LoraScale] | None = Field(
+        None, description=extra("Accepted if it says what is in force: adapters are loaded with their scales.")
+    )
+    sse_ping_interval: int | None = Field(
+        None, ge=-1, le=MOST, description=extra("Seconds of silence until a comment; -1: none.")
+    )
     response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
-        None, max_length=128, fail_fast=True, description=extra(f"{NO_EFFECT} the answer is OpenAI's.")
+        None,
+        max_length=128,
+        fail_fast=True,
+        description=extra("Only these fields of an answer in one piece, if it has any of them; `a/b` is the b of a."),
     )
-    timings_per_token: Literal[False] | None = Field(None, description=extra("Not supported here; `usage` is."))
-    return_progress: Literal[False] | None = Field(
-        None, description=extra("Not supported here; llama-server's own endpoint does it.")
+    timings_per_token: bool | None = Field(None, description=extra("Timings in every chunk, not in the last only."))
+    return_progress: bool | None = Field(
+        None, description=extra("While the prompt is computed, stream how far that is.")
     )
-    metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = Field(
-        None, description=f"{NO_EFFECT} nothing is stored."
+    return_tokens: bool | None = Field(None, description=extra("Have `tokens` in each choice."))
+    verbose: bool | None = Field(
+        None,
+        description=extra(
+            "Have `__verbose` in the answer, and in the chunk that ends a choice: the prompt as the model reads it, and"
+            " the text as it comes, before anything is made of it; of several choices, the first one's."
+        ),
     )
-    store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
-    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
-        None, description=f"{NO_EFFECT} it limits how long a prefix is kept, and here it is kept in memory only."
+    min_tokens: int | None = Field(
+        None, ge=0, le=MOST, description=extra("vLLM's: so many tokens before the answer may end by itself.")
     )
-    prompt_cache_options: PromptCacheOptions | None = Field(
-        None, description=f"{NO_EFFECT} what is asked for is what is done: any known prefix is used."
+    stop_token_ids: TokenList | None = Field(None, description=extra("vLLM's: tokens that end the answer."))
+    allowed_token_ids: TokenList | None = Field(
+        None, min_length=1, description=extra("vLLM's: the only tokens that the answer may have.")
     )
+    skip_special_tokens: bool | None = Field(None, description=extra("vLLM's. false: control tokens are in the text."))
+    include_stop_str_in_output: bool | None = Field(
+        None, description=extra("vLLM's: the text ends with what has ended it, of `stop` and `stop_token_ids`.")
+    )
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=-1, le=MOST, description=extra("vLLM's: only the last so many tokens of the prompt; -1: all that fit.")
+    )
+    options: OllamaOptions | None = Field(
+        None, description=extra("Ollama's: samplers and limits, where the body has none of that meaning.")
+    )
+    num_ctx: int | None = Field(
+        None, ge=0, le=MOST, description=extra("Ollama's. Without effect; told if the context is smaller.")
+    )
+
+    @model_validator(mode="after")
+    def _with_other_names(self) -> GenerationBody:
+        found: dict[str, Any] = {} if self.options is None else self.options.for_body()
+        for name, value in ({"n": self.n_cmpl} | found).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
 
     @property
     def includes_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def answer_schema(self, *, calls: bool = False) -> NamedSchema | None:
-        """The one schema that the text has to obey; `calls`: tools may be called besides.
+    @property
+    def ping_interval(self) -> float | None:
+        """Seconds of silence, 0 for no pings; None: as the server says."""
+        return None if self.sse_ping_interval is None else max(0, self.sse_ping_interval)
 
-        Raises
-        ------
-        InvalidRequestError
-            Two fields contradict each other.
-        """
-        schema = self._named_schema()
-        if self.grammar and (schema is not None or calls):
-            message = "grammar cannot be combined with tools or another form of the answer"
-            raise InvalidRequestError(message, "grammar")
-        return schema
+    def heed(self, engine: Engine) -> None:
+        check_lora(self.lora, engine.config)
+        options = None if self.options is None else self.options.num_ctx
+        for name, given in (("num_ctx", self.num_ctx), ("options.num_ctx", options)):
+            if given is not None and given > engine.n_ctx:
+                self.ignore(name)
 
-    def _named_schema(self) -> NamedSchema | None:
-        return None if self.json_schema is None else NamedSchema(self.json_schema, "json_schema")
+    def own_name(self, param: str | None) -> str | None:
+        form = self.answer_form() if param == "grammar" else None
+        return super().own_name(param) if form is None else form.param
+
+    def answer_schema(self, *, calls: bool = False) -> NamedSchema | NamedRule | None:
+        """The form, if it is not a grammar for the sampler."""
+        form = self.answer_form(calls=calls)
+        return None if isinstance(form, Gbnf) else form
 
     def check(self) -> None:
         """Raise InvalidRequestError for fields that contradict each other."""
-        if self.stream_options is not None and not self.stream:
+        if self.includes_usage and not self.stream:
             raise InvalidRequestError("stream_options are for streams only", "stream_options")
+        if self.limits_tokens and isinstance(self.answer_form(), Gbnf):
+            raise InvalidRequestError("a grammar allows no other limits on tokens", self.limit_field)
+        if self.limits_tokens and "infill" in (self.samplers or ()):
+            raise InvalidRequestError("the sampler infill allows no limits on tokens", self.limit_field)
 
     def sampling(self, defaults: SamplingParams, n_logprobs: int | None) -> SamplingParams:
         """How to choose tokens; `defaults` for what the client leaves open."""
-        return replace(defaults, **self.given(), grammar=self.grammar or "", n_logprobs=n_logprobs)
+        form = self.answer_form()
+        grammar = form.text if isinstance(form, Gbnf) else ""
+        return replace(defaults, **self.given(), grammar=grammar, n_logprobs=n_logprobs)
 
     def limits(self) -> dict[str, Any]:
         """Fields of GenerationParams that the two endpoints name alike."""
@@ -203,4 +172,28 @@ class GenerationBody(SamplingFields, GeneratingBody):
             "reuse_prefix": self.cache_prompt is not False,
             "max_prompt_seconds": seconds(self.t_max_prompt_ms),
             "max_predict_seconds": seconds(self.t_max_predict_ms),
+            "min_indent": self.n_indent or 0,
+            "prompt_progress": bool(self.return_progress) and self.stream,
+            "all_visible": self.skip_special_tokens is False,
+            "stop_tokens": frozenset(self.stop_token_ids or ()),
+            "stop_shown": bool(self.include_stop_str_in_output),
         }
+
+    @property
+    def limits_tokens(self) -> bool:
+        return bool(self.min_tokens) or self.allowed_token_ids is not None
+
+    @property
+    def limit_field(self) -> str:
+        """The field that limits tokens."""
+        return "min_tokens" if self.min_tokens else "allowed_token_ids"
+
+    def token_limits(
+        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
+    ) -> ConstraintFactory | None:
+        allowed = None if self.allowed_token_ids is None else frozenset(self.allowed_token_ids)
+        if allowed is not None and max(allowed) >= n_vocab:
+            message = f"token {max(allowed)} is not in the vocabulary of {n_vocab:,}"
+            raise InvalidRequestError(message, "allowed_token_ids")
+        ending = frozenset(eog_tokens) | frozenset(self.stop_token_ids or ())
+        return TokenLimits(n_vocab, allowed, ending, self.min_tokens or 0, form)

@@ -1,4 +1,4 @@
-"""A chat's request body, which is OpenAI's: messages, tools, the form of the answer; and what it asks of the engine.
+"""A chat's request body, which is OpenAI's, and what it asks of the engine.
 
 What is refused, because nothing here could honour it: audio, images and files in messages, `web_search_options`,
 `moderation`, tools that are not functions, and `functions` with `function_call`, which `tools` have replaced.
@@ -7,159 +7,43 @@ What is refused, because nothing here could honour it: audio, images and files i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
 
-from pyllmcancel.constraints import bounded
-from pyllmcancel.constraints.tool_formats import NAME
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.request import GenerationParams
-from pyllmcancel.server.limits import MAX_MESSAGES
+from pyllmcancel.server.chat.messages import Message
+from pyllmcancel.server.chat.thinking import ThinkingFields
+from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
+from pyllmcancel.server.config import ReasoningFormat
+from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import RequestBody
-from pyllmcancel.server.wire_generation import MOST_LOGPROBS, NO_EFFECT, GenerationBody, extra
+from pyllmcancel.server.wire_generation import MOST_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire_sampling import extra
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.engine import Engine
     from pyllmcancel.sampling import SamplingParams
 
-ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-# Said by several clients of single parts; a prefix that is known is used here in any case.
-CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any known prefix is used.")]
 
-
-class TextPart(RequestBody):
-    type: Literal["text"]
-    text: str
-    cache_control: CacheHint = None
-    prompt_cache_breakpoint: CacheHint = None
-
-
-def _only_text(content: Any) -> Any:
-    """In words: pydantic's would list every type that a part is not."""
-    for part in content if isinstance(content, list) else []:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind != "text":
-            raise ValueError(f"a part of type {kind!r} is not supported here, only text is")
-    return content
-
-
-class CalledFunction(BaseModel):
-    name: str = Field(min_length=1)
-    arguments: str = Field(description="JSON.")
-
-
-class CalledTool(BaseModel):
-    """A past call. Clients send back what they got, with what they have made of it: other fields are passed over."""
-
-    id: str = ""
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-
-class Message(BaseModel):
-    # Templates may use fields that we do not know.
-    model_config = ConfigDict(extra="allow")
-
-    role: str = Field(min_length=1, max_length=64, description="One that the model's chat template knows.")
-    content: Annotated[str | list[TextPart] | None, BeforeValidator(_only_text)] = None
-    tool_calls: list[CalledTool] | None = None
-    tool_call_id: str | None = None
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
-        return self.content or ""
-
-    def for_template(self) -> dict[str, Any]:
-        """As templates expect it: without the fields that it has not."""
-        found = (self.model_extra or {}) | {"role": self.role, "content": self.text}
-        if self.tool_calls:
-            found["tool_calls"] = [call.model_dump() for call in self.tool_calls]
-        if self.tool_call_id is not None:
-            found["tool_call_id"] = self.tool_call_id
-        return found
-
-
-class FunctionSpec(RequestBody):
-    name: str = Field(pattern=f"^{NAME}$", examples=["get_weather"])
-    description: str | None = None
-    parameters: dict[str, Any] | None = Field(
-        None,
-        description="JSON schema of the arguments, which obey it; left out: there are none.",
-        examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
-    )
-    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
-
-
-class Tool(RequestBody):
-    type: Literal["function"]
-    function: FunctionSpec
-
-
-class FunctionName(RequestBody):
-    name: str
-
-
-class NamedTool(RequestBody):
-    type: Literal["function"]
-    function: FunctionName
-
-
-class AllowedTools(RequestBody):
-    mode: Literal["auto", "required"]
-    tools: list[NamedTool] = Field(min_length=1)
-
-
-class AllowedToolsChoice(RequestBody):
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
-
-
-ToolChoice = (
-    Literal["none", "auto", "required"] | Annotated[NamedTool | AllowedToolsChoice, Field(discriminator="type")]
-)
-
-
-class TextFormat(RequestBody):
-    type: Literal["text"]
-
-
-class JsonObjectFormat(RequestBody):
-    type: Literal["json_object"]
-    # A field cannot be called as a method of its class is.
-    schema_: dict[str, Any] | None = Field(
-        None, alias="schema", description="Not in OpenAI's API: llama-server's way to name one."
-    )
-
-
-class NamedSchema(RequestBody):
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
-    description: str | None = None
-    schema_: dict[str, Any] | None = Field(
-        None,
-        alias="schema",
-        description="What the answer obeys; left out: any object.",
-        examples=[{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}],
-    )
-    strict: bool | None = Field(None, description="false: pass over what cannot be enforced, instead of refusing it.")
-
-
-class JsonSchemaFormat(RequestBody):
-    type: Literal["json_schema"]
-    json_schema: NamedSchema
-
-
-ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
-
-
-class ChatBody(GenerationBody):
+class ChatBody(ThinkingFields, GenerationBody):
     """``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
     request_class = "chat"
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **GenerationBody.refused_fields,
+        "best_of": (1,),
+        "echo": (),
+        "input": (),
+        "input_extra": (),
+        "input_prefix": (),
+        "input_suffix": (),
+        "prompt": (),
+        "suffix": (),
+    }
 
     messages: list[Message] = Field(
         min_length=1,
@@ -167,18 +51,18 @@ class ChatBody(GenerationBody):
         fail_fast=True,
         examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
-    max_tokens: int | None = Field(None, ge=1, le=MOST, description="As `max_completion_tokens`.")
+    max_tokens: int | None = Field(None, ge=-1, le=MOST, description="As `max_completion_tokens`.")
     max_completion_tokens: int | None = Field(
-        None, ge=1, le=MOST, description="If left out, until the model ends, or the context is full."
+        None,
+        ge=-1,
+        le=MOST,
+        description="If left out, or -1, until the model ends, or the context is full; 0 only computes the prompt.",
     )
     logprobs: bool | None = Field(None, description="Logprobs of the tokens.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=MOST_LOGPROBS, description="So many of the likeliest in each place; needs `logprobs`."
+        None, ge=0, le=MOST_LOGPROBS, description="So many of the likeliest in each place; above 0 it needs `logprobs`."
     )
-    response_format: ResponseFormat | None = Field(
-        None, description="What the text must be.", examples=[{"type": "json_object"}]
-    )
-    tools: Annotated[list[Tool], Field(max_length=128)] | None = Field(None, description="Functions it may call.")
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(None, description="Functions it may call.")
     tool_choice: ToolChoice | None = Field(None, description="`auto` if there are tools.", examples=["auto"])
     parallel_tool_calls: bool | None = Field(
         None, description="Whether an answer may call several times (the default)."
@@ -189,13 +73,24 @@ class ChatBody(GenerationBody):
     add_generation_prompt: StrictBool | None = Field(
         None, description=extra("End the prompt where the assistant's turn begins (the default).")
     )
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="For models whose chat template knows of it; refused for others."
+    reasoning_format: ReasoningFormat | None = Field(
+        None, description=extra("Where the model's reasoning goes; `none`: it stays in the text.")
+    )
+    reasoning_budget_tokens: int | None = Field(
+        None, ge=-1, le=MOST, description=extra("Most tokens of reasoning; 0: none, -1: any number.")
+    )
+    thinking_budget_tokens: int | None = Field(
+        None, ge=-1, le=MOST, description=extra("As `reasoning_budget_tokens`, where that is not given.")
+    )
+    continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
+        None, description=extra("Go on with the last message, which is the assistant's; by default if it is.")
+    )
+    add_special_tokens: Literal[False] | None = Field(
+        None, description=extra("vLLM's: the chat template has the tokens that begin texts.")
     )
     modalities: list[Literal["text"]] | None = Field(None, description="Text, and nothing else.")
-    verbosity: Literal["medium"] | None = Field(None, description="Models here have no other setting.")
-    prediction: dict[str, Any] | None = Field(
-        None, description=f"{NO_EFFECT} it may only make an answer faster, never another one."
+    verbosity: Literal["low", "medium", "high"] | None = Field(
+        None, description="Models here have no such setting: told, and passed over, unless it is `medium`."
     )
 
     @property
@@ -209,29 +104,41 @@ class ChatBody(GenerationBody):
         given = next((limit for limit in limits if limit is not None), -1)
         return None if given < 0 else given
 
-    def _named_schema(self) -> bounded.NamedSchema | None:
-        found: bounded.NamedSchema | None = None
-        match self.response_format:
-            case JsonObjectFormat(schema_=given):
-                found = bounded.NamedSchema(given or ANY_OBJECT, "response_format")
-            case JsonSchemaFormat(json_schema=named):
-                schema = ANY_OBJECT if named.schema_ is None else named.schema_
-                found = bounded.NamedSchema(schema, "response_format", named.strict is False)
-        if found is not None and self.json_schema is not None:
-            raise InvalidRequestError("json_schema and response_format are two names of the same", "json_schema")
-        return found or super()._named_schema()
+    @property
+    def reasoning_budget(self) -> int | None:
+        """Of the client's; None if it names none, -1 for no limit."""
+        thinking = None if self.thinking is None else self.thinking.budget_tokens
+        named = (self.reasoning_budget_tokens, self.thinking_budget_tokens, thinking)
+        return next((budget for budget in named if budget is not None), None)
+
+    @property
+    def most_logprobs(self) -> int | None:
+        """Alternatives beside each token; None: no logprobs."""
+        return (self.top_logprobs or self.n_probs or 0) if self.logprobs else self.n_probs or None
+
+    def own_name(self, param: str | None) -> str | None:
+        # A grammar that the client has not written is that of its tools.
+        return "tools" if param == "grammar" and self.answer_form() is None else super().own_name(param)
+
+    def heed(self, engine: Engine) -> None:
+        super().heed(engine)
+        if self.verbosity not in (None, "medium"):
+            self.ignore("verbosity")
 
     def check(self) -> None:
         super().check()
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
+        if self.limits_tokens and self.tools and self.tool_choice != "none":
+            # The grammar of a call may demand a token that the limit forbids.
+            raise InvalidRequestError("calls of tools allow no other limits on tokens", self.limit_field)
 
     def generation_params(
         self, defaults: SamplingParams, constraint: ConstraintFactory | None, visible: frozenset[int]
     ) -> GenerationParams:
         """What to generate; `defaults` for what the client leaves open."""
         return GenerationParams(
-            sampling=self.sampling(defaults, (self.top_logprobs or 0) if self.logprobs else None),
+            sampling=self.sampling(defaults, self.most_logprobs),
             n=self.n or 1,
             max_tokens=self.most_tokens,
             constraint=constraint,

@@ -1,131 +1,132 @@
-"""Render a chat's messages as the prompt's text; what the model's template does not know is reworded for it."""
+"""What a chat's body tells the model's template: messages, tools, and how it is to reason."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.chat_template import OWN_VARIABLES
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.bodies import check_size
-from pyllmcancel.server.chat.tools import ToolPlan, tool_plan
+from pyllmcancel.server.chat.tool_fields import NamedTool
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 
 if TYPE_CHECKING:
-    from pyllmcancel.chat_template import ChatTemplate
-    from pyllmcancel.server.chat.body import ChatBody, Message
-    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.chat_template import ChatForm, ChatTemplate
+    from pyllmcancel.pausing import Pause
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.messages import Message
+    from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.config import ChatDefaults
 
 USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
-HINT = """\
-You can call functions. To call one, answer with this JSON and nothing else:
-{"name": "the function's name", "arguments": {"its arguments": "..."}}
-These are the functions, with the JSON schemas of their arguments:
-"""
+# What a client may not replace: a template sees each once.
+OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
-def read_chat(
-    reader: TextReader, template: ChatTemplate, body: ChatBody, pause: Pause
-) -> tuple[ToolPlan | None, Sequence[int], frozenset[int]]:
-    """Which tools may be called, the conversation's tokens, and the control tokens that are to be seen."""
-    plan = tool_plan(body, template)
-    text = prompt_text(body, template, plan, pause)
-    pause()
-    visible = frozenset() if plan is None else plan.visible_tokens(reader.model)
-    return plan, reader.chat(text, "messages", pause), visible
+def render(body: ChatBody, template: ChatTemplate, inputs: Mapping[str, Any], pause: Pause) -> ChatForm:
+    """The conversation as the model was trained to read it, and the form of its answer.
 
-
-def prompt_text(body: ChatBody, template: ChatTemplate, plan: ToolPlan | None, pause: Pause = no_pause) -> str:
-    """The conversation as the model was trained to read it.
+    Parameters
+    ----------
+    inputs
+        Those of `template_inputs`.
 
     Raises
     ------
-    InvalidRequestError, ApiError
-        The template refuses the messages, or does not know a role or a variable.
+    InvalidRequestError
+        The template refuses the messages, or does not know a role.
     """
-    messages = template_messages(body.messages, template)
-    variables = template_variables(body, template)
-    if plan is not None:
-        if plan.format.native:
-            variables["tools"] = list(plan.shown)
-        else:
-            messages = with_hint(messages, template, plan)
-    if body.add_generation_prompt is not None:
-        variables["add_generation_prompt"] = body.add_generation_prompt
-    # Rendered before the roles are looked at: the template's own refusal says more.
-    text = template.render(messages, pause, **variables)
+    form = template.apply(inputs, pause)
+    # Not before: the template's own refusal says more.
     for message in body.messages:
         if message.role not in USUAL_ROLES and not template.knows_role(message.role):
             raise InvalidRequestError(f"the chat template knows no role {message.role!r}", "messages")
-    return text
+    return form
 
 
-def template_messages(messages: Sequence[Message], template: ChatTemplate) -> list[dict[str, Any]]:
-    """The messages in the template's own words."""
+def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defaults: ChatDefaults) -> dict[str, Any]:
+    """As `_native.ChatTemplate.apply` takes them."""
+    variables = template_variables(body, template, defaults)
+    thinks = variables.get("enable_thinking", True)
+    if not isinstance(thinks, bool):
+        raise InvalidRequestError("enable_thinking must be true or false", "chat_template_kwargs")
+    if plan.may_call and not defaults.jinja:
+        raise InvalidRequestError("this server's chat template is one without tools", "tools")
+    goes_on = continues(body, defaults)
+    opens = body.add_generation_prompt is not False and not goes_on
+    inputs = {
+        "messages": template_messages(body.messages),
+        "tools": [
+            tool.model_dump(include={"type": True, "function": True}, exclude_none=True) for _, tool in plan.tools
+        ],
+        "tool_choice": plan.choice,
+        "add_generation_prompt": opens,
+        "continue_final_message": goes_on,
+        "reasoning_format": body.reasoning_format or defaults.reasoning_format,
+        "enable_thinking": thinks,
+        "chat_template_kwargs": variables,
+    }
+    several = body.parallel_tool_calls
+    if several is None:  # a tool that is named is asked for once
+        several = template.caps["supports_parallel_tool_calls"] and not isinstance(body.tool_choice, NamedTool)
+    inputs["parallel_tool_calls"] = several
+    return inputs
+
+
+def continues(body: ChatBody, defaults: ChatDefaults) -> bool | str:
+    """Whether the answer goes on with the last message, and with which part of it.
+
+    Raises
+    ------
+    InvalidRequestError
+        There is nothing that can go on.
+    """
+    asked = body.continue_final_message
+    last = body.messages[-1]
+    if not asked:
+        given = last.text or (last.model_extra or {}).get("reasoning_content")
+        implied = asked is None and defaults.goes_on and body.add_generation_prompt is None
+        return bool(implied and last.role == "assistant" and given and not last.tool_calls)
+    if body.add_generation_prompt:
+        raise InvalidRequestError("contradicts add_generation_prompt", "continue_final_message")
+    if not defaults.jinja:
+        raise InvalidRequestError("this server's chat template cannot go on with a message", "continue_final_message")
+    if last.role != "assistant" or last.tool_calls:
+        message = "the last message is no text of the assistant's that could go on"
+        raise InvalidRequestError(message, "continue_final_message")
+    return asked
+
+
+def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages with what a template can rely on: arguments that are JSON objects, results with names."""
     names = {call.id: call.function.name for message in messages for call in message.tool_calls or []}
     found = []
     for message in messages:
         entry = message.for_template()
-        if message.role == "developer" and not template.knows_role("developer"):
-            entry["role"] = "system"
-        elif message.role == "tool" and not template.knows_role("tool"):
-            name = names.get(message.tool_call_id or "", "the function")
-            entry = {"role": "user", "content": f"{name} returned: {message.text}"}
-        elif message.tool_calls and "tool_calls" not in template.source:
-            calls = [json.dumps(call, ensure_ascii=False) for call in map(_plain_call, entry.pop("tool_calls"))]
-            entry["content"] = "\n".join([entry["content"], *calls] if entry["content"] else calls)
-        elif message.tool_calls and template.object_arguments:
-            for call in entry["tool_calls"]:
-                call["function"]["arguments"] = _parsed(call["function"]["arguments"])
+        for call in entry.get("tool_calls", ()):
+            call["function"]["arguments"] = _object(call["function"]["arguments"])
         if message.role == "tool" and "name" not in entry and message.tool_call_id in names:
             entry["name"] = names[message.tool_call_id]
         found.append(entry)
     return found
 
 
-def with_hint(messages: list[dict[str, Any]], template: ChatTemplate, plan: ToolPlan) -> list[dict[str, Any]]:
-    """Describe the tools in the first message: not every template has a system's message."""
-    hint = HINT + "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in plan.shown)
-    first = messages[0]
-    if first["role"] == "system":
-        told = first | {"content": f"{first['content']}\n\n{hint}"}
-        return [told, *messages[1:]]
-    system = {"role": "system", "content": hint}
-    if template.accepts([system, {"role": "user", "content": ""}]):
-        return [system, *messages]
-    return [first | {"content": f"{hint}\n\n{first['content']}"}, *messages[1:]]
-
-
-def template_variables(body: ChatBody, template: ChatTemplate) -> dict[str, Any]:
-    """What the client tells the template itself."""
-    variables = dict(body.chat_template_kwargs or {})
-    for name in OWN_VARIABLES & variables.keys():
+def template_variables(body: ChatBody, template: ChatTemplate, defaults: ChatDefaults) -> dict[str, Any]:
+    """What the operator and the client tell the template themselves."""
+    given = body.chat_template_kwargs or {}
+    for name in OWN_VARIABLES & given.keys():
         raise InvalidRequestError(f"{name} has a field of its own, or is the server's", "chat_template_kwargs")
-    effort = body.reasoning_effort
-    if effort is None:
-        return variables
-    if "reasoning_effort" in template.variables:
-        return {"reasoning_effort": effort} | variables
-    if "enable_thinking" in template.variables:
-        # A switch, not a scale.
-        return {"enable_thinking": effort != "none"} | variables
-    message = "unsupported field: reasoning_effort (this model's chat template knows nothing of it)"
-    raise ApiError(400, message, param="reasoning_effort", code="unsupported_field")
+    return {**defaults.template_variables, **body.thinking_variables(template.switches), **given}
 
 
-def _plain_call(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    return {"name": function["name"], "arguments": _parsed(function["arguments"])}
-
-
-def _parsed(arguments: str) -> Any:
-    """Arguments as an object; as they are if a model has written what is none."""
+def _object(arguments: str) -> str:
+    """Arguments as they are; in an object, if a model has written what is none: templates take no other."""
     try:
         check_size(arguments.encode(), MAX_ARGUMENT_VALUES)
-        found = json.loads(arguments)
+        if isinstance(json.loads(arguments), dict):
+            return arguments
     except (ValueError, ApiError):
-        return arguments
-    return found if isinstance(found, dict) else arguments
+        pass
+    return json.dumps({"malformed": arguments} if arguments else {})

@@ -17,7 +17,6 @@ from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.generate import EngineResponse, engine_failure_told, error_told
-from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire import Answer
 from pyllmcancel.token_stream import AsyncStream, LoopSink
@@ -78,7 +77,7 @@ class Wording:
 
 async def submit_texts(
     request: Request,
-    texts: Sequence[str | Sequence[int]],
+    texts: Sequence[str | Sequence[int | str]],
     wording: Wording,
     *,
     origin: Origin,
@@ -96,11 +95,17 @@ async def submit_texts(
     return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
 
 
-def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int]], pause: Pause) -> list[Sequence[int]]:
+def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:
     """Tokens of texts that are not tokenized yet; special tokens in them are read as such, as those models expect."""
-    if any(len(text) == 0 for text in texts):
-        raise InvalidRequestError("a text is empty", "input")
-    return [reader.tokens(text, "input", pause, parse_special=True) for text in texts]
+    found: list[Sequence[int]] = []
+    for text in texts:
+        if isinstance(text, str) or not any(isinstance(part, str) for part in text):
+            found.append(reader.tokens(cast("str | Sequence[int]", text), "input", pause, parse_special=True))
+        else:
+            found.append(reader.mixed(text, "input", pause, add_special=True, parse_special=True))
+        if not found[-1]:
+            raise InvalidRequestError("a text is empty", "input")
+    return found
 
 
 class EmbeddingResponse(EngineResponse):
@@ -120,7 +125,7 @@ class EmbeddingResponse(EngineResponse):
             told = error_told(scope, error)
             if told is None:
                 return
-            response: Response = told.response(request_id_of(scope))
+            response: Response = told.response_to(scope)
         else:
             assert self._stream.ending is not None
             in_order = [entries[index] for index in sorted(entries)]

@@ -7,7 +7,7 @@ first may be long finished when a cancel cuts the last.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, cast
 
@@ -15,14 +15,18 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.llama.params import text_of
-from pyllmcancel.server.llama.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.chosen import chosen
+from pyllmcancel.server.generate import Dialect
+from pyllmcancel.server.llama.errors import LlamaErrorAnswer, llama_error
+from pyllmcancel.server.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.tokens import text_of
 from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.events import Delta, TokenLogprobs, Usage
     from pyllmcancel.request import Choice, Request
+    from pyllmcancel.server.error_responses import ApiError
     from pyllmcancel.server.llama.body import AnsweringBody
 
 LOWEST = -3.4028234663852886e38  # what llama-server writes for the logarithm of 0, which JSON does not have
@@ -105,7 +109,7 @@ class Said:
         return tokens, logprobs
 
 
-class LlamaDialect:
+class LlamaDialect(Dialect):
     """One request's answers.
 
     Parameters
@@ -113,8 +117,6 @@ class LlamaDialect:
     settings
         Makes `generation_settings`, for answers that have that field.
     """
-
-    says_done = False
 
     def __init__(
         self, body: AnsweringBody, engine: Engine, model_name: str, settings: Callable[[], dict[str, Any]]
@@ -153,6 +155,9 @@ class LlamaDialect:
     def closing(self, usage: Usage) -> Iterable[CompletionAnswer]:
         for choice, said in zip(self._choices, self._said, strict=True):
             yield self._final(choice, said, "", [], [])
+
+    def failure(self, error: ApiError, request_id: str) -> Iterable[LlamaErrorAnswer]:
+        yield llama_error(error, request_id)
 
     def _event(self, choice: Choice, said: Said, text: str, prompt_done: int) -> CompletionEvent:
         tokens, logprobs = said.hand_out()
@@ -217,7 +222,7 @@ class LlamaDialect:
         if logprobs:
             whole["completion_probabilities"] = [self._probabilities(entry) for entry in logprobs]
         fields = self._body.response_fields
-        return chosen(whole, fields) if fields else whole
+        return cast("CompletionAnswer", chosen(whole, fields)) if fields else whole
 
     def _has(self, name: str) -> bool:
         fields = self._body.response_fields
@@ -248,17 +253,3 @@ def stop_type(last: Delta) -> StopType:
     if last.finish_reason is FinishReason.LENGTH:
         return "limit"
     return "eos" if last.stop_text is None else "word"
-
-
-def chosen(whole: Mapping[str, Any], paths: list[str]) -> CompletionAnswer:
-    """What `response_fields` names, each under its path; what is not there is left out."""
-    found: dict[str, Any] = {}
-    for path in paths:
-        value: Any = whole
-        for key in path.split("/"):
-            if not isinstance(value, dict) or key not in value:
-                break
-            value = value[key]
-        else:
-            found[path] = value
-    return cast("CompletionAnswer", found)

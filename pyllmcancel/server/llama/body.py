@@ -9,7 +9,7 @@ What its clients send, so that it stays accepted:
 - llama.vscode, to ``/infill``: the same but for id_slot, stop, temperature and response_fields; lora, if it is told to.
 - llama-server's web page speaks the OpenAI dialect, and asks for ``/props``, ``/slots`` and ``/models`` besides.
 
-What cannot be honoured is not among the fields, and so refused by name; or has values that are, by `unsupported`.
+What is not among the fields has no effect, or is refused by name: see `unknown_fields`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from pyllmcancel.constraints.bounded import NamedSchema
-from pyllmcancel.sampling import MAX_LOGPROBS, SAMPLERS, SAMPLERS_ON_REQUEST
+from pyllmcancel.sampling import MAX_LOGPROBS
 from pyllmcancel.server.limits import (
     MAX_BIASED_TEXT,
     MAX_BIASES,
@@ -37,25 +37,20 @@ from pyllmcancel.server.limits import (
     MAX_FIELD_PATH,
     MAX_PROMPTS,
 )
-from pyllmcancel.server.sampling_fields import MOST, SamplerFields
-from pyllmcancel.server.wire import MAX_MS, SAMPLER_NAMES, GeneratingBody, Name, RequestBody, Stop, TokenId
+from pyllmcancel.server.lora import LoraScale
+from pyllmcancel.server.sampling_fields import MOST, SamplerFields, known_samplers
+from pyllmcancel.server.wire import MAX_MS, GeneratingBody, Name, RequestBody, Stop, TokenId
 
 MAX_STOPS = 64
 
 # Tokens and texts, in one prompt; a text is tokenized by itself.
 Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
-SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
 
 
 class PromptObject(RequestBody):
     prompt_string: StrictStr
     # Accepted empty: nothing but text can be read here.
     multimodal_data: list[str] = Field(default=[], max_length=0)
-
-
-class LoraScale(RequestBody):
-    id: int = Field(ge=0)
-    scale: float
 
 
 Prompt = StrictStr | Mixed | PromptObject
@@ -101,31 +96,19 @@ class SamplingBody(SamplerFields, GeneratingBody):
     post_sampling_probs: bool = Field(False, description="Report the probabilities that the samplers left.")
     grammar: str | None = Field(None, description="GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
     json_schema: dict[str, Any] | None = Field(None, description="The answer is JSON that obeys this schema.")
-    backend_sampling: bool = Field(False, description="Without effect on the answer.")
-    adaptive_target: float | None = Field(None, le=1, description="Not supported, unless negative: off.")
-    adaptive_decay: float | None = Field(None, ge=0, le=0.99)
 
     def answer_schema(self) -> NamedSchema | None:
         """The schema that the text has to obey; llama-server: no schema in particular asks for an object."""
-        return None if self.json_schema is None else NamedSchema(self.json_schema or {"type": "object"}, "json_schema")
+        return (
+            None
+            if self.json_schema is None
+            else NamedSchema(self.json_schema or {"type": "object"}, "json_schema", lenient=True)
+        )
 
     @field_validator("samplers")
     @classmethod
     def _known_samplers(cls, given: list[str] | str | None) -> list[str] | None:
-        if given is None:
-            return None
-        table = SAMPLER_LETTERS if isinstance(given, str) else SAMPLER_NAMES
-        unknown = [name for name in given if name.lower() not in table]
-        if unknown:
-            raise ValueError(f"unknown samplers: {', '.join(unknown)}")
-        return [table[name.lower()] for name in given]
-
-    @field_validator("adaptive_target")
-    @classmethod
-    def _not_adaptive(cls, target: float | None) -> float | None:
-        if target is not None and target >= 0:
-            raise ValueError("the adaptive sampler is not supported")
-        return target
+        return known_samplers(given)
 
 
 class AnsweringBody(SamplingBody):

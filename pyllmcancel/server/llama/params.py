@@ -16,11 +16,10 @@ from pyllmcancel.server.wire import RENAMED, sampling_values, seconds, stop_stri
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.config import EngineConfig
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.sampling import SamplingParams
-    from pyllmcancel.server.llama.body import AnsweringBody, LogitBias, LoraScale, Prompt, SamplingBody
+    from pyllmcancel.server.llama.body import AnsweringBody, LogitBias, Prompt, SamplingBody
     from pyllmcancel.server.tokens import TextReader
 
 Biases = tuple[tuple[int, float], ...]
@@ -56,6 +55,8 @@ def generation_params(
 def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
     """How to choose."""
     given = sampling_values(body, (*SAME_NAME, *RENAMED))
+    if body.typ_p is not None:
+        given.setdefault("typical_p", body.typ_p)
     given["temperature"] = max(0.0, given.get("temperature", defaults.temperature))
     if body.dry_base is not None and body.dry_base < 1.0:
         given["dry_base"] = defaults.dry_base
@@ -93,16 +94,6 @@ def _spelled_out(given: LogitBias, model: Model, pause: Pause) -> Iterable[tuple
                 yield token, amount
 
 
-def check_lora(asked: list[LoraScale] | None, config: EngineConfig) -> None:
-    """Adapters are loaded with their scales: refuse a request that wants others."""
-    if asked is None:
-        return
-    loaded = {number: scale for number, (_path, scale) in enumerate(config.lora)}
-    wanted = dict.fromkeys(loaded, 0.0) | {entry.id: entry.scale for entry in asked}
-    if wanted != loaded:
-        raise InvalidRequestError("adapters and their scales are the server's, not a request's (see --lora)", "lora")
-
-
 # -- prompts ----------------------------------------------------------------------------------------------------------
 
 
@@ -110,11 +101,6 @@ def prompt_tokens(reader: TextReader, prompt: Prompt, pause: Pause) -> list[int]
     """Tokens of one prompt; special tokens may be spelled in its texts."""
     text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
     return reader.mixed(text, "prompt", pause, add_special=True, parse_special=True)
-
-
-def text_of(model: Model, tokens: Iterable[int]) -> str:
-    """The text of tokens, special ones spelled out."""
-    return b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
 
 
 # -- generation_settings ----------------------------------------------------------------------------------------------

@@ -16,8 +16,10 @@ from pyllmcancel.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.chat.prompt import prompt_text
+from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.chat.turn import chat_length
+from pyllmcancel.server.error_shapes import LLAMA
 from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
@@ -25,16 +27,15 @@ from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompl
 from pyllmcancel.server.llama.params import (
     Biases,
     all_settings_json,
-    check_lora,
     generation_params,
     prompt_tokens,
-    text_of,
     token_biases,
 )
+from pyllmcancel.server.lora import check_lora
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.tokens import check_tokens
+from pyllmcancel.server.tokens import check_tokens, text_of
 from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["llama-server"], route_class=BodyRoute)
 GENERATES: dict[str, Any] = {
-    "responses": answers(CompletionAnswer | list[CompletionAnswer], CompletionEvent, CompletionAnswer, says_done=False)
+    "responses": answers(
+        CompletionAnswer | list[CompletionAnswer], CompletionEvent, CompletionAnswer, says_done=False, shape=LLAMA
+    )
     | errors(*GENERATION_ERRORS)
 }
 UNLIMITED_RESERVE = 256  # tokens that an infill without n_predict leaves for its answer
@@ -170,12 +173,18 @@ async def detokenize(request: Request, body: DetokenizeBody) -> Response:
     responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
 )
 async def apply_template(request: Request, body: ChatBody) -> Response:
-    template = state_of(request).chat_template
+    state = state_of(request)
 
     def work(pause: Pause) -> Response:
-        return JSONResponse(PromptAnswer(prompt=prompt_text(body, template, tool_plan(body, template), pause)))
+        form = render(
+            body,
+            state.chat_template,
+            template_inputs(body, state.chat_template, tool_plan(body), state.config.chat),
+            pause,
+        )
+        return JSONResponse(PromptAnswer(prompt=form.prompt))
 
-    return await state_of(request).preparations.run(request, work, plain_origin(request))
+    return await state.preparations.run(request, work, plain_origin(request))
 
 
 @router.post(
@@ -185,15 +194,7 @@ async def apply_template(request: Request, body: ChatBody) -> Response:
 )
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
 async def count_tokens(request: Request, body: ChatBody) -> Any:
-    texts, template = state_of(request).texts, state_of(request).chat_template
-
-    def work(pause: Pause) -> int:
-        text = prompt_text(body, template, tool_plan(body, template), pause)
-        texts.check_length(len(text), "messages")
-        return len(texts.chat(text, "messages", pause, must_fit=False))
-
-    n_tokens = await state_of(request).preparations.run(request, work, plain_origin(request))
-    return TokenCount(object="response.input_tokens", input_tokens=n_tokens)
+    return TokenCount(object="response.input_tokens", input_tokens=await chat_length(request, body))
 
 
 def with_pieces(model: Model, tokens: Sequence[int]) -> list[TokenPiece]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, NotRequired
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from pyllmcancel import __version__
-from pyllmcancel.chat_template import CHATML
+from pyllmcancel.errors import Error
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.request import GenerationParams
 from pyllmcancel.server.api_keys import is_admin, owner_of
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.llama.params import settings_json, text_of
+from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.tokens import text_of
 from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
+    from pyllmcancel.chat_template import ChatTemplate
     from pyllmcancel.engine import Engine
     from pyllmcancel.request import Choice
 
@@ -93,14 +96,22 @@ async def props(request: Request) -> Any:
         "endpoint_props": False,
         "endpoint_metrics": config.metrics,
         "ui": config.ui,
-        "chat_template": state.config.chat_template or engine.model.chat_template or CHATML,
-        "chat_template_caps": {},
+        "chat_template": state.chat_template.source,
+        "chat_template_caps": await asyncio.to_thread(caps_of, state.chat_template),
         "bos_token": special_text(engine.model, "bos"),
         "eos_token": special_text(engine.model, "eos"),
         "build_info": f"pyllmcancel-{__version__}",
         "is_sleeping": False,
     }
     return shown
+
+
+def caps_of(template: ChatTemplate) -> dict[str, bool]:
+    """What a template knows; nothing, if it cannot be compiled."""
+    try:
+        return dict(template.caps)
+    except Error:
+        return {}
 
 
 @router.post("/props", summary="Refused: nothing of it can be changed", **REFUSED)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pyllmcancel import __version__
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.error_responses import UsageAnswer
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.timings import PromptProgress, Timings
+from pyllmcancel.server.usage import UsageAnswer
 from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class Envelope(Answer):
     created: int
     model: str
     system_fingerprint: str
+    # As llama-server has them.
+    timings: NotRequired[Annotated[Timings | None, ABSENT]]
+    prompt_progress: NotRequired[Annotated[PromptProgress | None, ABSENT]]
 
 
 class ChunkUsage(Answer):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
-import string
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pydantic import Field
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chat.tool_calls import Arguments, CallBegins, Content, Part, ToolCallParser
-from pyllmcancel.server.error_responses import UsageAnswer, usage_json
+from pyllmcancel.server.chat.logprobs import Ledger
+from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, by_choice, chunk_usage
-from pyllmcancel.server.openai.logprobs import ChatLogprobs, Ledger, chat_shape
+from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
+from pyllmcancel.server.usage import UsageAnswer, usage_json
 from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.server.chat.body import ChatBody
-    from pyllmcancel.server.chat.tools import ToolPlan
-
-LETTERS = string.ascii_letters + string.digits
-CALL_PREFIX = "call_"
+    from pyllmcancel.server.chat.turn import ChatTurn
 
 ChatFinish = Literal["stop", "length", "tool_calls"]
 
@@ -43,10 +39,15 @@ class AssistantMessage(Answer):
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    reasoning_content: NotRequired[Annotated[str | None, ABSENT]]
     tool_calls: NotRequired[Annotated[list[ToolCall] | None, ABSENT]]
 
 
-class ChatChoice(Answer):
+class ReturnedTokens(Answer):
+    tokens: NotRequired[Annotated[list[int] | None, ABSENT]]
+
+
+class ChatChoice(ReturnedTokens):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
@@ -82,10 +83,11 @@ class ToolCallDelta(Answer):
 class MessageDelta(Answer):
     role: NotRequired[Annotated[Literal["assistant"] | None, ABSENT]]
     content: NotRequired[Annotated[str | None, ABSENT]]
+    reasoning_content: NotRequired[Annotated[str | None, ABSENT]]
     tool_calls: NotRequired[Annotated[list[ToolCallDelta] | None, ABSENT]]
 
 
-class ChatChoiceChunk(Answer):
+class ChatChoiceChunk(ReturnedTokens):
     index: int
     delta: MessageDelta
     logprobs: ChatLogprobs | None
@@ -98,47 +100,39 @@ class ChatCompletionChunk(ChatEnvelope, ChunkUsage):
 
 
 class ChatDialect:
-    """One request's answer.
+    """One request's answer."""
 
-    Parameters
-    ----------
-    plan
-        How this answer may call tools, if it may.
-    visible
-        Control tokens that are part of the text.
-    """
-
-    says_done = True
-
-    def __init__(
-        self, envelope: Envelope, model: Model, body: ChatBody, plan: ToolPlan | None, visible: frozenset[int]
-    ) -> None:
-        n = body.n or 1
+    def __init__(self, envelope: Envelope, model: Model, body: ChatBody, turn: ChatTurn) -> None:
+        n, shows = body.n or 1, turn.params.shows
         self._model = model
         self._include_usage = body.includes_usage
         self._usage = chunk_usage(body)
+        self._returns_tokens = bool(body.return_tokens)
         tier: ServiceTier = {} if body.service_tier is None else {"service_tier": "default"}
         self._envelope: ChatEnvelope = {**envelope, **tier}
-        self._ledgers = [Ledger(lambda token: model.piece(token, special=token in visible)) for _ in range(n)]
-        self._parsers = [ToolCallParser(plan.format) for _ in range(n)] if plan is not None else []
-        self._id_length = plan.format.id_length if plan is not None else 0
+        self._ledgers = [Ledger(lambda token: model.piece(token, special=shows(token))) for _ in range(n)]
+        self._parsers = [turn.new_parser() for _ in range(n)]
 
     def opening(self) -> Iterable[ChatCompletionChunk]:
         for index in range(len(self._ledgers)):
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""})])
 
     def chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
-        changes = [self._change(part) for part in self._parts(delta)]
+        changes = [change(part) for part in self._parts(delta)]
         logprobs = chat_shape(self._model, self._ledgers[delta.index].take(delta))
         finish_reason = self._finish_reason(delta)
         ending: MessageDelta | None = None
-        if finish_reason is not None or logprobs is not None:
+        returned = self._returned([delta])
+        if finish_reason is not None or logprobs is not None or returned.get("tokens"):
             # OpenAI: calls are complete before the chunk that says so.
             ending = changes.pop() if changes and "content" in changes[-1] else {}
-        for change in changes:
-            yield self._chunk([choice_chunk(delta.index, change)])
+        for changed in changes:
+            yield self._chunk([choice_chunk(delta.index, changed)])
         if ending is not None:
-            yield self._chunk([choice_chunk(delta.index, ending, logprobs, finish_reason)])
+            yield self._chunk([{**choice_chunk(delta.index, ending, logprobs, finish_reason), **returned}])
+
+    def silent(self, index: int) -> ChatCompletionChunk:
+        return self._chunk([choice_chunk(index, {"role": "assistant", "content": None})])
 
     def closing(self, usage: Usage) -> Iterable[ChatCompletionChunk]:
         if self._include_usage:
@@ -161,51 +155,51 @@ class ChatDialect:
             "message": self._message(parts),
             "logprobs": chat_shape(self._model, placed),
             "finish_reason": finish_reason,
+            **self._returned(deltas),
         }
+
+    def _returned(self, deltas: Sequence[Delta]) -> ReturnedTokens:
+        return {"tokens": [token for delta in deltas for token in delta.tokens]} if self._returns_tokens else {}
 
     def _message(self, parts: Sequence[Part]) -> AssistantMessage:
         text = "".join(part.text for part in parts if isinstance(part, Content))
+        reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
         calls: list[ToolCall] = []
         for part in parts:
             match part:
-                case CallBegins(name=name):
-                    calls.append(
-                        {"id": self._call_id(), "type": "function", "function": {"name": name, "arguments": ""}}
-                    )
-                case Arguments(text=fragment):
-                    calls[-1]["function"]["arguments"] += fragment
+                case CallBegins(name=name, id=call_id):
+                    calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": ""}})
+                case Arguments(index=index, text=fragment):
+                    calls[index]["function"]["arguments"] += fragment
+        message: AssistantMessage = {"role": "assistant", "content": text, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
         if calls:
-            return {"role": "assistant", "content": text or None, "refusal": None, "tool_calls": calls}
-        return {"role": "assistant", "content": text, "refusal": None}
+            message["content"], message["tool_calls"] = text or None, calls
+        return message
 
     def _parts(self, delta: Delta) -> list[Part]:
-        if not self._parsers:
-            return [Content(delta.text)] if delta.text else []
         parser = self._parsers[delta.index]
         parts = list(parser.feed(delta.text))
         return parts if delta.finish_reason is None else [*parts, *parser.finish()]
 
     def _finish_reason(self, delta: Delta) -> ChatFinish | None:
-        called = bool(self._parsers) and self._parsers[delta.index].n_calls > 0
+        called = self._parsers[delta.index].n_calls > 0
         return "tool_calls" if called and delta.finish_reason is FinishReason.STOP else FINISH.get(delta.finish_reason)
 
-    def _change(self, part: Part) -> MessageDelta:
-        """A part as a change of the message."""
-        match part:
-            case Content(text=text):
-                return {"content": text}
-            case CallBegins(index=index, name=name):
-                function: CalledFunctionDelta = {"name": name, "arguments": ""}
-                return {
-                    "tool_calls": [{"index": index, "id": self._call_id(), "type": "function", "function": function}]
-                }
-            case Arguments(index=index, text=text):
-                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
-    def _call_id(self) -> str:
-        letters = "".join(secrets.choice(LETTERS) for _ in range(self._id_length))
-        # The templates that count the letters want no others.
-        return letters if self._id_length < len(CALL_PREFIX) + 8 else f"{CALL_PREFIX}{letters}"
+def change(part: Part) -> MessageDelta:
+    """A part as a change of the message."""
+    match part:
+        case Reasoning(text=text):
+            return {"reasoning_content": text}
+        case Content(text=text):
+            return {"content": text}
+        case CallBegins(index=index, name=name, id=call_id):
+            function: CalledFunctionDelta = {"name": name, "arguments": ""}
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+        case Arguments(index=index, text=text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
 def choice_chunk(

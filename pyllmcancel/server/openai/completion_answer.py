@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
-from pyllmcancel.server.error_responses import UsageAnswer, usage_json
+from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, Finish, by_choice, chunk_usage
-from pyllmcancel.server.openai.logprobs import CompletionLogprobs, Ledger, LegacyLogprobs, PromptText, Row, legacy_shape
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.openai.logprobs import CompletionLogprobs, LegacyLogprobs, PromptText, Row, legacy_shape
+from pyllmcancel.server.usage import UsageAnswer, usage_json
+from pyllmcancel.server.wire import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -20,6 +22,7 @@ class Text(Answer):
     index: int
     text: str
     logprobs: CompletionLogprobs | None
+    tokens: NotRequired[Annotated[list[int] | None, ABSENT]]
 
 
 class CompletionChoice(Text):
@@ -52,8 +55,6 @@ class CompletionDialect:
         How many there are, in any case.
     """
 
-    says_done = True
-
     def __init__(
         self, envelope: Envelope, model: Model, body: CompletionBody, n_prompts: int, prompts: Sequence[PromptText] = ()
     ) -> None:
@@ -62,10 +63,12 @@ class CompletionDialect:
         self._usage = chunk_usage(body)
         self._n = body.n or 1
         self._best_of = body.n_generated
+        self._returns_tokens = bool(body.return_tokens)
         self._prompts = prompts
-        self._wants_logprobs = body.logprobs is not None
+        self._wants_logprobs = body.most_logprobs is not None
         self._legacy = LegacyLogprobs(model)
-        self._ledgers = [Ledger(model.piece) for _ in range(n_prompts * self._best_of)]
+        piece = partial(model.piece, special=body.skip_special_tokens is False)
+        self._ledgers = [Ledger(piece) for _ in range(n_prompts * self._best_of)]
         self._begun = [False] * len(self._ledgers)
 
     def opening(self) -> Iterable[CompletionChunk]:
@@ -75,8 +78,11 @@ class CompletionDialect:
         text = self._text([delta], delta.index)
         finish_reason = FINISH.get(delta.finish_reason)
         # Nothing to say: text is held back, or the token has none.
-        if text["text"] or finish_reason is not None or text["logprobs"] is not None:
+        if text["text"] or finish_reason is not None or text["logprobs"] is not None or text.get("tokens"):
             yield self._chunk([{**text, "finish_reason": finish_reason}])
+
+    def silent(self, index: int) -> CompletionChunk:
+        return self._chunk([{"index": index, "text": "", "logprobs": None, "finish_reason": None}])
 
     def closing(self, usage: Usage) -> Iterable[CompletionChunk]:
         if self._include_usage:
@@ -104,7 +110,10 @@ class CompletionDialect:
             echo = self._echo(delta, rows)
             text += echo + delta.text
             rows += self._rows(delta)
-        return {"index": index, "text": text, "logprobs": legacy_shape(rows)}
+        told: Text = {"index": index, "text": text, "logprobs": legacy_shape(rows)}
+        if self._returns_tokens:
+            told["tokens"] = [token for delta in deltas for token in delta.tokens]
+        return told
 
     def _echo(self, delta: Delta, rows: list[Row]) -> str:
         """The prompt, before a choice's first delta."""

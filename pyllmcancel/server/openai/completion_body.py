@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pyllmcancel.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
@@ -16,7 +17,8 @@ from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.sampling_fields import MOST
 from pyllmcancel.server.tokens import check_tokens
 from pyllmcancel.server.wire import TokenId
-from pyllmcancel.server.wire_generation import MAX_CHOICES, MOST_LOGPROBS, GenerationBody, Switch
+from pyllmcancel.server.wire_generation import MAX_CHOICES, MOST_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire_sampling import Switch, extra
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
@@ -41,8 +43,18 @@ class CompletionBody(GenerationBody):
         examples=["def hello_world():"],
         description="Text, or tokens, or a list of either. Special tokens may be spelled in a text.",
     )
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **GenerationBody.refused_fields,
+        "messages": (),
+        "tool_choice": ("none", "auto"),
+        "tools": (),
+    }
+
     max_tokens: int | None = Field(
-        16, ge=0, le=MOST, description="0 only computes the prompt; null goes on until the context is full."
+        16, ge=-1, le=MOST, description="0 only computes the prompt; null, or -1, goes on until the context is full."
+    )
+    max_completion_tokens: int | None = Field(
+        None, ge=-1, le=MOST, description=extra("As `max_tokens`, where that is not given.")
     )
     suffix: str | None = Field(
         None,
@@ -56,8 +68,11 @@ class CompletionBody(GenerationBody):
         description="Generate so many, answer the `n` whose tokens were likeliest on average.",
     )
     echo: Switch = Field(False, description="Begin the text, and the logprobs, with the prompt's.")
-    logprobs: int | None = Field(
+    logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = Field(
         None, ge=0, le=MOST_LOGPROBS, description="Logprobs of the tokens, and so many of the likeliest in each place."
+    )
+    add_special_tokens: bool | None = Field(
+        None, description=extra("vLLM's: begin with the token that begins texts (the default).")
     )
 
     @property
@@ -72,9 +87,15 @@ class CompletionBody(GenerationBody):
     @property
     def most_tokens(self) -> int | None:
         """Of an answer; None: until the context is full."""
-        if self.n_predict is None or "max_tokens" in self.model_fields_set:
-            return self.max_tokens
-        return None if self.n_predict < 0 else self.n_predict
+        said = self.max_tokens if "max_tokens" in self.model_fields_set else None
+        limits = (said, self.max_completion_tokens, self.n_predict, self.max_tokens)
+        most = next((limit for limit in limits if limit is not None), -1)
+        return None if most < 0 else most
+
+    @property
+    def most_logprobs(self) -> int | None:
+        """Alternatives beside each token; None: no logprobs."""
+        return self.logprobs if self.logprobs is not None else self.n_probs or None
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -94,6 +115,8 @@ class CompletionBody(GenerationBody):
             raise InvalidRequestError(message, "best_of")
         if self.stream and self.n_generated > n:
             raise InvalidRequestError("the best can be told at the end only: best_of must be n in a stream", "best_of")
+        if self.truncate_prompt_tokens and (self.suffix or self.echo):
+            raise InvalidRequestError("a prompt with a suffix or an echo cannot be cut", "truncate_prompt_tokens")
         if self.suffix and self.echo:
             raise InvalidRequestError("with a suffix the prompt is not what the answer goes on from", "echo")
 
@@ -101,12 +124,12 @@ class CompletionBody(GenerationBody):
         """What to generate; `defaults` for what the client leaves open."""
         # To compare answers, their logprobs are wanted, whether or not the client gets to see them.
         compared = self.n_generated > (self.n or 1)
-        n_logprobs = 0 if compared and self.logprobs is None else self.logprobs
+        n_logprobs = 0 if compared and self.most_logprobs is None else self.most_logprobs
         return GenerationParams(
             sampling=self.sampling(defaults, n_logprobs),
             n=self.n_generated,
             max_tokens=self.most_tokens,
-            prompt_logprobs=self.echo and self.logprobs is not None,
+            prompt_logprobs=self.echo and self.most_logprobs is not None,
             constraint=constraint,
             **self.limits(),
         )
@@ -121,7 +144,9 @@ def read_prompts(
     if body.suffix:
         prompts = [_around_gap(reader, prompt, body.suffix, pause) for prompt in given]
     else:
-        prompts = [reader.tokens(prompt, "prompt", pause, parse_special=True) for prompt in given]
+        first, last = body.add_special_tokens is not False, body.truncate_prompt_tokens
+        tokens_of = partial(reader.tokens, add_special=first, parse_special=True, last=last)
+        prompts = [tokens_of(prompt, "prompt", pause) for prompt in given]
     for tokens in prompts:
         check_tokens(tokens, reader.model.n_vocab, "prompt")
         if tokens:

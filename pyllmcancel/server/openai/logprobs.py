@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import codecs
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from pydantic import Field
 
-from pyllmcancel.events import TokenLogprobs
+from pyllmcancel.server.chat.logprobs import ChatTokenLogprob, Placed, escaped, finite, token_logprobs
 from pyllmcancel.server.wire import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.events import Delta
-
-# What OpenAI writes for a token that had no chance; JSON has no infinity.
-LEAST = -9999.0
+    from pyllmcancel.events import TokenLogprobs
 
 
 class CompletionLogprobs(Answer):
@@ -29,26 +25,9 @@ class CompletionLogprobs(Answer):
     text_offset: list[int]
 
 
-class TokenLogprob(Answer):
-    token: str
-    logprob: float
-    bytes: list[int] | None
-
-
-class ChatTokenLogprob(TokenLogprob):
-    top_logprobs: list[TokenLogprob]
-
-
 class ChatLogprobs(Answer):
     content: list[ChatTokenLogprob] | None
     refusal: None
-
-
-class Placed(NamedTuple):
-    """A token's logprobs, and the character of its choice's text at which its own text begins."""
-
-    offset: int
-    entry: TokenLogprobs
 
 
 class Row(NamedTuple):
@@ -58,35 +37,6 @@ class Row(NamedTuple):
     logprob: float | None
     top: dict[str, float] | None
     offset: int
-
-
-class Ledger:
-    """One choice's logprobs, held back as its text is: until it is known that no stop string swallows them.
-
-    Parameters
-    ----------
-    piece
-        The bytes of a token in the text.
-    """
-
-    def __init__(self, piece: Callable[[int], bytes]) -> None:
-        self._piece = piece
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._n_known = 0  # characters of the tokens that came
-        self._n_shown = 0  # characters of the text that is told
-        self._waiting: deque[Placed] = deque()
-
-    def take(self, delta: Delta) -> list[Placed]:
-        """Entries that go with a delta's text. With its last one the rest does too, or is cut by a stop string."""
-        final, stopped = delta.finish_reason is not None, delta.stop_text is not None
-        for entry in delta.logprobs:
-            self._waiting.append(Placed(self._n_known, entry))
-            self._n_known += len(self._decoder.decode(self._piece(entry.token)))
-        self._n_shown += len(delta.text)
-        told = []
-        while self._waiting and (self._waiting[0].offset < self._n_shown or (final and not stopped)):
-            told.append(self._waiting.popleft())
-        return told
 
 
 class PromptText:
@@ -173,23 +123,8 @@ def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs | None:
 
 def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs | None:
     """What ``/v1/chat/completions`` has in `logprobs`."""
-    content: list[ChatTokenLogprob] = [
-        {
-            **chat_token(model, entry.token, entry.logprob),
-            "top_logprobs": [chat_token(model, token, logprob) for token, logprob in entry.top.tolist()],
-        }
-        for _, entry in placed
-    ]
+    content = [token_logprobs(model, entry) for _, entry in placed]
     return {"content": content, "refusal": None} if content else None
-
-
-def chat_token(model: Model, token: int, logprob: float) -> TokenLogprob:
-    piece = model.piece(token)
-    if not piece:
-        # A control token: it has a name, and no bytes.
-        name = model.piece(token, special=True).decode("utf-8", "replace")
-        return {"token": name, "logprob": finite(logprob), "bytes": None}
-    return {"token": chat_name(piece), "logprob": finite(logprob), "bytes": list(piece)}
 
 
 def legacy_name(piece: bytes) -> str:
@@ -198,18 +133,3 @@ def legacy_name(piece: bytes) -> str:
         return piece.decode()
     except UnicodeDecodeError:
         return f"bytes:{escaped(piece)}"
-
-
-def chat_name(piece: bytes) -> str:
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return escaped(piece)
-
-
-def escaped(piece: bytes) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in piece)
-
-
-def finite(logprob: float) -> float:
-    return max(logprob, LEAST)

@@ -8,14 +8,17 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
+from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
 from pyllmcancel.server.api_keys import PUBLIC_PATHS
-from pyllmcancel.server.error_responses import ErrorAnswer
+from pyllmcancel.server.error_shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.limits import MAX_SESSION_ID
+from pyllmcancel.server.live.events import EVENTS as FEED_EVENTS
 from pyllmcancel.server.llama.answer import CompletionEvent
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.request_context import SANE_ID
+from pyllmcancel.server.responses.answer import ResponseEvent
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -46,9 +49,11 @@ ERRORS = {
     501: "Not supported by this model, or switched off",
     503: "The model is loading, or the server shuts down; see Retry-After",
     504: "The deadline has passed",
+    507: "There is no room to store the response",
 }
-# FastAPI collects the models of whole answers only.
-STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent)
+# FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
+STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)
+FURTHER_MODELS = (*STREAM_EVENTS, LLAMA.answer, ANTHROPIC.answer)
 # What any request that generates may end with.
 GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
 
@@ -82,16 +87,16 @@ REQUEST_HEADERS = (
 
 
 def errors(*statuses: int) -> Responses:
-    """The `responses` of a route, or router, that may answer with these errors."""
-    return {status: {"model": ErrorAnswer, "description": ERRORS[status]} for status in statuses}
+    """The `responses` of a route, or router, that may answer with these errors, in the shape of its path."""
+    return {status: {"model": OPENAI.answer, "description": ERRORS[status]} for status in statuses}
 
 
-def answers(model: Any, *events: type, says_done: bool = True) -> Responses:
+def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape = OPENAI) -> Responses:
     """The `responses` of a route that answers so; with `events`, in a stream of these models when asked to."""
     described: dict[str, Any] = {"model": model, "description": "The answer"}
     if events:
         # As in OpenAPI 3.2, and as FastAPI writes it: what each event holds, not the stream as a whole.
-        parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in (*events, ErrorAnswer)]
+        parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in (*events, shape.answer)]
         texts: list[dict[str, Any]] = [
             {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
         ]
@@ -100,6 +105,15 @@ def answers(model: Any, *events: type, says_done: bool = True) -> Responses:
         event_schema = {"type": "object", "properties": {"data": {"anyOf": texts}}, "required": ["data"]}
         described["content"] = {"text/event-stream": {"itemSchema": event_schema}}
     return {200: described}
+
+
+def stream_of(*events: type) -> Responses:
+    """The `responses` of a route that answers with events of these models, named by their types."""
+    parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in events]
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
+    texts = {name: {"type": "string"} for name in ("id", "event")}
+    schema = {"type": "object", "properties": texts | {"data": data}, "required": ["id", "event", "data"]}
+    return {200: {"description": "The stream", "content": {"text/event-stream": {"itemSchema": schema}}}}
 
 
 def describe(app: FastAPI, config: ServerConfig) -> None:
@@ -116,16 +130,16 @@ def describe(app: FastAPI, config: ServerConfig) -> None:
 def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
-    _, events = TypeAdapter.json_schemas(
-        [(event, "serialization", TypeAdapter(event)) for event in STREAM_EVENTS],
+    _, further = TypeAdapter.json_schemas(
+        [(event, "serialization", TypeAdapter(event)) for event in FURTHER_MODELS],
         ref_template="#/components/schemas/{model}",
     )
-    schemas.update(events["$defs"])
+    schemas.update(further["$defs"])
     for path, operations in page["paths"].items():
         for method, operation in operations.items():
             _describe_operation(path, method, operation)
             if config.api_keys and path not in PUBLIC_PATHS:
-                operation["responses"]["401"] = _error_response(401)
+                operation["responses"]["401"] = error_response(path, 401)
             elif config.api_keys:
                 operation["security"] = []
     # FastAPI's own shape of a validation error; ours is a 400 like any other.
@@ -142,15 +156,17 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
 
 def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> None:
     operation["responses"].pop("422", None)
-    for answer in operation["responses"].values():
+    for status, answer in operation["responses"].items():
         content = answer.get("content", {}).get("application/json", {})
         if "$ref" in content.get("schema", {}):
             # Beside it stands a title that FastAPI makes of the route.
             content["schema"] = {"$ref": content["schema"]["$ref"]}
+            if content["schema"] == _reference(OPENAI) and int(status) >= 400:
+                content["schema"] = _reference(shape_of_path(path))
     # Every path looks at the id first.
-    operation["responses"].setdefault("400", _error_response(400))
+    operation["responses"].setdefault("400", error_response(path, 400))
     if method == "post":
-        operation["responses"].setdefault("413", _error_response(413))
+        operation["responses"].setdefault("413", error_response(path, 413))
     if "499" in operation["responses"]:
         operation.setdefault("parameters", []).extend(REQUEST_HEADERS)
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
@@ -158,6 +174,10 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> No
         body["examples"] = EXAMPLES[path]
 
 
-def _error_response(status: int) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}
-    return {"description": ERRORS[status], "content": {"application/json": {"schema": schema}}}
+def error_response(path: str, status: int) -> dict[str, Any]:
+    content = {"application/json": {"schema": _reference(shape_of_path(path))}}
+    return {"description": ERRORS[status], "content": content}
+
+
+def _reference(shape: ErrorShape) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{shape.answer.__name__}"}

@@ -97,6 +97,63 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "/v1/responses": {
+        "plain": {
+            "summary": "Answer to a text",
+            "value": {"input": "Write a function that adds two numbers.", "max_output_tokens": 16},
+        },
+        "stream": {
+            "summary": "As it comes, in events",
+            "value": {
+                "instructions": "Be brief.",
+                "input": [{"role": "user", "content": "Write a function that adds two numbers."}],
+                "max_output_tokens": 16,
+                "stream": True,
+            },
+        },
+        "tools": {
+            "summary": "A call of a tool",
+            "value": {
+                "input": "Write a function that adds two numbers.",
+                "max_output_tokens": 64,
+                "tools": [{"type": "function", "name": "judge", "parameters": VERDICT}],
+                "tool_choice": "required",
+            },
+        },
+    },
+    "/v1/responses/input_tokens": {
+        "plain": {"summary": "How long it is", "value": {"input": "Write a function that adds two numbers."}},
+    },
+    "/v1/messages": {
+        "plain": {
+            "summary": "Answer in a conversation",
+            "value": {"messages": QUESTION, "max_tokens": 16, "system": "You are brief."},
+        },
+        "stream": {
+            "summary": "As it comes",
+            "value": {"messages": QUESTION, "max_tokens": 16, "stream": True},
+        },
+        "schema": {
+            "summary": "JSON that obeys a schema",
+            "value": {
+                "messages": QUESTION,
+                "max_tokens": 64,
+                "output_config": {"format": {"type": "json_schema", "schema": VERDICT}},
+            },
+        },
+        "tools": {
+            "summary": "A call of a tool",
+            "value": {
+                "messages": QUESTION,
+                "max_tokens": 64,
+                "tools": [{"name": "judge", "input_schema": VERDICT}],
+                "tool_choice": {"type": "any"},
+            },
+        },
+    },
+    "/v1/messages/count_tokens": {
+        "plain": {"summary": "The length of a conversation", "value": {"messages": QUESTION}},
+    },
     "/completion": {
         "plain": {
             "summary": "Complete a text",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import APIRouter, Request
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse, Response
+
+from pyllmcancel.server.page import answer
 
 router = APIRouter(include_in_schema=False)
 
@@ -18,6 +19,7 @@ async def openapi(request: Request) -> JSONResponse:
 
 
 @router.get("/docs")
-async def docs() -> HTMLResponse:
-    """Swagger UI, whose scripts come from a CDN."""
-    return get_swagger_ui_html(openapi_url="openapi.json", title="pyllmcancel")
+@router.head("/docs")
+async def docs(request: Request) -> Response:
+    """Swagger UI, from this package: no other host is asked for anything."""
+    return answer(request, "docs.html")

@@ -1,0 +1,105 @@
+"""What of a JSON schema cannot be enforced while an answer is generated, and the schema without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Knows = Callable[[str, Any], bool]
+
+# Keywords whose value is a schema, a list of them, or an object of them.
+SCHEMA = frozenset({"items", "additionalProperties", "additionalItems"})
+SCHEMAS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
+NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+
+# Of JSON Schema's keywords; others are annotations, which ask for nothing.
+GUIDANCE_IGNORES = frozenset(
+    (
+        *("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"),
+        *("dependentRequired", "dependentSchemas", "dependencies", "propertyNames"),
+        *("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"),
+    )
+)
+GBNF_IGNORES = GUIDANCE_IGNORES | {"multipleOf", "patternProperties", "minProperties", "maxProperties"}
+GBNF_FORMATS = frozenset(("date-time", "time", "date", "uuid"))
+GUIDANCE_FORMATS = GBNF_FORMATS | {"duration", "email", "hostname", "ipv4", "ipv6", "uri", "unknown"}
+# Look-around, references back, and boundaries of words.
+IRREGULAR = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\(\?P=|\\k<")
+
+
+def guidance_knows(keyword: str, value: Any) -> bool:
+    """Whether llguidance enforces it."""
+    match keyword:
+        case "format":
+            return isinstance(value, str) and value in GUIDANCE_FORMATS
+        case "pattern":
+            return isinstance(value, str) and not IRREGULAR.search(value)
+        case "oneOf":
+            return _are_apart(value)
+        case _:
+            return keyword not in GUIDANCE_IGNORES
+
+
+def gbnf_knows(keyword: str, value: Any) -> bool:
+    """Whether llama.cpp's grammars enforce it."""
+    match keyword:
+        case "format":
+            return isinstance(value, str) and value in GBNF_FORMATS
+        case "pattern":
+            anchored = isinstance(value, str) and value.startswith("^") and value.endswith("$")
+            return anchored and not IRREGULAR.search(value)
+        case "oneOf":
+            return _are_apart(value)
+        case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
+            return isinstance(value, int)  # of numbers that are no integers they are not
+        case _:
+            return keyword not in GBNF_IGNORES
+
+
+def _are_apart(alternatives: Any) -> bool:
+    """Whether no value can be of two of them, as far as their types say; otherwise any of them will do."""
+    if not isinstance(alternatives, list):
+        return False
+    types = [each.get("type") if isinstance(each, Mapping) else None for each in alternatives]
+    return all(isinstance(name, str) for name in types) and len(set(types)) == len(types)
+
+
+def unenforced(schema: Any, knows: Knows, path: str = "") -> Iterator[str]:
+    """Paths of what is not known, in the order in which it stands."""
+    if not isinstance(schema, Mapping):
+        return
+    for keyword, value in schema.items():
+        here = f"{path}.{keyword}" if path else keyword
+        if not knows(keyword, value):
+            yield here
+        for place, inner in _inner(keyword, value):
+            yield from unenforced(inner, knows, here + place)
+
+
+def enforceable(schema: Any, knows: Knows) -> Any:
+    """The schema without what is not known."""
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        # One of several is still one of them.
+        if not knows(keyword, value) and keyword != "oneOf":
+            continue
+        if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
+            found[keyword] = {name: enforceable(each, knows) for name, each in value.items()}
+        elif keyword in SCHEMA | SCHEMAS and isinstance(value, list):
+            found[keyword] = [enforceable(each, knows) for each in value]
+        else:
+            found[keyword] = enforceable(value, knows) if keyword in SCHEMA else value
+    return found
+
+
+def _inner(keyword: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The schemas in a keyword's value, with what is put behind its path."""
+    if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
+        yield from ((f".{name}", each) for name, each in value.items())
+    elif keyword in SCHEMA | SCHEMAS and isinstance(value, list):
+        yield from ((f"[{place}]", each) for place, each in enumerate(value))
+    elif keyword in SCHEMA:
+        yield "", value

@@ -1,0 +1,74 @@
+"""Reading a model's answer with llama.cpp's parsers: reasoning, content and calls of tools."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyllmcancel.engine import compiled_module
+from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import ChatParser
+
+LETTERS = string.ascii_letters + string.digits
+ID_LENGTH = 9  # some templates refuse any other
+
+
+@lru_cache(maxsize=16)
+def read_form(form: bytes) -> ChatParser:
+    """The form of answers, compiled: milliseconds where there are many tools, and once for the requests that have them.
+
+    Parameters
+    ----------
+    form
+        `ChatForm.parser`.
+    """
+    made: ChatParser = compiled_module().ChatParser(form)
+    return made
+
+
+class AnswerParser:
+    """One answer. What the model spoils comes as text, or as arguments that are no JSON; nothing is an error.
+
+    Parameters
+    ----------
+    form
+        What `read_form` returned; it is shared.
+    """
+
+    def __init__(self, form: ChatParser) -> None:
+        self._parser = compiled_module().ChatParser(b"", form)
+
+    @property
+    def n_calls(self) -> int:
+        """Calls that have begun."""
+        n_calls: int = self._parser.n_calls
+        return n_calls
+
+    def feed(self, text: str) -> Iterator[Part]:
+        return parts_of(self._parser.feed(text))
+
+    def finish(self) -> Iterator[Part]:
+        """What was held back, because it could have become something else."""
+        return parts_of(self._parser.feed("", True))
+
+
+def parts_of(found: Iterable[tuple[object, ...]]) -> Iterator[Part]:
+    for part in found:
+        match part:
+            case ("reasoning", str(text)):
+                yield Reasoning(text)
+            case ("content", str(text)):
+                yield Content(text)
+            case ("call", int(index), str(name), str(call_id)):
+                yield CallBegins(index, name, call_id or new_call_id())
+            case ("arguments", int(index), str(text)):
+                yield Arguments(index, text)
+
+
+def new_call_id() -> str:
+    return "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))

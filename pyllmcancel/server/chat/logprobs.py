@@ -1,0 +1,95 @@
+"""Logprobs of an answer's tokens, told together with the text that they belong to."""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.server.wire import Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.events import Delta, TokenLogprobs
+
+# What OpenAI writes for a token that had no chance; JSON has no infinity.
+LEAST = -9999.0
+
+
+class TokenLogprob(Answer):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatTokenLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class Placed(NamedTuple):
+    """A token's logprobs, and the character of its choice's text at which its own text begins."""
+
+    offset: int
+    entry: TokenLogprobs
+
+
+class Ledger:
+    """One choice's logprobs, held back as its text is: until it is known that no stop string swallows them.
+
+    Parameters
+    ----------
+    piece
+        The bytes of a token in the text.
+    """
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._piece = piece
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._n_known = 0  # characters of the tokens that came
+        self._n_shown = 0  # characters of the text that is told
+        self._waiting: deque[Placed] = deque()
+
+    def take(self, delta: Delta) -> list[Placed]:
+        """Entries that go with a delta's text. With its last one the rest does too, or is cut by a stop string."""
+        final, stopped = delta.finish_reason is not None, delta.stop_text is not None
+        for entry in delta.logprobs:
+            self._waiting.append(Placed(self._n_known, entry))
+            self._n_known += len(self._decoder.decode(self._piece(entry.token)))
+        self._n_shown += len(delta.text)
+        told = []
+        while self._waiting and (self._waiting[0].offset < self._n_shown or (final and not stopped)):
+            told.append(self._waiting.popleft())
+        return told
+
+
+def token_logprobs(model: Model, entry: TokenLogprobs) -> ChatTokenLogprob:
+    """One token's, with those of the likeliest in its place."""
+    return {
+        **_token(model, entry.token, entry.logprob),
+        "top_logprobs": [_token(model, token, logprob) for token, logprob in entry.top.tolist()],
+    }
+
+
+def _token(model: Model, token: int, logprob: float) -> TokenLogprob:
+    piece = model.piece(token)
+    if not piece:
+        # A control token: it has a name, and no bytes.
+        name = model.piece(token, special=True).decode("utf-8", "replace")
+        return {"token": name, "logprob": finite(logprob), "bytes": None}
+    return {"token": _name(piece), "logprob": finite(logprob), "bytes": list(piece)}
+
+
+def _name(piece: bytes) -> str:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return escaped(piece)
+
+
+def escaped(piece: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def finite(logprob: float) -> float:
+    return max(logprob, LEAST)

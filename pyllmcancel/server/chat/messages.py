@@ -1,0 +1,121 @@
+"""The messages of a chat's body, in the forms in which clients send them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from pyllmcancel.server.wire import CacheHint, RequestBody
+
+# Where a part has its text, by what clients call the part.
+TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+THOUGHTS = {"thinking": "thinking", "reasoning": "text", "reasoning_content": "text"}
+
+
+class TextPart(RequestBody):
+    type: Literal["text"]
+    text: str
+    cache_control: CacheHint = None
+    prompt_cache_breakpoint: CacheHint = None
+
+
+def _as_text(content: Any) -> Any:
+    """Each part as one of text; in words what is none: pydantic's would list every type that a part is not."""
+    if isinstance(content, dict):
+        content = [content]
+    if not isinstance(content, list):
+        return content
+    return [_as_text_part(part) for part in content if _kind(part) not in THOUGHTS]
+
+
+def _kind(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _as_text_part(part: Any) -> Any:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind = _kind(part)
+    if kind in ("", "text"):
+        return part
+    if kind not in TEXT_PARTS:
+        raise ValueError(f"a part of type {kind!r} is not supported here, only text is")
+    rest = {name: value for name, value in part.items() if name != TEXT_PARTS[kind]}
+    return rest | {"type": "text", "text": part.get(TEXT_PARTS[kind])}
+
+
+def _as_json(arguments: Any) -> Any:
+    """Some clients send them as an object, or none."""
+    if isinstance(arguments, dict):
+        return json.dumps(arguments, ensure_ascii=False)
+    return "" if arguments is None else arguments
+
+
+class CalledFunction(BaseModel):
+    name: str = Field(min_length=1)
+    arguments: Annotated[str, BeforeValidator(_as_json)] = Field("", description="JSON.")
+
+
+class CalledTool(BaseModel):
+    """A past call. Clients send back what they got, with what they have made of it: other fields are passed over."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class Message(BaseModel):
+    # Templates may use fields that we do not know.
+    model_config = ConfigDict(extra="allow")
+
+    role: str = Field(min_length=1, max_length=64, description="One that the model's chat template knows.")
+    content: Annotated[str | list[TextPart] | None, BeforeValidator(_as_text)] = None
+    reasoning_content: str | None = Field(default=None, description="The model's thoughts, where templates take them.")
+    tool_calls: list[CalledTool] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_usual_words(cls, message: Any) -> Any:
+        if not isinstance(message, dict):
+            return message
+        found = dict(message)
+        if not isinstance(found.get("reasoning_content"), str):
+            found["reasoning_content"] = _thoughts(found)
+        called = found.get("function_call")
+        if isinstance(called, dict) and not found.get("tool_calls"):
+            found["tool_calls"] = [{"function": called}]
+            del found["function_call"]
+        if found.get("role") == "function":
+            found["role"] = "tool"
+        return found
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+    def for_template(self) -> dict[str, Any]:
+        """As templates expect it: without the fields that it has not."""
+        found = (self.model_extra or {}) | {"role": self.role, "content": self.text}
+        if self.reasoning_content is not None:
+            found["reasoning_content"] = self.reasoning_content
+        if self.tool_calls:
+            found["tool_calls"] = [call.model_dump() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            found["tool_call_id"] = self.tool_call_id
+        return found
+
+
+def _thoughts(message: dict[str, Any]) -> str | None:
+    """What a message has of the model's reasoning: in a field of another name, or in parts of its content."""
+    if isinstance(message.get("reasoning"), str):
+        return str(message["reasoning"])
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    said = [part.get(THOUGHTS[_kind(part)]) for part in parts if _kind(part) in THOUGHTS]
+    return "".join(text for text in said if isinstance(text, str)) or None

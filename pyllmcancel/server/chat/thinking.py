@@ -1,0 +1,64 @@
+"""Whether, and how much, a model is to think before it answers: one wish, for which clients have many names."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pyllmcancel.server.sampling_fields import MOST
+from pyllmcancel.server.wire import RequestBody
+from pyllmcancel.server.wire_sampling import extra
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Reasoning(RequestBody):
+    """OpenRouter's."""
+
+    effort: Effort | None = None
+    enabled: bool | None = None
+
+
+class Thinking(RequestBody):
+    """Of GLM, DeepSeek and others, after Anthropic's."""
+
+    type: Literal["enabled", "disabled", "adaptive", "auto"]
+    budget_tokens: int | None = Field(None, ge=0, le=MOST, description="Most tokens of it.")
+
+
+class ThinkingFields(RequestBody):
+    reasoning_effort: Effort | None = Field(
+        None, description="For models whose chat template knows of it; told, and passed over, for others."
+    )
+    reasoning: Reasoning | None = Field(None, description=extra("OpenRouter's way to say it."))
+    thinking: Thinking | None = Field(None, description=extra("As other APIs switch it."))
+    enable_thinking: bool | None = Field(None, description=extra("The same switch, as chat templates call it."))
+    think: bool | Literal["low", "medium", "high"] | None = Field(None, description=extra("Ollama's."))
+
+    def thinking_variables(self, known: Set[str]) -> dict[str, Any]:
+        """Variables for a chat template that knows some; to a switch any effort but none is on."""
+        found: dict[str, Any] = {}
+        for field, wish in self._wishes():
+            if wish in (False, "none"):  # a model that cannot think does as it is told not to
+                found.setdefault("enable_thinking", False)
+            elif isinstance(wish, str) and "reasoning_effort" in known:
+                found.setdefault("reasoning_effort", wish)
+            elif "enable_thinking" in known:
+                found.setdefault("enable_thinking", True)
+            else:
+                self.ignore(field)
+        return found
+
+    def _wishes(self) -> list[tuple[str, bool | str]]:
+        """Fields that say something, and what; the first one counts."""
+        reasoning, thinking = self.reasoning, self.thinking
+        said: list[tuple[str, bool | str | None]] = [
+            ("reasoning_effort", self.reasoning_effort),
+            ("reasoning", None if reasoning is None else reasoning.effort or reasoning.enabled),
+            ("think", self.think),
+            ("enable_thinking", self.enable_thinking),
+            ("thinking", None if thinking is None or thinking.type == "auto" else thinking.type != "disabled"),
+        ]
+        return [(field, wish) for field, wish in said if wish is not None]

@@ -1,0 +1,77 @@
+"""`tools` and `tool_choice` of a chat's body: OpenAI's, and what clients of other APIs make of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from pyllmcancel.server.wire import RequestBody
+
+NAME = r"[A-Za-z0-9_.:/-]{1,128}"
+FLAT = (None, "function")  # types of functions without an object around them
+
+
+class FunctionSpec(RequestBody):
+    name: str = Field(pattern=f"^{NAME}$", examples=["get_weather"])
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(
+        None,
+        description="JSON schema of the arguments, which obey it; left out: there are none.",
+        examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
+    )
+    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+
+
+class Tool(RequestBody):
+    type: Literal["function"]
+    function: FunctionSpec
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_a_function(cls, tool: Any) -> Any:
+        """Some clients send a function as other APIs have it: without an object around it."""
+        if not isinstance(tool, dict) or "function" in tool or "name" not in tool or tool.get("type") not in FLAT:
+            return tool
+        known = {name: tool[name] for name in FunctionSpec.model_fields if name in tool}
+        if "input_schema" in tool:
+            known.setdefault("parameters", tool["input_schema"])
+        rest = {name: value for name, value in tool.items() if name not in (*known, "input_schema")}
+        return rest | {"type": "function", "function": known}
+
+
+class FunctionName(RequestBody):
+    name: str
+
+
+class NamedTool(RequestBody):
+    type: Literal["function"]
+    function: FunctionName
+
+
+class AllowedTools(RequestBody):
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1)
+
+
+class AllowedToolsChoice(RequestBody):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+def _in_usual_words(choice: Any) -> Any:
+    """Choices as other APIs have them."""
+    match choice:
+        case "any" | {"type": "any"}:
+            return "required"
+        case {"type": "none" | "auto" | "required" as kind}:
+            return kind
+        case {"type": "function" | "tool", "name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+    return choice
+
+
+ToolChoice = Annotated[
+    Literal["none", "auto", "required"] | Annotated[NamedTool | AllowedToolsChoice, Field(discriminator="type")],
+    BeforeValidator(_in_usual_words),
+]

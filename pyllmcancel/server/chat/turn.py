@@ -1,0 +1,125 @@
+"""One turn of a conversation: what it asks of the engine, and how its answer is read. For every API that has chats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyllmcancel.constraints.bounded import NamedSchema
+from pyllmcancel.engine import compiled_module
+from pyllmcancel.errors import UsageError
+from pyllmcancel.server.answer_form import answer_guide, with_token_limits
+from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
+from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_form
+from pyllmcancel.server.chat.prompt import render, template_inputs
+from pyllmcancel.server.chat.tools import tool_plan
+from pyllmcancel.server.origin import origin_of, plain_origin
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.unenforced import note_unenforced, unenforced_of_tools
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel._native import ChatParser
+    from pyllmcancel.chat_template import ChatForm
+    from pyllmcancel.constraints.bounded import NamedRule
+    from pyllmcancel.pausing import Pause
+    from pyllmcancel.request import GenerationParams
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.tools import ToolPlan
+    from pyllmcancel.server.state import ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """What a chat asks of the engine, and what makes a parser for each of its choices."""
+
+    tokens: Sequence[int]
+    params: GenerationParams
+    new_parser: Callable[[], AnswerParser]
+
+
+async def chat_turn(request: Request, body: ChatBody) -> ChatTurn:
+    """Render and tokenize a conversation, and compile the form of its answer; cancellable all the while.
+
+    Raises
+    ------
+    InvalidRequestError, ApiError
+        The body contradicts itself, the template refuses it, or its schemas cannot be enforced.
+    """
+    state = state_of(request)
+    body.check()
+    plan = tool_plan(body)
+    wanted = body.answer_schema(calls=plan.may_call)
+    # Off the event loop however short it is, and seen: what a template does is the model's.
+    work = partial(read_chat, state, body, plan, wanted)
+    read = await state.preparations.run(request, work, origin_of(request, body))
+    form = read.form
+    if plan.may_call:
+        note_unenforced(request.scope, unenforced_of_tools(plan, form.grammar))
+    if read.is_free and wanted is not None:
+        note_unenforced(request.scope, [wanted.param])
+    text = None
+    if not read.is_free and (not form.grammar or form.triggers):
+        after = form.thinking is not None or bool(form.triggers)
+        text = await answer_guide(request, body, wanted, after_reasoning=after)
+    model = state.engine.model
+    constraint = constraint_of(model, form, text, body, state.config.chat)
+    constraint = await with_token_limits(request, body, constraint)
+    params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
+    return ChatTurn(read.tokens, with_form(params, form), partial(AnswerParser, read.answers))
+
+
+async def chat_length(request: Request, body: ChatBody) -> int:
+    """How many tokens a conversation has, also if that is more than fit; raises as `chat_turn`."""
+    state = state_of(request)
+
+    def work(pause: Pause) -> int:
+        inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
+        prompt = render(body, state.chat_template, inputs, pause).prompt
+        state.texts.check_length(len(prompt), "messages")
+        return len(state.texts.chat(prompt, "messages", pause, must_fit=False))
+
+    return await state.preparations.run(request, work, plain_origin(request))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChat:
+    """What a conversation becomes, its tokens, and how answers are read.
+
+    The text of the answer `is_free` where it may be a call instead, and only llama.cpp knows what stands before either.
+    """
+
+    form: ChatForm
+    answers: ChatParser
+    tokens: Sequence[int]
+    is_free: bool
+
+
+def read_chat(
+    state: ServerState, body: ChatBody, plan: ToolPlan, wanted: NamedSchema | NamedRule | None, pause: Pause
+) -> ReadChat:
+    template = state.chat_template
+    inputs = template_inputs(body, template, plan, state.config.chat)
+    if isinstance(wanted, NamedSchema) and template.wraps_content and not plan.may_call:
+        inputs["json_schema"] = wanted.schema
+    form = followable(render(body, template, inputs, pause))
+    pause()
+    tokens = state.texts.chat(form.prompt, "messages", pause, last=body.truncate_prompt_tokens)
+    return ReadChat(form, read_form(form.parser), tokens, plan.may_call and template.wraps_content)
+
+
+def followable(form: ChatForm) -> ChatForm:
+    """Without a grammar that waits for a call and is beyond the core's limits: the model calls as it likes then.
+
+    A call that is required cannot be left to it. Its grammar is refused when the request is submitted.
+    """
+    if not form.triggers:
+        return form
+    try:
+        compiled_module().check_grammar(form.grammar)
+    except UsageError:
+        return replace(form, grammar="")
+    return form

@@ -1,0 +1,114 @@
+"""What llama-server adds to OpenAI's answers: timings, the progress of the prompt, its text, a choice of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyllmcancel.server.chosen import chosen
+from pyllmcancel.server.generate import Dialect, generate
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.timings import progress, timings
+from pyllmcancel.server.tokens import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastapi import Request as HttpRequest
+
+    from pyllmcancel._native import Model
+    from pyllmcancel.events import Delta, Usage
+    from pyllmcancel.request import Choice, GenerationParams, Request
+    from pyllmcancel.server.generate import EngineResponse
+    from pyllmcancel.server.wire_generation import GenerationBody
+
+
+class OpenAIDialect(Protocol):
+    """One of OpenAI's two."""
+
+    def opening(self) -> Iterable[Mapping[str, Any]]: ...
+    def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]: ...
+    def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]: ...
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any]: ...
+
+    def silent(self, index: int) -> Mapping[str, Any]:
+        """A chunk that says nothing of a choice, to which something else is added."""
+
+
+async def generate_with_extras(
+    http: HttpRequest,
+    body: GenerationBody,
+    prompts: Sequence[Sequence[int]],
+    params: GenerationParams,
+    dialect: OpenAIDialect,
+) -> EngineResponse:
+    """As `generate`, in an OpenAI dialect with what llama-server adds."""
+    state = state_of(http)
+    verbose = state.config.verbose if body.verbose is None else body.verbose
+    told = WithExtras(dialect, body, state.engine.model, verbose=verbose)
+    response = await generate(http, body, prompts, params, told, ping_interval=body.ping_interval)
+    # Before its first delta: the engine's thread posts them, this event loop reads them later.
+    told.follow(response.request)
+    return response
+
+
+class WithExtras(Dialect):
+    """One request's answer."""
+
+    says_done = True
+
+    def __init__(self, dialect: OpenAIDialect, body: GenerationBody, model: Model, *, verbose: bool) -> None:
+        self._dialect = dialect
+        self._model = model
+        self._verbose = verbose
+        self._texts: dict[int, list[str]] = {}  # of choices; with `verbose` only
+        self._per_token = bool(body.timings_per_token)
+        self._usage_comes_last = body.includes_usage
+        self._fields = body.response_fields
+        self._choices: list[Choice] = []
+
+    def follow(self, request: Request) -> None:
+        """Answer for this request, whose counts and clocks are looked at from here on."""
+        self._choices = request.choices
+
+    def opening(self) -> Iterable[Mapping[str, Any]]:
+        return self._dialect.opening()
+
+    def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
+        choice = self._choices[delta.index]
+        if delta.prompt_done is not None:
+            told = progress(choice, delta.prompt_done)
+            yield self._timed({**self._dialect.silent(delta.index), "prompt_progress": told}, choice, self._per_token)
+            return
+        ended = delta.finish_reason is not None
+        if self._verbose:
+            self._texts.setdefault(delta.index, []).append(delta.text)
+        chunks = list(self._dialect.chunks(delta))
+        yield from chunks[:-1]
+        for last in chunks[-1:]:
+            timed = self._timed(last, choice, self._per_token or (ended and not self._usage_comes_last))
+            yield self._told(timed, choice) if ended else timed
+
+    def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
+        for chunk in self._dialect.closing(usage):
+            yield self._timed(chunk, self._choices[0], wanted=True)
+
+    def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any]:
+        whole = self._timed(self._dialect.whole(deltas, usage), self._choices[0], wanted=True)
+        if self._verbose:
+            self._texts[0] = [delta.text for delta in deltas if delta.index == 0]
+            whole = self._told(whole, self._choices[0])
+        # Clients that ask every endpoint for llama-server's own fields get an answer all the same.
+        return chosen(whole, self._fields or ()) or whole
+
+    def _told(self, chunk: Mapping[str, Any], choice: Choice) -> Mapping[str, Any]:
+        if not self._verbose:
+            return chunk
+        text = "".join(self._texts[choice.index])
+        return {**chunk, "__verbose": {"prompt": text_of(self._model, choice.prompt), "content": text}}
+
+    def _timed(self, chunk: Mapping[str, Any], choice: Choice, wanted: bool) -> Mapping[str, Any]:
+        if not wanted:
+            return chunk
+        done = min(choice.n_committed, len(choice.prompt))
+        return {**chunk, "timings": timings(choice, done, len(choice.generated))}
