@@ -6,70 +6,35 @@
 
 Needs Vim (9.0, with +textprop and +job) and curl; the plugin is not part of this repository. A user types, accepts a
 suggestion, has a selection edited by an instruction, saves and changes files, while the plugin warms the cache up; then
-the same beside a chat from the same address. Each request's body is taken where the plugin calls curl. Exits with 1
-if a request was superseded that its user waited for, or if the editor never did what this is about.
+the same beside a chat from the same address. Then the user presses Esc in an edit that would go on for ever. Exits with
+1 if a request was superseded that its user waited for, if Esc did not end the edit, or if the editor never did what
+this is about.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
-import json
-import os
-import pty
-import shutil
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from tests.clients.model import serving
+from tests.editors.vim import Vim, kind_of
 from tests.support.http_process import CHAT, ServerProcess, until
 
-KEYS_PER_SECOND = 8.0
 ENDED = ("finished", "cancelled", "failed")
 PATIENCE = 300.0  # seconds for the last answers, of a slow model
 KINDS = ("suggestion", "edit", "warm-up of suggestions", "warm-up of edits")
 ROUNDS = 3
-# What the plugin calls: it names the request, keeps its body, and becomes curl.
-CURL = """#!{python} -IS
-import os, sys
-body = sys.stdin.buffer.read()
-name = f"vim-{{os.getpid()}}"
-with open(f"{folder}/{{name}}.json", "wb") as file:
-    file.write(body)
-read, write = os.pipe()
-if os.fork() == 0:
-    os.close(read)
-    with open(write, "wb") as file:
-        file.write(body)
-    os._exit(0)
-os.close(write)
-os.dup2(read, 0)
-os.execv("{curl}", ["curl", *sys.argv[1:], "--header", f"X-Request-Id: {{name}}"])
-"""
-VIMRC = """
-set nocompatible noswapfile nobackup viminfo= hidden nomore shortmess+=I encoding=utf-8
-set runtimepath^={plugin}
-filetype plugin on
-let g:llama_config = {{
-  \\ 'endpoint_fim': '{url}/infill',
-  \\ 'endpoint_inst': '{url}/v1/chat/completions',
-  \\ 'ring_chunk_size': 16,
-  \\ 'n_prefix': 64,
-  \\ 'n_suffix': 16,
-  \\ }}
-"""
 SOURCE = '''"""Shapes."""
 
 import math
@@ -100,75 +65,6 @@ TYPED = (
 )
 
 
-class Vim(AbstractContextManager["Vim"]):
-    """Vim on a terminal of its own, and a user at its keys."""
-
-    def __init__(self, program: str, plugin: Path, folder: Path, url: str, files: Sequence[Path]) -> None:
-        vimrc, bin_folder, self.bodies = folder / "vimrc", folder / "bin", folder / "bodies"
-        bin_folder.mkdir()
-        self.bodies.mkdir()
-        vimrc.write_text(VIMRC.format(plugin=plugin, url=url))
-        curl = bin_folder / "curl"
-        curl.write_text(CURL.format(python=sys.executable, folder=self.bodies, curl=shutil.which("curl")))
-        curl.chmod(0o755)
-        self._terminal, screen = pty.openpty()
-        fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
-        environment = os.environ | {"TERM": "xterm", "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-        self._process = subprocess.Popen(
-            [program, "-u", vimrc, "-i", "NONE", "-N", *files],
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-            env=environment,
-            cwd=folder,
-            start_new_session=True,
-        )
-        os.close(screen)
-        self._screen = bytearray()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                self._screen += os.read(self._terminal, 65_536)
-            except OSError:
-                return  # Vim is gone
-
-    def start(self) -> None:
-        """Wait until a file is shown. The plugin asks for Vim 9.1, and wants to be told that its warning was read."""
-        self._until_drawn("Warning", "class Circle")
-        self.press("\r")
-        self._until_drawn("class Circle")
-
-    def _until_drawn(self, *texts: str) -> None:
-        until(lambda: self._screen.decode("utf-8", "replace"), lambda drawn: any(text in drawn for text in texts))
-
-    def type(self, text: str) -> None:
-        """As fast as a user does."""
-        for key in text:
-            os.write(self._terminal, key.encode())
-            time.sleep(1 / KEYS_PER_SECOND)
-
-    def press(self, keys: str) -> None:
-        """At once."""
-        os.write(self._terminal, keys.encode())
-        time.sleep(0.2)
-
-    def command(self, text: str) -> None:
-        self.press(f"\x1b:{text}\r")
-
-    def sent(self) -> dict[str, dict[str, Any]]:
-        """The bodies of the plugin's requests, by id."""
-        return {file.stem: json.loads(file.read_text()) for file in self.bodies.glob("*.json") if file.stat().st_size}
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._reader.join()
-        os.close(self._terminal)
-
-
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A request of the plugin, and what became of it."""
@@ -184,11 +80,6 @@ class Sent:
     @property
     def is_waited_for(self) -> bool:
         return not self.kind.startswith("warm-up")
-
-
-def kind_of(body: dict[str, Any]) -> str:
-    what = "edit" if "messages" in body else "suggestion"
-    return f"warm-up of {what}s" if body.get("n_predict") == 0 else what
 
 
 class Ledger(AbstractContextManager["Ledger"]):
@@ -310,6 +201,26 @@ def session(options: argparse.Namespace, *, beside_chat: bool) -> list[Sent]:
     return ledger.of(kinds)
 
 
+def stopped_edit(options: argparse.Namespace) -> dict[str, Any]:
+    """How an edit ended in which the user presses Esc, and how long after the key, as `after_key`."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(serving(folder, "--supersede", "client-ip", whole_prompts=True))
+        file = folder / "shapes.py"
+        file.write_text(SOURCE)
+        vim = stack.enter_context(Vim(options.vim, options.plugin.resolve(), folder, server.url, [file]))
+        vim.start()
+        vim.press("6G")  # Esc is about the edit that the cursor is in
+        vim.command("6,11LlamaInstruct")
+        vim.type("add docstrings\r")
+        edits = until(lambda: [name for name, body in vim.sent().items() if kind_of(body) == "edit"], bool)
+        server.wait_for(edits[0], PATIENCE, completion_tokens=lambda n: n > 5)
+        pressed = time.time()
+        vim.press("\x1b")
+        seen = server.wait_for(edits[0], status="cancelled")
+        return seen | {"after_key": seen["created"] + seen["seconds"] - pressed}
+
+
 def faults(all_sent: Sequence[Sent], *, beside_chat: bool) -> list[str]:
     """What must not be, and what did not happen although it is what this is about."""
     kinds = {one.id: one.kind for one in all_sent}
@@ -361,6 +272,9 @@ def main() -> int:
         lines = "".join(f"FAULT: {fault}\n" for fault in found)
         sys.stdout.write(f"\nllama.vim {name}\n\n{table(all_sent)}\n{lines}")
         status = status or bool(found)
+    seen = stopped_edit(options)
+    sys.stdout.write(f"\nEsc in an edit: {seen['cancel_reason']}, {seen['after_key'] * 1e3:.0f} ms after the key\n")
+    status = status or seen["cancel_reason"] != "disconnect"
     if not n_beside:
         sys.stdout.write("FAULT: nothing was waited for while a warm-up began: take a slower model\n")
     return int(status or not n_beside)

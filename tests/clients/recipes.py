@@ -1,0 +1,27 @@
+"""The recipes of ``docs/clients.md``, for a server that is elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+THERE = "http://127.0.0.1:8000"
+BLOCK = re.compile(r"^### (?P<title>.+)$(?:(?!^#)(?s:.))*?^```\w+\n(?P<code>(?s:.)*?)^```$", re.MULTILINE)
+
+
+def recipe(title: str, url: str) -> str:
+    """The first block of code under a heading of the page, with another address.
+
+    Raises
+    ------
+    KeyError
+        If the page has no such heading, or no code under it.
+    """
+    found = {match["title"]: match["code"] for match in BLOCK.finditer(PAGE.read_text())}
+    return found[title].replace(THERE, url)
+
+
+def exports(title: str, url: str) -> dict[str, str]:
+    """The variables of a recipe that is made of a shell's exports."""
+    return dict(re.findall(r"^export (\w+)=(.*)$", recipe(title, url), re.MULTILINE))

@@ -1,0 +1,78 @@
+"""A client's session with the server: through a proxy of its own, in folders of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from tests.clients.packages import Environment
+from tests.clients.proxy import Exchange, RecordingProxy
+from tests.clients.steering import LONG_PROMPT, Stage
+from tests.support.http_process import ServerProcess, until
+
+PATIENCE = 500.0  # seconds for an answer: an agent's first prompt has 30,000 tokens
+KEPT = ("PATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
+
+
+class Session(AbstractContextManager["Session"]):
+    """`home` and `project` are empty, and its environment has nothing of ours but the path of programs."""
+
+    def __init__(self, name: str, packages: Environment, server: ServerProcess, folder: Path) -> None:
+        self.packages, self.server = packages, server
+        self.home, self.project = folder / "home", folder / "project"
+        self.home.mkdir()
+        self.project.mkdir()
+        self.proxy = RecordingProxy(server.port, name)
+
+    @property
+    def url(self) -> str:
+        return self.proxy.url
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        return kept | {"HOME": str(self.home), "NO_PROXY": "127.0.0.1"} | more
+
+    def until_answered(self) -> None:
+        """Wait until the client has told the server what its tool said, and has the answer."""
+        exchange = self._until_sent(lambda exchange: exchange.stage is Stage.ANSWER)
+        self.server.wait_for(exchange.id, PATIENCE, status="finished")
+
+    def until_generating(self) -> Exchange:
+        """Wait until the long answer is being generated."""
+        exchange = self._until_sent(is_long_turn)
+        self.server.wait_for(exchange.id, PATIENCE, completion_tokens=lambda n: n > 5)
+        return exchange
+
+    def until_stopped(self, exchange: Exchange) -> None:
+        self.server.wait_for(exchange.id, status="cancelled")
+
+    def _until_sent(self, accept: Callable[[Exchange], bool]) -> Exchange:
+        def found() -> Exchange | None:
+            return next(filter(accept, reversed(self.proxy.exchanges)), None)
+
+        exchange = until(found, lambda found: found is not None, PATIENCE)
+        assert exchange is not None
+        return exchange
+
+    def __exit__(self, *_: object) -> None:
+        self.proxy.__exit__()
+        end_processes(self.home)
+
+
+def end_processes(home: Path) -> None:
+    """End what a client has left in the background: Codex has a daemon that goes on with a turn without its window."""
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # gone, or another user's
+            if f"HOME={home}".encode() in environment.read_bytes().split(b"\0"):
+                os.kill(int(environment.parent.name), signal.SIGTERM)
+
+
+def is_long_turn(exchange: Exchange) -> bool:
+    """Whether it asks for the long answer."""
+    body = exchange.body or {}
+    conversation = body.get("messages", body.get("input", []))
+    return exchange.stage is Stage.FREE and LONG_PROMPT in json.dumps(conversation)

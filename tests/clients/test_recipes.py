@@ -1,0 +1,36 @@
+"""Every client has its recipe on the page, and the page says where the server is."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from tests.clients.recipes import PAGE, THERE, exports, recipe
+
+URL = "http://127.0.0.1:1234"
+
+
+def test_a_recipe_is_for_the_server_that_is_asked_for() -> None:
+    code = recipe("openai", URL)
+    assert f'"{URL}/v1"' in code
+    assert THERE not in code
+
+
+def test_an_unknown_heading_has_no_recipe() -> None:
+    with pytest.raises(KeyError):
+        recipe("Emacs", URL)
+
+
+def test_files_of_settings_can_be_read() -> None:
+    assert tomllib.loads(recipe("Codex CLI", URL))["model_providers"]["pyllmcancel"]["base_url"] == f"{URL}/v1"
+    assert json.loads(recipe("OpenCode", URL))["provider"]["pyllmcancel"]["options"]["baseURL"] == f"{URL}/v1"
+    assert exports("Claude Code", URL)["ANTHROPIC_BASE_URL"] == URL
+
+
+def test_every_client_of_the_page_is_used() -> None:
+    headings = [line.removeprefix("### ") for line in PAGE.read_text().splitlines() if line.startswith("### ")]
+    used = "".join(path.read_text() for path in (PAGE.parents[1] / "tests" / "clients").glob("*.py"))
+    assert headings
+    assert [heading for heading in headings if f'"{heading}"' not in used] == []
