@@ -17,6 +17,8 @@ from tests.support.invariants import check_invariants, check_nothing_left
 
 # Python started by a test, in the checkout's root, must find the installed package and not the checkout's sources.
 os.environ["PYTHONSAFEPATH"] = "1"
+# What a test's servers store is nobody's, and each has it for itself.
+os.environ["PYLLMCANCEL_STORE"] = "memory"
 
 # Schedules are compared by what happens, never by how long it takes. The default is the same in every run;
 # `pytest --hypothesis-profile=thorough` tries 10,000 others.

@@ -33,19 +33,32 @@ SDIST_WANTS = (
     "pyllmcancel/models/stdlib-coder.gguf",
     "tests/conftest.py",
     "vendor/llama.cpp/PIN.toml",
+    "vendor/llama.cpp/common/chat.cpp",
     "vendor/llama.cpp/ggml/src/ggml.c",
     "vendor/llama.cpp/include/llama.h",
     "vendor/llama.cpp/LICENSE",
 )
-SDIST_REFUSES = tuple(f"vendor/llama.cpp/{tree}/" for tree in ("common", "models", "tests", "tools"))
+SDIST_REFUSES = tuple(
+    f"vendor/llama.cpp/{tree}"
+    for tree in (
+        "common/arg.cpp",
+        "common/download.cpp",
+        "models/",
+        "tests/",
+        "tools/",
+        "vendor/cpp-httplib/httplib.cpp",
+    )
+)
 WHEEL_WANTS = (
     "pyllmcancel/_native.abi3.so",
     "pyllmcancel/_native.pyi",
     "pyllmcancel/llama_cpp_pin.toml",
     "pyllmcancel/models/stdlib-coder.gguf",
+    "pyllmcancel/page/vendor/swagger-ui/swagger-ui-bundle.js",
     "pyllmcancel/py.typed",
 )
-WHEEL_LICENCES = ("LICENSE", "licenses/llama.cpp-LICENSE.txt", "licenses/Python-LICENSE.txt")
+# Of what comes with us: llama.cpp, the demo model's texts, and all that pyllmcancel/page/vendor/VENDORED.toml names.
+WHEEL_LICENCES = ("LICENSE", *sorted(f"licenses/{path.name}" for path in (ROOT / "licenses").iterdir()))
 
 
 class CheckError(Exception):

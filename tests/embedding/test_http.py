@@ -100,8 +100,11 @@ def expected(text: str) -> list[float]:
         (["one", "two", "three"], ["one", "two", "three"]),
         ([104, 105], ["hi"]),
         ([[104, 105], [106]], ["hi", "j"]),
+        ([104, "i", 106], ["hij"]),
+        (["hi", [106, "k"], {"prompt_string": "l"}], ["hi", "jk", "l"]),
+        ({"content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}, ["hi"]),
     ],
-    ids=["text", "texts", "tokens", "lists of tokens"],
+    ids=["text", "texts", "tokens", "lists of tokens", "tokens and texts", "of all kinds", "parts"],
 )
 async def test_the_answer_has_openais_shape(given: Any, texts: list[str]) -> None:
     async with open_site() as site:
@@ -139,7 +142,11 @@ BAD = {
     "an empty text in a list": ({"input": ["a", ""]}, "input"),
     "empty tokens": ({"input": [[]]}, "input"),
     "a number": ({"input": 3}, "input"),
-    "a mixed list": ({"input": ["a", 3]}, "input"),
+    "an object without a text": ({"input": {}}, "input"),
+    "an object with two": ({"input": {"prompt_string": "a", "content": [{"type": "text", "text": "a"}]}}, "input"),
+    "parts that are none": ({"input": {"content": "a"}}, "input"),
+    "a picture": ({"input": {"content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}}, "input"),
+    "a picture's data": ({"input": {"prompt_string": "a", "multimodal_data": ["AAAA"]}}, "input"),
     "null": ({"input": None}, "input"),
     "nothing": ({}, "input"),
     "a negative token": ({"input": [-1]}, "input"),
@@ -150,7 +157,6 @@ BAD = {
     "no dimensions": ({"input": "a", "dimensions": 0}, "dimensions"),
     "fewer dimensions": ({"input": "a", "dimensions": 4}, "dimensions"),
     "a stream": ({"input": "a", "stream": True}, "stream"),
-    "an unknown field": ({"input": "a", "normalize": False}, "normalize"),
     "a negative timeout": ({"input": "a", "timeout": -1}, "timeout"),
 }
 
@@ -168,7 +174,7 @@ async def test_what_can_never_be_served_is_refused_by_name(body: dict[str, Any],
 async def test_a_text_that_is_too_long_says_how_long_it_may_be() -> None:
     async with open_site() as site:
         error = (await site.embed(["a", "b" * 65]).end()).json()["error"]
-        assert error["message"] == "text 1 has 65 tokens, but this model embeds 64 at most"
+        assert error["message"] == "text 1 is too large: 65 tokens, and this model embeds 64 at most"
         assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
 
 

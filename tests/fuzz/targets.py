@@ -30,6 +30,8 @@ PATHS = (
     "/detokenize",
     "/apply-template",
     "/v1/embeddings",
+    "/v1/messages",
+    "/v1/responses",
 )
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
@@ -58,13 +60,14 @@ def sessions(data: bytes) -> None:
 
 def templates(data: bytes) -> None:
     """A chat template from a model file."""
-    source = data.decode("utf-8", "replace")
+    template = ChatTemplate(data.decode("utf-8", "replace"), "<s>", "</s>")
     try:
-        template = ChatTemplate(source, "<s>", "</s>")
-        text = template.render(MESSAGES, tools=[{"type": "function", "function": {"name": "f"}}])
+        form = template.apply({"messages": MESSAGES, "tools": [{"type": "function", "function": {"name": "f"}}]})
     except InvalidRequestError:
         return
-    assert isinstance(text, str)
+    finally:
+        template.close()
+    assert isinstance(form.prompt, str)
 
 
 def schemas(data: bytes) -> None:

@@ -66,7 +66,15 @@ async def test_every_choice_obeys_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [{"type": "json_object"}, schema_format(None), {"type": "json_object", "schema": {"type": "object"}}]
+    "form",
+    [
+        {"type": "json_object"},
+        schema_format(None),
+        {"type": "json_object", "schema": {"type": "object"}},
+        {"type": "json_schema", "schema": {"type": "object"}},
+        {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
+        {"type": "json_schema", "json_schema": {"name": "with a blank", "schema": {"type": "object"}}},
+    ],
 )
 async def test_any_object(form: dict[str, Any]) -> None:
     async with open_world() as world:
@@ -113,7 +121,7 @@ async def test_a_neighbours_schema_is_its_own() -> None:
         ({"response_format": schema_format({"not": {}}, strict=True)}, "response_format", "not"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema"),
         ({"response_format": {"type": "xml"}}, "response_format", "xml"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, "response_format", "name"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": 1}}}, "response_format", "schema"),
         ({"response_format": {"type": "json_object"}, "grammar": 'root ::= "x"'}, "grammar", "combined"),
         ({"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema", "response_format"),
         ({"json_schema": {"enum": []}}, "json_schema", "Unsatisfiable"),
@@ -138,8 +146,15 @@ async def test_a_schema_that_cannot_be_enforced_is_passed_over_if_it_is_not_mean
 async def test_a_grammar_reaches_llama_cpps_sampler() -> None:
     async with open_world() as world:
         exchange = await world.chat(grammar=NOTHING).end()
-        assert exchange.status == 500
-        assert "grammar" in exchange.json()["error"]["message"]
+        assert exchange.status == 400
+        assert exchange.json()["error"]["param"] == "grammar"
+
+
+async def test_a_form_that_the_allowed_tokens_cannot_have_is_the_requests_fault() -> None:
+    async with open_world() as world:
+        exchange = await world.chat(response_format=schema_format(SURE), allowed_token_ids=[7, 8]).end()
+        assert exchange.status == 400
+        assert exchange.json()["error"]["code"] == "invalid_request"
 
 
 @streaming

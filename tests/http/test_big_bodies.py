@@ -55,7 +55,7 @@ def error_of(exchange: Exchange) -> tuple[str | None, str]:
     assert exchange.status == 400, exchange.body[:500]
     error = exchange.json()["error"]
     assert len(exchange.body) < 2_000, "what was sent is not sent back"
-    return error["param"], error["code"]
+    return error["param"], error["reason" if "reason" in error else "code"]
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -76,6 +76,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "many unknown fields": (COMPLETIONS, {"prompt": "x"} | {f"x{n}": n for n in range(300)}, "x199"),
     "a large unknown field": (COMPLETIONS, {"prompt": "x", "extra": [{}] * 200_000}, "extra"),
     "many messages": ("/apply-template", {"messages": [USER] * (MAX_MESSAGES + 1)}, "messages"),
+    "many messages of the other": (
+        "/v1/messages",
+        {"messages": [USER] * (MAX_MESSAGES + 1), "max_tokens": 1},
+        "messages",
+    ),
     "200,000 messages": ("/apply-template", {"messages": [USER] * 200_000}, "messages"),
     "long response_fields": (
         "/completion",
@@ -122,7 +127,7 @@ async def test_what_can_never_fit_is_refused_by_its_length(kind: str) -> None:
 
 
 async def test_an_error_that_repeats_a_name_repeats_its_beginning_only() -> None:
-    async with open_world() as world:
+    async with open_world(unknown_fields="refuse") as world:
         param, code = error_of(await world.post(COMPLETIONS, {"prompt": "x", "y" * 100_000: 1}))
         assert (param, code) == ("y" * 100, "unsupported_field")
 
@@ -192,16 +197,18 @@ async def test_a_short_body_is_worked_on_at_once() -> None:
 
 
 @pytest.mark.parametrize("path", [CHAT, "/apply-template", "/v1/chat/completions/input_tokens"])
-async def test_templates_are_rendered_by_workers_however_short_the_chat(path: str) -> None:
+async def test_templates_are_rendered_by_workers_however_short_the_chat(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_world() as world:
         template = world.app.state.server.chat_template
-        threads, render = [], template.render
+        threads, apply = [], template.apply
 
-        def recorded(*arguments: Any, **variables: Any) -> str:
+        def recorded(*arguments: Any) -> Any:
             threads.append(threading.get_ident())
-            return str(render(*arguments, **variables))
+            return apply(*arguments)
 
-        template.render = recorded
+        monkeypatch.setattr(template, "apply", recorded)
         body = {"messages": [USER], "max_tokens": 1}
         assert (await world.post(path, body)).status == 200
         assert threads

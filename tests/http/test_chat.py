@@ -10,6 +10,7 @@ import pytest
 
 from pyllmcancel.server.openai.answer import FINGERPRINT
 from tests.support import fake_model, fake_native
+from tests.support.chat_models import Says
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +24,7 @@ async def test_a_whole_answer() -> None:
         world.model.answers[HELLO] = b"Hi!"
         whole = (await world.chat(model="x", headers={"x-request-id": "mine"}).end()).json()
         assert whole.pop("created") <= time.time()
+        assert whole.pop("timings")["predicted_n"] == 4
         assert whole == {
             "id": "chatcmpl-mine",
             "object": "chat.completion",
@@ -164,13 +166,6 @@ async def test_a_template_that_refuses_a_role_is_a_400_with_its_own_words() -> N
         assert await prompt_of(world, [{"role": "user", "content": "four"}]) == (200, 4)
 
 
-async def test_a_template_that_reaches_for_internals_is_refused() -> None:
-    async with open_world(model=Templated("{{ messages.__class__.__mro__[1].__subclasses__() }}")) as world:
-        status, error = await prompt_of(world, [{"role": "user", "content": "x"}])
-        assert (status, error["param"]) == (400, "messages")
-        assert "unsafe" in error["message"]
-
-
 async def test_a_template_that_cannot_be_compiled_refuses_chats_only(caplog: pytest.LogCaptureFixture) -> None:
     async with open_world(model=Templated("{% for %}")) as world:
         assert (await world.get("/health")).status == 200
@@ -208,3 +203,15 @@ async def test_bos_in_template_and_tokenizer_stands_once() -> None:
 
     async with open_world(model=AddsBos("\x01{{ messages[0].content }}")) as world:
         assert await prompt_of(world, [{"role": "user", "content": "abc"}]) == (200, 4)
+
+
+@streaming
+async def test_an_answer_that_goes_on_is_told_from_where_it_was_cut(stream: bool) -> None:
+    async with open_world(model=Says("<think></think>The best answer is B.")) as world:
+        messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "The best answer"}]
+        exchange = await world.chat(messages=messages, max_tokens=40, temperature=0, stream=stream).end()
+        if stream:
+            text = "".join(event["choices"][0]["delta"].get("content") or "" for event in exchange.json_events())
+        else:
+            text = exchange.json()["choices"][0]["message"]["content"]
+        assert text == " is B."

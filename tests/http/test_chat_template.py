@@ -1,80 +1,149 @@
-"""Chat templates come with model files, from anywhere: what they may do, and what becomes of what they may not."""
+"""Chat templates come with model files, from anywhere: what they are given, and what becomes of what they do wrong."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.chat_template import CHATML, ChatTemplate
 from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.helper_process import Functions
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "<b>ü</b>"}]
+TWO = [{"role": "user", "content": " a b "}, {"role": "assistant", "content": "<b>ü</b>"}]
+TOOL = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"zone": "UTC"}'}}
+TALK = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "wait", "tool_calls": [CALL, CALL]},
+    {"role": "tool", "content": "12:00", "tool_call_id": "1", "name": "now"},
+    {"role": "tool", "content": "13:00", "tool_call_id": "1", "name": "now"},
+]
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
 
 
-def test_without_a_template_it_is_chatml() -> None:
-    assert ChatTemplate(None).render(MESSAGES) == (
+def rendered(source: str, messages: list[dict[str, Any]] = MESSAGES, **inputs: Any) -> str:
+    """In this process: what is written here has an end."""
+    functions = Functions()
+    functions.open_template(source, "<s>", "</s>", "")
+    prompt: str = json.loads(functions.apply_template({"messages": messages, **inputs}))["prompt"]
+    return prompt
+
+
+@pytest.fixture
+def chatml() -> Iterator[ChatTemplate]:
+    template = ChatTemplate(None)
+    yield template
+    template.close()
+
+
+def test_without_a_template_it_is_chatml(chatml: ChatTemplate) -> None:
+    form = chatml.apply({"messages": MESSAGES})
+    assert form.prompt == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n<b>ü</b><|im_end|>\n<|im_start|>assistant\n"
     )
+    assert form.generation_prompt == "<|im_start|>assistant\n"
+    assert (form.grammar, form.triggers, form.stops, form.thinking) == ("", (), (), None)
 
 
 def test_the_generation_prompt_can_be_left_out() -> None:
-    assert ChatTemplate(None).render(MESSAGES[1:], add_generation_prompt=False).endswith("<|im_end|>\n")
+    assert rendered(CHATML, MESSAGES[1:], add_generation_prompt=False).endswith("<|im_end|>\n")
 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("{{ bos_token }}{{ messages[1].content }}{{ eos_token }}", "<s><b>ü</b></s>"),
-        ("{{ messages[1] | tojson }}", '{"role": "user", "content": "<b>ü</b>"}'),
+        ("{{ messages[1] | tojson }}", '{"role": "assistant", "content": "<b>ü</b>"}'),
         ("{{ {'a': 1} | tojson(indent=1) }}", '{\n "a": 1\n}'),
-        ("{% for m in messages %}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m.role }}{% endfor %}", "system"),
+        ("{% for m in messages %}{% if loop.index0 == 1 %}{% break %}{% endif %}{{ m.role }}{% endfor %}", "user"),
         ("  {% if true %}\n  x\n  {% endif %}\n", "  x\n"),
         ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "2"),
-        ("{{ messages[0].content.strip().upper() }}", "BE BRIEF."),
-        ("{{ undefined_variable }}", ""),
-        # Refused as well, but by Jinja2's way of an undefined value.
-        ("{{ ''|attr('__class__')|attr('__mro__')|list }}", "[]"),
+        ("{{ messages[0].content.strip().upper() }}", "A B"),
     ],
 )
 def test_what_templates_of_models_use(source: str, expected: str) -> None:
-    assert ChatTemplate(source, "<s>", "</s>").render(MESSAGES) == expected
+    assert rendered(source, TWO) == expected
 
 
 def test_the_date_of_today() -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", ChatTemplate("{{ strftime_now('%Y-%m-%d') }}").render(MESSAGES))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", rendered("{{ strftime_now('%Y-%m-%d') }}"))
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "{{ ''.__class__.__mro__ }}",
-        "{{ messages.__class__.__base__.__subclasses__() }}",
-        "{{ raise_exception.__globals__['json'] }}",
-        "{{ self.__init__.__globals__ }}",
-        "{{ messages.append({}) }}",
-        "{{ messages[0].update(role='x') }}",
-        "{{ '{0.__class__.__mro__}'.format('') }}",
-        "{{ ''['__class__']['__mro__'] }}",
-        "{% for i in range(10**9) %}{% endfor %}",
         "{% include 'x' %}",
-        "{{ 1 / 0 }}",
         "{{ raise_exception('no') }}",
         "{{ messages[0] + 1 }}",
-        "{{ messages | dictsort }}",
+        "{{ nothing | tojson }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{{ nothing.at.all }}",
+        "{% for i in range(10**9) %}{% endfor %}",
     ],
 )
 def test_whatever_a_template_does_wrong_is_the_requests_error(source: str) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        ChatTemplate(source).render(MESSAGES)
-    assert caught.value.param == "messages"
-    assert MESSAGES[0] == {"role": "system", "content": "Be brief."}
+    template = ChatTemplate(source)
+    try:
+        with pytest.raises(InvalidRequestError) as caught:
+            template.apply({"messages": MESSAGES})
+        assert caught.value.param in ("messages", "chat_template")
+    finally:
+        template.close()
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{", "{% endif %}", "{{ x | no_such_filter }}"])
+@pytest.mark.parametrize("source", ["{% for %}", "{{", "{% endif %}"])
 def test_a_template_that_cannot_be_compiled(source: str) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        ChatTemplate(source)
-    assert caught.value.param == "chat_template"
+    template = ChatTemplate(source)
+    try:
+        for _ in range(2):
+            with pytest.raises(InvalidRequestError) as caught:
+                template.prepare()
+            assert caught.value.param == "chat_template"
+    finally:
+        template.close()
+
+
+# -- templates that know nothing of tools -----------------------------------------------------------------------------
+
+
+def test_tools_are_described_in_the_systems_message() -> None:
+    prompt = rendered(CHATML, tools=[TOOL])
+    assert prompt.startswith("<|im_start|>system\nBe brief.\n\nYou can call functions.")
+    assert '{"name": "now", "description": "", "parameters":' in prompt.partition("<|im_end|>")[0]
+    assert prompt.count("<|im_start|>system") == 1
+
+
+def test_tools_get_a_systems_message_if_there_is_none() -> None:
+    prompt = rendered(CHATML, TALK, tools=[TOOL])
+    assert prompt.startswith("<|im_start|>system\nYou can call functions.")
+
+
+def test_tools_are_described_to_the_user_where_there_is_no_system() -> None:
+    prompt = rendered(NO_SYSTEM, TALK[:1], tools=[TOOL])
+    assert prompt.startswith("<|im_start|>user\nYou can call functions.")
+    assert prompt.endswith("\n\nhi<|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize("tools", [[], [TOOL]])
+def test_past_calls_and_their_results_are_told_as_text(tools: list[dict[str, Any]]) -> None:
+    call = '<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>'
+    results = "<tool_response>\n12:00\n</tool_response>\n<tool_response>\n13:00\n</tool_response>"
+    expected = (
+        f"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nwait\n{call}\n{call}<|im_end|>\n"
+        f"<|im_start|>user\n{results}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert rendered(CHATML, TALK, tools=tools).endswith(expected)
+
+
+def test_a_template_that_knows_tools_is_left_alone() -> None:
+    source = (
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}</call>{% endfor %}{% endfor %}"
+    )
+    prompt = rendered(source, TALK, tools=[TOOL])
+    assert "You can call" not in prompt
+    assert prompt.count("<call>") == 2

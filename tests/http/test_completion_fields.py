@@ -210,7 +210,6 @@ async def test_special_tokens_may_be_spelled_in_a_prompt() -> None:
         ({"grammar": "not a grammar"}, "grammar"),
         ({"json_schema": {"type": "frob"}}, "json_schema"),
         ({"json_schema": {"type": "object"}, "grammar": 'root ::= "x"'}, "grammar"),
-        ({"timings_per_token": True}, "timings_per_token"),
         ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options"),
     ],
 )

@@ -45,6 +45,8 @@ async def test_a_whole_answer() -> None:
         assert "x-should-retry" not in exchange.headers
         whole = exchange.json()
         assert before <= whole.pop("created") <= time.time()
+        timings = whole.pop("timings")
+        assert (timings["prompt_n"], timings["predicted_n"]) == (5, 7)
         assert whole == {
             "id": "cmpl-mine",
             "object": "text_completion",

@@ -177,3 +177,15 @@ async def test_a_client_that_left_is_logged_as_499(stream: bool, caplog: pytest.
     lines = [record.getMessage() for record in caplog.records if record.name == "pyllmcancel.access"]
     assert len(lines) == 1
     assert lines[0].startswith('mine "POST /v1/completions" 499 ')
+
+
+async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(stream: bool) -> None:
+    async with open_world() as world:
+        world.hold()
+        exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
+        await world.step(2)
+        await world.held()
+        exchange.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange.task
+        await assert_cancelled(world, "decode", completion_tokens=2)

@@ -1,4 +1,4 @@
-"""Errors that come before any handler, or instead of one: all in OpenAI's shape, with the id, and a right status."""
+"""Errors that come before any handler, or instead of one: in the shape of the API, with the id, and a right status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess
-from tests.support.http_world import CHAT, COMPLETIONS, open_world
+from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +31,44 @@ async def test_an_unknown_path_is_404() -> None:
             assert error["message"] == f"there is no {method} /v1/nowhere"
 
 
+LLAMA_KEYS = {"code", "message", "type", "param", "reason", "request_id"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "options", "told"),
+    [
+        ("POST", "/completion", {"body": {"prompt": 1.5}}, (400, "invalid_request_error", "invalid_request")),
+        ("POST", "/infill", {"body": b"{"}, (400, "invalid_request_error", "invalid_json")),
+        ("POST", "/completions", {"headers": {"x-api-key": ""}}, (401, "authentication_error", "invalid_api_key")),
+        ("GET", "/slots/a/b", {}, (404, "not_found_error", "unknown_url")),
+        ("DELETE", "/tokenize", {}, (405, "invalid_request_error", "method_not_allowed")),
+        ("POST", "/detokenize", {"body": b"x" * 999}, (413, "invalid_request_error", "body_too_large")),
+        ("POST", "/apply-template", {"headers": {"content-type": "x"}}, (415, "invalid_request_error", None)),
+        ("POST", "/props", {}, (501, "not_supported_error", "not_supported")),
+        ("POST", "/lora-adapters", {}, (501, "not_supported_error", "not_supported")),
+    ],
+)
+async def test_llama_servers_endpoints_have_llama_servers_errors(
+    method: str, path: str, options: dict[str, Any], told: tuple[int, str, str | None]
+) -> None:
+    async with open_world(api_keys=unnamed("key"), max_body=99) as world:
+        headers = {"x-api-key": "key"} | options.pop("headers", {})
+        exchange = await world.begin(method, path, headers=headers, **options).end()
+        status, kind, reason = told
+        error = exchange.json()["error"]
+        assert set(error) == LLAMA_KEYS
+        assert (exchange.status, error["code"], error["type"]) == (status, status, kind)
+        assert error["reason"] == (reason or "unsupported_media_type")
+        assert error["request_id"] == exchange.headers["x-request-id"]
+
+
+async def test_llama_servers_error_of_a_context_that_is_too_small_has_its_type_and_both_sizes() -> None:
+    async with open_world(n_ctx=64) as world:
+        error = (await world.post("/completion", {"prompt": "x" * 100})).json()["error"]
+        assert (error["code"], error["type"]) == (400, "exceed_context_size_error")
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (100, 64)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
@@ -38,7 +76,7 @@ async def test_an_unknown_path_is_404() -> None:
         ("DELETE", CHAT, "POST"),
         ("POST", "/v1/models", "GET"),
         ("PUT", "/health", "GET, HEAD"),
-        ("PUT", "/props", "GET, POST"),
+        ("PUT", "/v1/requests/mine", "DELETE, GET"),
     ],
 )
 async def test_a_wrong_method_is_405_and_the_answer_says_what_is_allowed(method: str, path: str, allowed: str) -> None:

@@ -52,13 +52,13 @@ async def test_503_while_loading(path: str) -> None:
         exchange = await fetch(app, path)
         assert exchange.status == 503
         assert int(exchange.headers["retry-after"]) >= 1
-        assert exchange.json() == {"status": "loading", "progress": 0.5, "error": None}
+        assert exchange.json() == {"status": "loading", "stage": "loading", "progress": 0.5, "error": None}
         held.bring(ModelLoadError("enough"))
 
 
 async def test_503_before_anything_loads() -> None:
     app = create_app(ServerConfig(engine=EngineConfig()))
-    assert (await fetch(app)).json() == {"status": "loading", "progress": 0.0, "error": None}
+    assert (await fetch(app)).json() == {"status": "loading", "stage": "loading", "progress": 0.0, "error": None}
 
 
 @pytest.mark.parametrize(

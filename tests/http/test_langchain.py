@@ -18,8 +18,11 @@ class Verdict(BaseModel):
     grade: Literal["a", "b"]
 
 
-def chat(server: ServerProcess, request_id: str, max_tokens: int = 30_000) -> ChatOpenAI:
+def chat(
+    server: ServerProcess, request_id: str, max_tokens: int = 30_000, *, responses: bool | None = None
+) -> ChatOpenAI:
     return ChatOpenAI(
+        use_responses_api=responses,
         base_url=f"{server.url}/v1",
         api_key="none",
         model="any",
@@ -33,9 +36,10 @@ def chat(server: ServerProcess, request_id: str, max_tokens: int = 30_000) -> Ch
     )
 
 
-def test_a_chat_streams_with_its_usage(server: ServerProcess) -> None:
-    chunks = list(chat(server, fresh_id(), max_tokens=5).stream("hello"))
-    assert "".join(str(chunk.content) for chunk in chunks)
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+def test_a_chat_streams_with_its_usage(server: ServerProcess, responses: bool) -> None:
+    chunks = list(chat(server, fresh_id(), max_tokens=5, responses=responses).stream("hello"))
+    assert "".join(str(chunk.text) for chunk in chunks)
     usages = [chunk.usage_metadata for chunk in chunks if chunk.usage_metadata is not None]
     assert [usage["output_tokens"] for usage in usages] == [5]
 
@@ -71,9 +75,22 @@ async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stre
     assert seen["cancel_reason"] == "disconnect"
 
 
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_structured_output(server: ServerProcess, method: Literal["json_schema", "function_calling"]) -> None:
+def test_structured_output(
+    server: ServerProcess, method: Literal["json_schema", "function_calling"], responses: bool
+) -> None:
     # Strict: a model of random weights would go on inventing properties.
-    model = chat(server, fresh_id(), max_tokens=300)
+    model = chat(server, fresh_id(), max_tokens=300, responses=responses)
     answer = model.with_structured_output(Verdict, method=method, strict=True).invoke("hello")
     assert isinstance(answer, Verdict)
+
+
+def test_a_conversation_goes_on_from_a_stored_response(server: ServerProcess) -> None:
+    model = chat(server, fresh_id(), max_tokens=3, responses=True)
+    first = model.invoke("hello")
+    following = chat(server, fresh_id(), max_tokens=3, responses=True)
+    second = following.invoke("and then?", previous_response_id=first.response_metadata["id"])
+    assert second.usage_metadata is not None
+    assert first.usage_metadata is not None
+    assert second.usage_metadata["input_tokens"] > first.usage_metadata["input_tokens"]

@@ -36,7 +36,7 @@ async def decoding(world: World, path: str, headers: dict[str, str], **fields: A
     return exchange
 
 
-def assert_cut(exchange: Exchange, stream: bool, status: int, code: str) -> None:
+def assert_cut(exchange: Exchange, stream: bool, status: int, reason: str, kind: str) -> None:
     """An error, with what had been done, and nothing that says that the answer is whole."""
     if not stream:
         assert exchange.status == status
@@ -46,7 +46,7 @@ def assert_cut(exchange: Exchange, stream: bool, status: int, code: str) -> None
         found = [json.loads(event) for event in exchange.events]
         assert all(event["stop"] is False for event in found[:-1])
         body = found[-1]
-    assert (body["error"]["code"], body["error"]["type"]) == (code, "request_cancelled")
+    assert (body["error"]["code"], body["error"]["reason"], body["error"]["type"]) == (status, reason, kind)
     assert body["usage"]["completion_tokens"] >= 0
     assert "stop" not in body
 
@@ -78,7 +78,7 @@ async def test_a_newer_request_of_the_key_supersedes(path: str, stream: bool) ->
         new = ask(world, path, key)
         await world.cancelling("mine")
         world.gate.open()
-        assert_cut(await old.end(), stream, 499, "superseded")
+        assert_cut(await old.end(), stream, 499, "superseded", "invalid_request_error")
         assert (await new.end()).json()["tokens_predicted"] == 8
 
 
@@ -88,7 +88,7 @@ async def test_a_key_can_be_named_in_the_body(path: str, stream: bool) -> None:
         ask(world, path, {}, supersede="editor")
         await world.cancelling("mine")
         world.gate.open()
-        assert_cut(await old.end(), stream, 499, "superseded")
+        assert_cut(await old.end(), stream, 499, "superseded", "invalid_request_error")
 
 
 async def test_the_cancel_endpoint_answers_when_the_computation_has_stopped(path: str, stream: bool) -> None:
@@ -99,7 +99,7 @@ async def test_the_cancel_endpoint_answers_when_the_computation_has_stopped(path
         world.gate.open()
         said = (await cancel.end()).json()
         assert (said["outcome"], said["reason"], said["phase"]) == ("cancelled", "explicit", "decode")
-        assert_cut(await exchange.end(), stream, 499, "explicit")
+        assert_cut(await exchange.end(), stream, 499, "explicit", "invalid_request_error")
 
 
 async def test_a_deadline_cuts(path: str, stream: bool) -> None:
@@ -108,4 +108,4 @@ async def test_a_deadline_cuts(path: str, stream: bool) -> None:
         world.expire("mine")
         await world.cancelling("mine")
         world.gate.open()
-        assert_cut(await exchange.end(), stream, 504, "deadline")
+        assert_cut(await exchange.end(), stream, 504, "deadline", "unavailable_error")

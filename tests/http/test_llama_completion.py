@@ -222,5 +222,5 @@ async def test_when_one_of_two_answers_is_done_and_the_other_cut_neither_looks_c
         await cancel.end()
         await exchange.end()
         *before, last = parsed(exchange) if stream else [exchange.json()]
-        assert last["error"]["code"] == "explicit"
+        assert last["error"]["reason"] == "explicit"
         assert not any(event["stop"] for event in before)

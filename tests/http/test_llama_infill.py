@@ -146,7 +146,6 @@ async def test_a_huge_n_predict_leaves_half_of_the_context_to_the_prompt() -> No
         ({"input_extra": [{"filename": "x"}]}, "input_extra"),
         ({"input_extra": [{"text": "x", "filename": 1}]}, "input_extra"),
         ({"input_extra": ["x"]}, "input_extra"),
-        ({"suffix": "x"}, "suffix"),
     ],
 )
 async def test_what_cannot_be_read_is_named(fields: dict[str, Any], param: str) -> None:

@@ -63,7 +63,6 @@ async def test_detokenize_spells_special_tokens_and_replaces_halves_of_character
         ("/tokenize", {"content": 1}, "content"),
         ("/tokenize", {"content": [257]}, "content"),
         ("/tokenize", {"content": "x", "with_pieces": "yes"}, "with_pieces"),
-        ("/tokenize", {"text": "x"}, "text"),
         ("/detokenize", {"tokens": [257]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens"),
         ("/detokenize", {"tokens": ["x"]}, "tokens"),

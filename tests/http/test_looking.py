@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.observer import StepRecord
+from pyllmcancel.observer import StepPart, StepRecord
 from pyllmcancel.server.request_answers import step_entry
 from tests.support.http_world import World, open_world
 
@@ -27,6 +27,7 @@ FIELDS = {
     "prompt_tokens_done",
     "cached_tokens",
     "completion_tokens",
+    "max_tokens",
     "finish_reason",
     "cancel_reason",
     "superseded_by",
@@ -34,6 +35,7 @@ FIELDS = {
     "error",
     "created",
     "seconds",
+    "times",
 }
 
 
@@ -142,7 +144,7 @@ async def test_steps_tell_what_each_held_newest_first() -> None:
         assert [step["number"] for step in listed["data"]] == [3, 2, 1]
         assert [step["status"] for step in listed["data"]] == ["aborted", "ok", "ok"]
         assert [step["sequences"] for step in listed["data"]] == [
-            [{"request": "mine", "choice": 0, "phase": phase, "n_tokens": n}]
+            [{"request": "mine", "choice": 0, "slot": 0, "phase": phase, "n_tokens": n}]
             for phase, n in (("decode", 1), ("decode", 1), ("prefill", 5))
         ]
         assert [step["threads"] for step in listed["data"]] == [1, 1, 1]
@@ -177,6 +179,8 @@ async def test_no_further_step_contains_a_request_whose_answer_is_complete() -> 
 
 
 def test_the_record_of_a_step_can_be_shown_to_the_outside() -> None:
-    record = StepRecord(1, 0.0, 0.5, (("r", 0, "prefill", 7),), "ok")
-    assert step_entry(record)["sequences"] == [{"request": "r", "choice": 0, "phase": "prefill", "n_tokens": 7}]
+    record = StepRecord(1, 0.0, 0.5, (StepPart("r", 0, "prefill", 7, 3),), "ok")
+    assert step_entry(record)["sequences"] == [
+        {"request": "r", "choice": 0, "slot": 3, "phase": "prefill", "n_tokens": 7}
+    ]
     assert record.n_tokens == 7

@@ -129,7 +129,7 @@ def test_a_superseded_stream_raises_in_the_middle(server: ServerProcess, client:
 
 def test_bad_input_is_a_bad_request_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="any", messages=HELLO, web_search_options={})
+        client.chat.completions.create(model="any", messages=HELLO, web_search_options={"search_context_size": "low"})
     assert (caught.value.param, caught.value.code) == ("web_search_options", "unsupported_field")
     assert caught.value.request_id is not None
 

@@ -221,7 +221,7 @@ def test_any_json_object(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "grade"}}])
 def test_a_forced_call(client: openai.OpenAI, choice: Any) -> None:
     answer = client.chat.completions.create(
-        model="any", messages=HELLO, tools=[GRADE], tool_choice=choice, max_tokens=200, seed=1
+        model="any", messages=HELLO, tools=[GRADE], tool_choice=choice, parallel_tool_calls=False, max_tokens=200
     )
     (call,) = answer.choices[0].message.tool_calls or ()
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -254,8 +254,9 @@ def test_the_stream_helper_tells_of_content(client: openai.OpenAI) -> None:
 
 
 def test_the_stream_helper_tells_of_calls(client: openai.OpenAI) -> None:
+    tools: Any = [openai.pydantic_function_tool(Verdict)]
     with client.chat.completions.stream(
-        model="any", messages=HELLO, tools=[openai.pydantic_function_tool(Verdict)], tool_choice="required", seed=1
+        model="any", messages=HELLO, tools=tools, tool_choice="required", parallel_tool_calls=False
     ) as stream:
         done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
         final = stream.get_final_completion()
@@ -292,8 +293,9 @@ async def test_async_answers_and_streams(async_client: openai.AsyncOpenAI) -> No
 
 @pytest.mark.anyio
 async def test_the_async_stream_helper_tells_of_calls(async_client: openai.AsyncOpenAI) -> None:
+    tools: Any = [openai.pydantic_function_tool(Verdict)]
     async with async_client.chat.completions.stream(
-        model="any", messages=HELLO, tools=[openai.pydantic_function_tool(Verdict)], tool_choice="required"
+        model="any", messages=HELLO, tools=tools, tool_choice="required", parallel_tool_calls=False
     ) as stream:
         final = await stream.get_final_completion()
     (call,) = final.choices[0].message.tool_calls or ()

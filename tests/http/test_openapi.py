@@ -15,13 +15,15 @@ from pyllmcancel import __version__
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.error_shapes import shape_of_path
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 
 pytestmark = pytest.mark.anyio
 
-CHUNKS = {COMPLETIONS: "CompletionChunk", CHAT: "ChatCompletionChunk"}
+CHUNKS = {COMPLETIONS: "CompletionChunk", CHAT: "ChatCompletionChunk", "/v1/responses": "ResponseEvent"}
+MESSAGES = "/v1/messages"
 
 
 @cache
@@ -45,7 +47,13 @@ def check_exchange(path: str, method: str, exchange: Exchange) -> None:
     described = page["paths"][path][method]["responses"][str(exchange.status)]["content"]
     if exchange.headers["content-type"].startswith("text/event-stream"):
         assert "text/event-stream" in described
-        schema = {"$ref": f"#/components/schemas/{CHUNKS[path]}"}
+        if path == MESSAGES:
+            data = described["text/event-stream"]["itemSchema"]["properties"]["data"]["anyOf"][0]["contentSchema"]
+            for event in exchange.named_events():
+                check(page, data, event)
+            return
+        name = CHUNKS.get(path, "ResponseEvent")
+        schema = {"$ref": f"#/components/schemas/{name}"}
         for event in exchange.json_events():
             check(page, schema, event)
     else:
@@ -62,10 +70,12 @@ async def test_every_example_of_the_page_runs_and_is_answered_as_described(path:
         check_exchange(path, "post", exchange)
 
 
-@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT, MESSAGES, "/completion"])
 async def test_refusals_are_answered_as_described(path: str) -> None:
     async with open_world(max_body=100, strict_model=True) as world:
-        asked = {"prompt": "x"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "x"}]}
+        asked: dict[str, Any] = {"prompt": "x"}
+        if path in (CHAT, MESSAGES):
+            asked = {"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
         for body, headers, status in (
             ({}, {}, 400),
             (asked | {"model": "unknown"}, {}, 404),
@@ -77,12 +87,12 @@ async def test_refusals_are_answered_as_described(path: str) -> None:
             check_exchange(path, "post", exchange)
 
 
-@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT, MESSAGES])
 async def test_cancelled_answers_are_as_described(path: str) -> None:
     async with open_world() as world:
         world.hold()
-        begin = world.complete if path == COMPLETIONS else world.chat
-        exchange = begin(headers={"x-request-id": "mine"})
+        body = EXAMPLES[path]["plain"]["value"]
+        exchange = world.begin("POST", path, body, headers={"x-request-id": "mine"})
         await world.held()
         report = await world.post("/v1/requests/mine/cancel")
         check_exchange("/v1/requests/{request_id}/cancel", "post", report)
@@ -110,6 +120,7 @@ async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() 
             ("/v1/sessions/s", "/v1/sessions/{session_id}"),
             ("/v1/sessions/unknown", "/v1/sessions/{session_id}"),
             ("/v1/steps", "/v1/steps"),
+            ("/v1/events?types=x", "/v1/events"),
         ):
             check_exchange(described, "get", await world.get(path))
         for path, described in (
@@ -126,7 +137,7 @@ async def test_what_is_shown_of_requests_steps_and_the_server_is_as_described() 
         check_exchange("/v1/requests/{request_id}", "delete", await world.begin("DELETE", "/v1/requests/ended").end())
 
 
-def test_errors_are_described_in_one_shape_and_fastapis_own_is_nowhere() -> None:
+def test_errors_are_described_in_the_shape_of_their_path_and_fastapis_own_is_nowhere() -> None:
     page = page_of()
     assert page["info"]["version"] == __version__
     assert not {"HTTPValidationError", "ValidationError"} & set(page["components"]["schemas"])
@@ -135,7 +146,7 @@ def test_errors_are_described_in_one_shape_and_fastapis_own_is_nowhere() -> None
         for status, answer in operation["responses"].items():
             if int(status) >= 400 and path != "/health":
                 schema = answer["content"]["application/json"]["schema"]
-                assert schema == {"$ref": "#/components/schemas/ErrorAnswer"}, (path, status)
+                assert schema == {"$ref": f"#/components/schemas/{shape_of_path(path).answer.__name__}"}, (path, status)
 
 
 def test_every_operation_is_summarised_and_every_answer_has_a_schema() -> None:
@@ -162,16 +173,17 @@ def test_keys_are_described_when_they_are_asked_for_and_open_paths_are_told_apar
     assert page["paths"]["/health"]["get"]["security"] == []
 
 
-def test_what_is_switched_off_is_not_on_the_page() -> None:
-    paths = page_of(metrics=False, ui=False)["paths"]
-    assert not {"/metrics", "/"} & set(paths)
-    assert {"/metrics", "/"} <= set(page_of()["paths"])
+def test_a_page_that_is_switched_off_is_not_described() -> None:
+    assert "/" not in page_of(ui=False)["paths"]
+    assert "/" in page_of()["paths"]
 
 
-async def test_what_is_switched_off_is_not_there() -> None:
+async def test_a_page_that_is_switched_off_is_not_there_and_metrics_say_so() -> None:
     async with open_world(metrics=False, ui=False) as world:
-        for path in ("/metrics", "/"):
-            assert (await world.get(path)).status == 404
+        assert (await world.get("/")).status == 404
+        told = await world.get("/metrics")
+        assert (told.status, told.json()["error"]["code"]) == (501, "not_supported")
+        assert "--metrics" in told.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])

@@ -19,6 +19,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/completion": {"prompt": "x", "n_predict": 1},
     "/infill": {"input_prefix": "x", "input_suffix": "y", "n_predict": 1},
     "/v1/chat/completions": {"messages": HELLO, "max_tokens": 1},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 1},
 }
 
 
@@ -38,6 +39,7 @@ async def entry_of(
         ({}, {}, None),
         ({}, {"x-session-id": "h"}, "h"),
         ({}, {"x-session-affinity": "a"}, "a"),
+        ({}, {"x-claude-code-session-id": "c"}, "c"),
         ({}, {"x-session-affinity": "a", "x-session-id": "h"}, "h"),
         ({"session_id": "b"}, {}, "b"),
         ({"session_id": "b"}, {"x-session-id": "h"}, "h"),
@@ -121,6 +123,7 @@ async def test_the_key_of_a_request(
         ("/infill", {}, " client-ip 127.0.0.1 infill"),
         ("/infill", {"n_predict": 0}, None),
         (CHAT, {}, None),
+        ("/v1/messages", {}, None),
     ],
 )
 async def test_implied_keys_are_of_a_class_of_endpoint(path: str, fields: dict[str, Any], expected: str | None) -> None:

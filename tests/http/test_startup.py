@@ -28,6 +28,8 @@ OPTIONS = {
     "--api-key": "KEY",
     "--drain": "5.0",
     "--log-level": "info",
+    "--log-format": "text",
+    "--otel": "--no-otel",
     "--mmap": "--no-mmap",
     "--mlock": "--no-mlock",
 }
@@ -41,7 +43,10 @@ def serve_parser() -> argparse.ArgumentParser:
 
 def serve_actions() -> list[argparse.Action]:
     (commands,) = (action for action in serve_parser()._actions if isinstance(action.choices, dict))
-    return [action for action in commands.choices["serve"]._actions if action.dest != "help"]  # type: ignore[index]
+    actions = commands.choices["serve"]._actions  # type: ignore[index]
+    return [
+        action for action in actions if argparse.SUPPRESS not in (action.help, action.dest) and action.dest != "help"
+    ]
 
 
 def test_help_explains_every_option_and_names_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +84,7 @@ def test_help_explains_every_option_and_names_its_variable(capsys: pytest.Captur
         ("API_KEY", "a,b", "api_key", "a,b"),
         ("DRAIN", "0", "drain", 0.0),
         ("LOG_LEVEL", "debug", "log_level", "debug"),
+        ("LOG_FORMAT", "json", "log_format", "json"),
     ],
 )
 def test_an_option_from_the_environment_and_the_command_line_wins(
@@ -102,7 +108,8 @@ def test_an_option_from_the_environment_and_the_command_line_wins(
         ("PORT", "-1"),
         ("PORT", "65536"),
         ("PARALLEL", "0"),
-        ("THREADS", "-1"),
+        ("THREADS", "-2"),
+        ("PARALLEL", "-2"),
         ("CTX_SIZE", "many"),
         ("REQUEST_TIMEOUT", "inf"),
         ("REQUEST_TIMEOUT", "-1"),

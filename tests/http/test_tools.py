@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import fake_model
+from tests.support.chat_models import CALL, HERMES, Says
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
@@ -29,26 +29,6 @@ def tool(name: str, properties: dict[str, Any] | None = None, **fields: Any) -> 
 WEATHER = tool("get_weather", {"city": {"enum": ["Paris", "Rome"]}}, description="Today's weather.")
 NOW = tool("now")
 TOOLS = [WEATHER, NOW]
-HERMES = (
-    "{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}"
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}"
-)
-PARIS = '{"city": "Paris"}'
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": ' + PARIS + "}\n</tool_call>"
-
-
-class Templated(fake_model.Model):
-    def __init__(self, template: str) -> None:
-        super().__init__()
-        self.chat_template = template  # type: ignore[assignment]
-
-
-def says(answer: str, template: str = "{{ '' if tools }}<tool_call>{{ messages[-1].content }}") -> Templated:
-    """A model with Hermes' form, that answers so to "hello"."""
-    model = Templated(template)
-    model.answers[template[template.index("<tool_call>") :].partition("{{")[0].encode() + b"hello"] = answer.encode()
-    return model
 
 
 async def message_of(world: World, *, stream: bool = False, **fields: Any) -> dict[str, Any]:
@@ -83,136 +63,74 @@ def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message["tool_calls"]]
 
 
-# -- what is forced ---------------------------------------------------------------------------------------------------
-
-
-@streaming
-@pytest.mark.parametrize("template", [None, HERMES], ids=["generic", "hermes"])
-@pytest.mark.parametrize(
-    ("choice", "names"),
-    [
-        ("required", {"get_weather", "now"}),
-        ({"type": "function", "function": {"name": "get_weather"}}, {"get_weather"}),
-        (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {
-                    "mode": "required",
-                    "tools": [{"type": "function", "function": {"name": "now"}}],
-                },
-            },
-            {"now"},
-        ),
-    ],
-    ids=["required", "named", "allowed"],
-)
-async def test_a_call_can_be_forced(template: str | None, choice: Any, names: set[str], stream: bool) -> None:
-    async with open_world(model=Templated(template) if template else None) as world:
-        for seed in range(3):
-            message = await message_of(
-                world,
-                stream=stream,
-                tools=TOOLS,
-                tool_choice=choice,
-                parallel_tool_calls=False,
-                temperature=5,
-                seed=seed,
-            )
-            ((name, arguments),) = called(message)
-            assert message["finish_reason"] == "tool_calls"
-            assert not message["content"]
-            assert name in names
-            assert arguments == {} if name == "now" else arguments["city"] in ("Paris", "Rome")
-
-
-async def test_a_forced_call_that_is_cut_says_so() -> None:
-    async with open_world() as world:
-        message = await message_of(world, tools=[WEATHER], tool_choice="required", max_tokens=3)
-        assert message["finish_reason"] == "length"
-
-
-async def test_content_is_null_beside_calls() -> None:
-    async with open_world() as world:
-        message = await message_of(world, tools=TOOLS, tool_choice="required")
-        assert message["content"] is None
-
-
 # -- what the model chooses -------------------------------------------------------------------------------------------
 
 
 @streaming
 @pytest.mark.parametrize("choice", [None, "auto"])
 async def test_a_model_that_calls_by_itself(choice: str | None, stream: bool) -> None:
-    async with open_world(model=says("I look. " + CALL)) as world:
+    async with open_world(model=Says("I look. " + CALL)) as world:
         message = await message_of(world, stream=stream, tools=TOOLS, tool_choice=choice)
         assert called(message) == [("get_weather", {"city": "Paris"})]
-        assert (message["content"], message["finish_reason"]) == ("I look.", "tool_calls")
+        assert (message["content"], message["finish_reason"]) == ("I look. ", "tool_calls")
 
 
 @streaming
 async def test_a_model_that_does_not(stream: bool) -> None:
-    async with open_world(model=says("It is 3 < 4. ")) as world:
+    async with open_world(model=Says("It is 3 < 4. ")) as world:
         message = await message_of(world, stream=stream, tools=TOOLS)
         assert message["content"] == "It is 3 < 4. "
         assert (message.get("tool_calls", []), message["finish_reason"]) == ([], "stop")
 
 
-async def test_once_a_call_has_begun_it_is_one_of_the_tools() -> None:
-    async with open_world(model=says('<tool_call>\n{"name": "get_water", "arguments": {"river": 1}}')) as world:
-        ((name, arguments),) = called(await message_of(world, tools=TOOLS, parallel_tool_calls=False, temperature=0))
-        assert name == "get_weather"
-        assert arguments["city"] in ("Paris", "Rome")
-
-
-async def test_a_model_without_a_form_of_its_own_calls_in_plain_json() -> None:
-    model = Templated("{{ messages[-1].content }}")
-    model.answers[b"hello"] = b'{"name": "get_weather", "arguments": ' + PARIS.encode() + b"}"
-    async with open_world(model=model) as world:
-        assert called(await message_of(world, tools=TOOLS)) == [("get_weather", {"city": "Paris"})]
-
-
 @streaming
 async def test_several_calls(stream: bool) -> None:
     answer = CALL + '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
-    async with open_world(model=says(answer)) as world:
+    async with open_world(model=Says(answer)) as world:
         message = await message_of(world, stream=stream, tools=TOOLS)
         assert called(message) == [("get_weather", {"city": "Paris"}), ("now", {})]
 
 
-async def test_one_call_if_the_client_wants_no_more() -> None:
-    answer = CALL + '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
-    async with open_world(model=says(answer)) as world:
-        message = await message_of(world, tools=TOOLS, parallel_tool_calls=False)
-        assert called(message) == [("get_weather", {"city": "Paris"})]
-
-
-async def test_none_is_as_if_there_were_no_tools() -> None:
-    async with open_world(model=says(CALL, "{{ 'T' if tools }}<tool_call>{{ messages[-1].content }}")) as world:
+async def test_no_call_is_read_if_none_is_wanted() -> None:
+    async with open_world(model=Says(CALL)) as world:
         message = await message_of(world, tools=TOOLS, tool_choice="none")
         assert (message["content"], message["finish_reason"]) == (CALL, "stop")
+
+
+@streaming
+@pytest.mark.parametrize(
+    "spoilt", ['<tool_call>\n{"name": 7}', '<tool_call>\n{"name": "get_weather", "arguments": [', "<tool_call>"]
+)
+async def test_what_is_no_call_is_text_or_a_call_with_what_came(spoilt: str, stream: bool) -> None:
+    async with open_world(model=Says("Well. " + spoilt)) as world:
+        message = await message_of(world, stream=stream, tools=TOOLS)
+        assert message["content"].startswith("Well. ")
+        calls = message.get("tool_calls") or []
+        told = message["content"] + "".join(call["function"]["name"] + call["function"]["arguments"] for call in calls)
+        assert (spoilt in message["content"]) or "get_weather" in told
 
 
 async def test_a_form_of_the_text_binds_the_answers_that_do_not_call() -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [1, 2]}}}
     likes = {str(ord(letter)): 50 for letter in "23"}
-    async with open_world(model=says("3")) as world:
+    async with open_world(model=Says("3")) as world:
         message = await message_of(
             world, tools=TOOLS, response_format=form, temperature=0, max_tokens=1, logit_bias=likes
         )
         assert (message["content"], message.get("tool_calls")) == ("2", None)
-    async with open_world(model=says(CALL)) as world:
+    async with open_world(model=Says(CALL)) as world:
         assert called(await message_of(world, tools=TOOLS, response_format=form)) == [
             ("get_weather", {"city": "Paris"})
         ]
 
 
 async def test_a_stream_tells_a_call_as_openai_does() -> None:
-    async with open_world(model=says(CALL)) as world:
+    async with open_world(model=Says(CALL)) as world:
         exchange = await world.chat(tools=TOOLS, stream=True).end()
         first, begins, *fragments, last = [json.loads(event)["choices"][0] for event in exchange.events[:-1]]
         assert first["delta"] == {"role": "assistant", "content": ""}
         (call,) = begins["delta"].pop("tool_calls")
-        assert re.fullmatch(r"call_[A-Za-z0-9]{24}", call.pop("id"))
+        assert re.fullmatch(r"[A-Za-z0-9]{9}", call.pop("id"))
         assert call == {"index": 0, "type": "function", "function": {"name": "get_weather", "arguments": ""}}
         assert all(set(part["delta"]) == {"tool_calls"} for part in fragments)
         assert len(fragments) > 2
@@ -220,7 +138,7 @@ async def test_a_stream_tells_a_call_as_openai_does() -> None:
 
 
 async def test_logprobs_are_those_of_all_that_was_written() -> None:
-    async with open_world(model=says(CALL)) as world:
+    async with open_world(model=Says(CALL)) as world:
         (choice,) = (await world.chat(tools=TOOLS, logprobs=True).end()).json()["choices"]
         assert "".join(entry["token"] for entry in choice["logprobs"]["content"]) == CALL
 
@@ -237,7 +155,6 @@ async def test_logprobs_are_those_of_all_that_was_written() -> None:
         ({"tools": [NOW, NOW]}, "tools[1].function.name"),
         ({"tools": [tool("has blanks in it")]}, "tools"),
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
-        ({"tools": [NOW, tool("f", parameters={"type": "frob"})]}, "tools[1].function.parameters"),
         ({"tools": [tool("f", parameters={"not": {}}, strict=True)]}, "tools[0].function.parameters"),
         ({"tools": TOOLS, "grammar": 'root ::= "x"'}, "grammar"),
     ],
@@ -258,3 +175,57 @@ async def test_a_schema_that_cannot_be_enforced_is_the_models_own_affair_unless_
     async with open_world() as world:
         loose = tool("f", parameters={"type": "object", "not": {}})
         assert (await world.chat(tools=[loose], max_tokens=1).end()).status == 200
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [
+        ([WEATHER], None),
+        ([tool("f", {"mail": {"type": "string", "format": "email"}})], "properties.mail.format"),
+        ([NOW, tool("f", {"n": {"type": "number", "minimum": 0.5}})], "properties.n.minimum"),
+    ],
+)
+async def test_what_of_a_tools_schema_is_not_enforced_is_told(tools: list[dict[str, Any]], told: str | None) -> None:
+    async with open_world() as world:
+        exchange = await world.chat(tools=tools, max_tokens=1).end()
+        place = f"tools[{len(tools) - 1}].function.parameters"
+        assert exchange.headers.get("x-unenforced") == (told and f"{place}.{told}")
+
+
+# As Qwen3-Coder writes calls: a text stands as it is.
+TAGGED = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>\n<function={{ c.function.name }}>\n"
+    "{% for key, value in c.function.arguments | items %}<parameter={{ key }}>\n{{ value }}\n</parameter>\n{% endfor %}"
+    "</function>\n</tool_call>{% endfor %}<|e|>{% endfor %}{% if add_generation_prompt %}<|a|>{% endif %}"
+)
+
+
+async def test_texts_that_a_model_writes_as_they_are_are_told_even_if_strict() -> None:
+    city = {"type": "string", "enum": ["Paris", "Rome"]}
+    async with open_world(model=Says("x", TAGGED)) as world:
+        exchange = await world.chat(tools=[tool("f", {"city": city}, strict=True)], max_tokens=1).end()
+        assert exchange.status == 200, exchange.body
+        assert exchange.headers["x-unenforced"] == "tools[0].function.parameters.properties.city.enum"
+
+
+async def test_more_tools_than_a_grammar_holds_are_called_as_the_model_likes() -> None:
+    properties = {f"a long name of an argument, number {n}": {"type": "string"} for n in range(60)}
+    many = [WEATHER, *(tool(f"f{n}", properties) for n in range(100))]
+    names = HERMES.replace("{{ tools | tojson }}", "{% for t in tools %}{{ t.function.name }}{% endfor %}")
+    async with open_world(model=Says(CALL, names)) as world:
+        exchange = await world.chat(tools=many).end()
+        assert exchange.status == 200, exchange.body
+        assert exchange.headers["x-unenforced"] == "tools"
+        assert called(exchange.json()["choices"][0]["message"]) == [("get_weather", {"city": "Paris"})]
+
+
+@pytest.mark.parametrize("least", [0, 3_000])
+async def test_a_text_of_an_argument_may_be_of_any_length(least: int) -> None:
+    long = tool("write", {"text": {"type": "string", "minLength": least, "maxLength": 100_000}})
+    async with open_world(model=Says("x")) as world:
+        exchange = await world.chat(tools=[long], max_tokens=1).end()
+        assert (exchange.status, exchange.headers.get("x-unenforced")) == (200, None), exchange.body

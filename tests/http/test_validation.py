@@ -46,7 +46,7 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
         ({"prompt": {"a": 1}}, "prompt"),
         ({"prompt": ["a", 1]}, "prompt"),
         ({"prompt": "x" * 1024}, "prompt"),
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"max_tokens": "many"}, "max_tokens"),
         ({"n": 0}, "n"),
         ({"n": 129}, "n"),
@@ -69,13 +69,13 @@ def assert_refused(exchange: Exchange, param: str | None, code: str | None = Non
         ({"seed": "x"}, "seed"),
         ({"seed": 2**64}, "seed"),
         ({"stop": 1}, "stop"),
-        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": ["x"] * 65}, "stop"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": -1}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": 1e300}, "timeout"),
-        ({"stream_options": {"include_usage": True, "x": 1}}, "stream_options"),
+        ({"stream_options": {"include_usage": "perhaps"}}, "stream_options"),
     ],
 )
 async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, stream: bool) -> None:
@@ -83,33 +83,6 @@ async def test_a_bad_field_is_named(fields: dict[str, Any], param: str, stream: 
         exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream": stream} | fields)
         assert_refused(exchange, param)
         assert await world.requests() == []
-
-
-@pytest.mark.parametrize(
-    ("path", "field"),
-    [
-        (COMPLETIONS, {"max_token": 3}),
-        (COMPLETIONS, {"tools": []}),
-        (CHAT, {"prompt": "x"}),
-        (CHAT, {"functions": []}),
-        (CHAT, {"function_call": "auto"}),
-        (CHAT, {"web_search_options": {}}),
-        (CHAT, {"audio": {}}),
-        (CHAT, {"moderation": {}}),
-    ],
-)
-async def test_an_unsupported_field_is_named_rather_than_ignored(path: str, field: dict[str, Any]) -> None:
-    async with open_world() as world:
-        needed = {"prompt": "x"} if path == COMPLETIONS else {"messages": [USER]}
-        (name,) = field
-        message = assert_refused(await world.post(path, needed | field), name, "unsupported_field")
-        assert message == f"unsupported field: {name}"
-
-
-async def test_an_unsupported_field_inside_another_is_named_with_its_way() -> None:
-    async with open_world() as world:
-        exchange = await world.post(COMPLETIONS, {"prompt": "x", "stream_options": {"chunk": 1}})
-        assert assert_refused(exchange, "stream_options") == "unsupported field: stream_options.chunk"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +94,7 @@ async def test_an_unsupported_field_inside_another_is_named_with_its_way() -> No
         ({"messages": [{"content": "x"}]}, "messages"),
         ({"messages": [{"role": "", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
-        ({"messages": [USER], "max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"messages": [USER], "max_completion_tokens": -2}, "max_completion_tokens"),
         ({"messages": [USER], "top_logprobs": 21}, "top_logprobs"),
         ({"messages": [USER], "logprobs": 3}, "logprobs"),
         ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages"),

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,9 @@ def collect(python: str, only: list[str]) -> list[str]:
 
 def run(python: str, tests: list[str], folder: Path, results: Path, port: int) -> None:
     """Run tests in their own folder, one after the other: each has a server of its own, on the same port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))  # else they would test what answers there
     ids = folder / "ids.txt"
     ids.write_text("\n".join(tests))
     stand_ins = {repository: str(path) for repository, path in write_stand_ins(folder).items()}

@@ -1,7 +1,7 @@
 """Stands where llama.cpp's tests expect ``llama-server``: takes its options, and has a ``pyllmcancel serve`` made.
 
-Options that both know are passed on. Options that ask for a download get a stand-in (`models`), by the environment
-variable ``STAND_INS``, a JSON object of files by repository. What is left belongs to features that there are not here.
+Options are passed on as they are; what `serve` refuses is not here. Only a model that would be downloaded is replaced
+by a stand-in (`models`), by the environment variable ``STAND_INS``, a JSON object of files by repository.
 
 It imports nothing that takes time: `zygote` has done that.
 """
@@ -14,23 +14,10 @@ import signal
 import socket
 import sys
 
-PASSED = {
-    *("--port", "--host", "--temp", "--seed", "--threads", "--n-gpu-layers", "--batch-size", "--ubatch-size"),
-    *("--ctx-size", "--parallel", "--n-predict", "--alias", "--tags", "--api-key", "--cors-origins", "--lora"),
-    *("--chat-template", "--chat-template-file", "--model", "-ctk", "-ctv", "-fa", "--slots", "--no-slots"),
-    *("--metrics", "--no-ui", "--pooling"),
-}
-# With a value that goes with them.
-DROPPED = {
-    *("--hf-repo", "--hf-file", "--model-url", "--model-draft", "--models-dir", "--models-max", "--models-preset"),
-    *("--slot-save-path", "--grp-attn-n", "--grp-attn-w", "--spec-type", "--spec-draft-n-max", "--spec-draft-n-min"),
-    *("--spec-synth-len", "--spec-synth-rates", "--reasoning", "--reasoning-format", "--mmproj-url", "--media-path"),
-    *("--sleep-idle-seconds", "--cache-ram", "--tools", "--tools-runtime", "--mcp-servers-config"),
-    "--mcp-servers-json",
-}
-SWITCHES = {"--slots", "--no-slots", "--metrics", "--no-ui"}
-# Their tests ask for two slots, and some fill more than half of the context: the verdicts are for an undivided one.
-OWN = ["--threads", "1", "--drain", "0.1", "--kv-unified"]
+SWITCHES_OF_DOWNLOADS = {"--offline"}
+OF_DOWNLOADS = {"--hf-repo", "--hf-file"}
+PATHS = {"--chat-template-file", "--model", "--lora"}
+OWN = ["--threads", "1", "--drain", "0.1", "--store", "memory"]
 
 
 def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
@@ -39,13 +26,14 @@ def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
     repository = None
     rest = iter(options)
     for option in rest:
-        if option in SWITCHES:
-            ours.append(option)
-        elif option in PASSED:
-            ours += [option, next(rest)]
-        elif option in DROPPED:
+        if option in OF_DOWNLOADS:
             value = next(rest)
             repository = value if option == "--hf-repo" else repository
+        elif option in PATHS:
+            # The server is forked from a process that is in another folder.
+            ours += [option, os.path.abspath(next(rest))]
+        elif option not in SWITCHES_OF_DOWNLOADS:
+            ours.append(option)
     # Where nothing is said llama-server does as these say.
     if "--metrics" not in ours:
         ours.append("--no-metrics")

@@ -144,9 +144,9 @@ def test_a_prompt_of_several_choices_is_computed_by_one_of_them_alone(crowd: Cal
     crowded.tokens(request)
     prefilled: Counter[int] = Counter()
     for record in crowded.watcher.steps:
-        indices = [index for _, index, phase, _ in record.sequences if phase == "prefill"]
+        indices = [part.choice for part in record.sequences if part.phase == "prefill"]
         assert len(indices) == len(set(indices))
         assert len(indices) < 2 or prefilled[0] >= 60, "the siblings wait for their leader"
-        for _, index, phase, n_tokens in record.sequences:
-            prefilled[index] += n_tokens if phase == "prefill" else 0
+        for part in record.sequences:
+            prefilled[part.choice] += part.n_tokens if part.phase == "prefill" else 0
     assert prefilled[0] == 60

@@ -400,10 +400,10 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
             generation.take(generation.compute(items).rows, NullObserver())
 
     (waiting,), (urgent,) = background.choices, interactive.choices
-    generation.admit(background)
+    generation.admit(background, NullObserver())
     compute_until(lambda: len(waiting.generated) == 3)
     assert generation.choose([interactive]) is interactive
-    generation.admit(interactive)
+    generation.admit(interactive, NullObserver())
     assert waiting.seq is None
     compute_until(lambda: urgent.finish_reason is not None)
     generation.plan()

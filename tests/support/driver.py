@@ -124,12 +124,20 @@ class Watcher(NullObserver):
     steps: list[StepRecord] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     endings: list[tuple[str, Ending]] = field(default_factory=list)
+    admitted: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
     on_added: Callable[[Request], None] = lambda _: None
     on_step_done: Callable[[StepRecord], None] = lambda _: None
 
     def request_added(self, request: Request) -> None:
         self.added.append(request.id)
         self.on_added(request)
+
+    def request_admitted(self, request: Request) -> None:
+        self.admitted.append(request.id)
+
+    def request_cancelled(self, request: Request) -> None:
+        self.cancelled.append(request.id)
 
     def request_ended(self, request: Request, ending: Ending) -> None:
         self.endings.append((request.id, ending))

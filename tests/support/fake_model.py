@@ -141,7 +141,7 @@ class Sampler:
     def __init__(self, model: Model, sampling: Any, sibling: Sampler | None = None) -> None:
         for token, _ in sampling.logit_bias:
             check_token(token)
-        if sampling.grammar and not sampling.grammar.startswith("root ::="):
+        if sampling.grammar and "root ::=" not in sampling.grammar:
             raise UsageError("the grammar could not be parsed: grammar does not contain a 'root' symbol")
         self._sampling = sampling
         self._mask: np.ndarray | None = None

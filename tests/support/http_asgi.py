@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
@@ -94,6 +95,11 @@ class Exchange:
         await self._until(lambda: piece in self.body)
         return self
 
+    async def until(self, accept: Callable[[], object]) -> Self:
+        """Wait until the answer is as it should be."""
+        await self._until(accept)
+        return self
+
     async def next_event(self) -> str | None:
         """The data of the next server-sent event; None after the last."""
         await self._until(lambda: self.complete or len(self.events) > self._n_read)
@@ -122,8 +128,16 @@ class Exchange:
     def events(self) -> list[str]:
         """The data of all complete server-sent events so far; comments are skipped, as clients do."""
         blocks = [block for block in self.body.decode().split("\n\n")[:-1] if not block.startswith(":")]
-        assert all(block.startswith("data: ") for block in blocks), blocks
-        return [block.removeprefix("data: ") for block in blocks]
+        return [data_of(block) for block in blocks]
+
+    def named_events(self) -> list[Any]:
+        """All complete events of a stream that names them: each by the type in its data."""
+        found = []
+        for block in self.body.decode().split("\n\n")[:-1]:
+            name, data = block.split("\n")
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {found[-1]['type']}", block
+        return found
 
     def json_events(self) -> list[Any]:
         """All complete events but the last ``[DONE]``."""
@@ -191,6 +205,16 @@ class Exchange:
             self.leave()
             self.read_on()
             await self.end()
+
+
+def data_of(block: str) -> str:
+    """Of one server-sent event, whose name, if it has one, is the type that its data has."""
+    *name, data = block.split("\n")
+    assert data.startswith("data: "), block
+    data = data.removeprefix("data: ")
+    if name:
+        assert name == [f"event: {json.loads(data)['type']}"], block
+    return data
 
 
 def http_scope(method: str, path: str, headers: dict[str, str], client: tuple[str, int] | None) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import json
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
 from pyllmcancel.generation import Generation
@@ -48,6 +50,17 @@ class WatchedMetrics(EngineMetrics):
         self.on_step_done(record)
 
 
+class SharedTemplate(ChatTemplate):
+    """Its process serves all worlds: to start one takes longer than most tests."""
+
+    def close(self) -> None: ...
+
+
+@cache
+def shared_template() -> SharedTemplate:
+    return SharedTemplate(None)
+
+
 class World:
     """A server and its clients. Steps run freely until :meth:`hold`. Options are ServerConfig's and EngineConfig's.
 
@@ -78,6 +91,8 @@ class World:
         self.engine = Engine(Generation(self.context, config, fake_native), observer=self.metrics)
         server_config = ServerConfig(engine=config, limits=limits, **server_options)
         self.app = create_app(server_config, self.engine, self.metrics)
+        if self.model.chat_template is None and server_config.chat_template is None and server_config.chat.jinja:
+            self.app.state.server.chat_template = shared_template()
         self.gate = self.context.gate
         self.exchanges: list[Exchange] = []
 
@@ -177,6 +192,7 @@ class World:
             async with exchange:
                 pass
         await asyncio.to_thread(self.engine.close)
+        await self.app.state.responses.close()
         await self.app.state.server.workers.wait_closed()
         await self.app.state.server.end_helpers()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pytest
 
-from pyllmcancel.constraints.bounded import BoundedGuidance, NamedSchema, are_plain
-from pyllmcancel.constraints.guidance import Guidance, json_rule
-from pyllmcancel.constraints.tool_formats import HERMES, Function
+from pyllmcancel.constraints.bounded import BoundedGuidance, NamedSchema, is_plain
+from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.errors import InvalidRequestError
 from tests.support.fake_model import Model
 
@@ -60,7 +59,7 @@ def guidance() -> Iterator[BoundedGuidance]:
 
 
 def compiled(guidance: BoundedGuidance, schema: Mapping[str, Any], **options: Any) -> Any:
-    return guidance.compile([NamedSchema(schema, "where")], lambda _: f"start: {json_rule(schema)}", "where", **options)
+    return guidance.compile(NamedSchema(schema, "where"), **options)
 
 
 @pytest.mark.parametrize("schema", TOO_MUCH.values(), ids=TOO_MUCH)
@@ -77,26 +76,6 @@ def test_what_is_too_much_or_makes_no_sense_is_the_requests_error(
 @pytest.mark.parametrize("schema", ORDINARY.values(), ids=ORDINARY)
 def test_what_is_ordinary_compiles(guidance: BoundedGuidance, schema: Mapping[str, Any]) -> None:
     assert compiled(guidance, schema).new().mask().any()
-
-
-def test_128_tools_of_200_properties_are_too_many(guidance: BoundedGuidance) -> None:
-    parameters = {"type": "object", "properties": {f"property_{n}": {"type": "string"} for n in range(200)}}
-    functions = [Function(f"f{n}", parameters) for n in range(128)]
-    schemas = [NamedSchema(function.parameters, function.name) for function in functions]
-
-    def grammar(literal: Callable[[str], str]) -> str:
-        return HERMES.grammar(functions, literal)
-
-    with pytest.raises(InvalidRequestError, match=r"too large|longer than") as caught:
-        guidance.compile(schemas, grammar, "tools")
-    assert caught.value.param == "tools"
-
-
-def test_the_error_blames_the_schema_that_is_bad(guidance: BoundedGuidance) -> None:
-    schemas = [NamedSchema(ORDINARY["a pattern"], "good"), NamedSchema(TOO_MUCH["itself"], "bad")]
-    with pytest.raises(InvalidRequestError) as caught:
-        guidance.compile(schemas, lambda _: 'start: "a"', "all")
-    assert caught.value.param == "bad"
 
 
 def test_a_caller_that_gives_up_ends_the_attempt(guidance: BoundedGuidance) -> None:
@@ -126,4 +105,4 @@ def test_a_caller_that_gives_up_ends_the_attempt(guidance: BoundedGuidance) -> N
     ],
 )
 def test_what_is_sure_to_cost_little_needs_no_other_process(schema: Mapping[str, Any], plain: bool) -> None:
-    assert are_plain([schema]) is plain
+    assert is_plain(schema) is plain

@@ -131,3 +131,15 @@ def test_trusted_proxies_are_addresses_or_networks(host: str, expected: bool) ->
     connections = Connections(2, 2, proxies=("10.1.0.0/16", "192.0.2.7", "fd00::/8"))
     assert connections.is_proxy(host) == expected
     assert not Connections(2, 2).is_proxy(host)
+
+
+def test_at_the_end_those_whose_clients_do_not_read_have_stalled() -> None:
+    connections = Connections(10, 10)
+    reads, blocks, left = (Client(name) for name in "abc")
+    for client in (reads, blocks, left):
+        connections.admit(client)
+    connections.blocks(blocks)
+    connections.blocks(left)
+    connections.gone(left)
+    connections.end_blocked()
+    assert [client.is_open for client in (reads, blocks, left)] == [True, False, True]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
+from pyllmcancel.constraints.limits import TokenLimits
 from pyllmcancel.engine import generation_params
 from pyllmcancel.errors import ConstraintError, RequestFailed
-from pyllmcancel.events import FinishReason
+from pyllmcancel.events import FinishReason, Limit
 from tests.support.driver import CHUNK, Driver, RecordingSink
-from tests.support.fake_model import N_VOCAB
+from tests.support.fake_model import EOS, N_VOCAB
 
 MakeDriver = Callable[..., Driver]
 
@@ -127,7 +129,7 @@ def test_a_prompt_that_takes_too_long_ends_with_nothing(driver: Driver) -> None:
     tracked = driver.submit([5] * (3 * CHUNK), max_prompt_seconds=0.0, n=2)
     tracked.expected = []
     driver.run_to_the_end()
-    assert tracked.ending.finish_reason is FinishReason.LENGTH
+    assert (tracked.ending.finish_reason, tracked.ending.limit) == (FinishReason.LENGTH, Limit.PROMPT_TIME)
     assert [delta.finish_reason for delta in tracked.sink.deltas] == [FinishReason.LENGTH] * 2
     assert 0 < tracked.ending.usage.prompt_tokens < 3 * CHUNK
 
@@ -138,6 +140,7 @@ def test_an_answer_that_takes_too_long_ends_once_it_has_a_line(driver: Driver) -
     tracked.expected = list(b"one\n")
     driver.run_to_the_end()
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one\n", FinishReason.LENGTH)
+    assert tracked.ending.limit is Limit.ANSWER_TIME
 
 
 def test_an_answer_of_one_line_is_not_cut(driver: Driver) -> None:
@@ -146,6 +149,33 @@ def test_an_answer_of_one_line_is_not_cut(driver: Driver) -> None:
     tracked.expected = list(b"one line")
     driver.run_to_the_end()
     assert (tracked.sink.text(), tracked.ending.finish_reason) == ("one line", FinishReason.STOP)
+    assert tracked.ending.limit is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_predict_seconds": 0.0}, "time limit of the answer"),
+        ({"max_prompt_seconds": 0.0, "prompt": [5] * (3 * CHUNK)}, "time limit of the prompt"),
+        ({"min_indent": 2}, "indentation"),
+        ({"max_tokens": 3}, "length"),
+        ({}, "stop"),
+    ],
+)
+def test_the_log_says_which_limit_ended_an_answer(
+    driver: Driver, caplog: pytest.LogCaptureFixture, options: dict[str, Any], said: str
+) -> None:
+    driver.model.answers[b"question"] = b"one\ntwo\nthree"
+    sink = RecordingSink()
+    prompt = options.pop("prompt", list(b"question"))
+    with caplog.at_level("INFO", "pyllmcancel.engine"):
+        driver.engine.submit(
+            [prompt], generation_params(**({"max_tokens": 50, "temperature": 0.0} | options)), sink, request_id="r"
+        )
+        driver.gate.open()
+        sink.ending()
+    driver.gate.hold()
+    assert f"request r finished ({said}): " in caplog.text
 
 
 def test_a_late_prompt_beside_one_that_is_done_ends_once(driver: Driver) -> None:
@@ -163,3 +193,77 @@ def test_an_ending_that_planning_brings_about_is_told_at_once(driver: Driver) ->
     tracked.fails = True
     driver.run_to_the_end()
     assert len(tracked.sink.endings) == 1
+
+
+# -- tokens that end an answer ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shown", "text"), [(False, "on"), (True, "one")])
+def test_a_stop_token_ends_the_answer(driver: Driver, shown: bool, text: str) -> None:
+    driver.model.answers[b"question"] = b"one two"
+    tracked = driver.submit("question", stop_tokens=frozenset(b"e"), stop_shown=shown, max_tokens=50, n_logprobs=0)
+    tracked.expected = list(text.encode())
+    driver.run_to_the_end()
+    assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
+    assert tracked.ending.usage.completion_tokens == 3
+    assert sum(len(delta.logprobs) for delta in tracked.sink.deltas) == len(text)
+
+
+@pytest.mark.parametrize(("shown", "text"), [(False, "one"), (True, "one t")])
+def test_a_stop_string_may_be_shown(driver: Driver, shown: bool, text: str) -> None:
+    driver.model.answers[b"question"] = b"one two"
+    tracked = driver.submit("question", stop=(" t",), stop_shown=shown, max_tokens=50)
+    tracked.expected = list(b"one t")
+    driver.run_to_the_end()
+    assert (tracked.sink.text(), tracked.ending.finish_reason) == (text, FinishReason.STOP)
+
+
+@pytest.mark.parametrize("at_least", [0, 1, 5])
+def test_an_answer_has_so_many_tokens_before_it_may_end(driver: Driver, at_least: int) -> None:
+    driver.model.answers[b"question"] = b"on"
+    limits = TokenLimits(N_VOCAB, ending=frozenset({EOS}), at_least=at_least)
+    tracked = driver.submit("question", constraint=limits, max_tokens=5)
+    driver.run_to_the_end()
+    tracked.expected = tracked.sink.tokens()
+    assert tracked.sink.text().startswith("on")
+    expected = (5, FinishReason.LENGTH) if at_least == 5 else (2, FinishReason.STOP)
+    assert (len(tracked.sink.tokens()), tracked.ending.finish_reason) == expected
+
+
+def test_an_answer_has_allowed_tokens_only(driver: Driver) -> None:
+    limits = TokenLimits(N_VOCAB, allowed=frozenset(b"ab"))
+    tracked = driver.submit("question", constraint=limits, max_tokens=20)
+    driver.run_to_the_end()
+    tracked.expected = tracked.sink.tokens()
+    assert set(tracked.sink.text()) <= set("ab")
+    assert len(tracked.sink.tokens()) == 20
+
+
+def test_a_form_that_must_end_ends_before_it_has_so_many_tokens(driver: Driver) -> None:
+    limits = TokenLimits(N_VOCAB, ending=frozenset({EOS}), at_least=9, form=Spelling(b"yes"))
+    tracked = driver.submit("question", constraint=limits, max_tokens=20)
+    tracked.expected = list(b"yes")
+    driver.run_to_the_end()
+    assert (tracked.sink.text(), tracked.ending.finish_reason) == ("yes", FinishReason.STOP)
+
+
+def test_limits_that_leave_nothing_for_the_beginning_are_not_those_of_the_beginning() -> None:
+    limits = TokenLimits(N_VOCAB, allowed=frozenset({EOS, 10_000}), ending=frozenset({EOS}), at_least=3).new()
+    mask = limits.mask()
+    assert mask is not None
+    assert np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() == [EOS]
+
+
+def test_control_tokens_may_be_spelled_out(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = driver.model.piece
+
+    def piece(token: int, *, special: bool = False) -> bytes:
+        return (b"<control>" if special else b"") if token == 7 else plain(token, special=special)
+
+    monkeypatch.setattr(driver.model, "piece", piece)
+    driver.model.answers[b"question"] = b"a\x07b"
+    for visible, text in ((False, "ab"), (True, "a<control>b")):
+        tracked = driver.submit("question", all_visible=visible, max_tokens=20)
+        tracked.expected = list(b"a\x07b")
+        driver.run_to_the_end()
+        assert tracked.sink.text() == text

@@ -31,6 +31,17 @@ def test_a_name_without_an_address_says_so(name: str) -> None:
         listen(name, 80)
 
 
+def test_several_addresses_are_listened_on_or_none() -> None:
+    first, second = listen("127.0.0.1, 127.0.0.2", 0)
+    with first, second:
+        assert [one.getsockname()[0] for one in (first, second)] == ["127.0.0.1", "127.0.0.2"]
+        port = second.getsockname()[1]
+        with pytest.raises(OSError, match=rf"127\.0\.0\.2:{port}: address already in use"):
+            listen("127.0.0.3,127.0.0.2", port)
+        (third,) = listen("127.0.0.3", port)
+        third.close()
+
+
 def test_an_address_is_shown_as_it_is_typed() -> None:
     (listener,) = listen("127.0.0.1", 0)
     with listener:

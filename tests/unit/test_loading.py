@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from pyllmcancel.observer import NullObserver
 from tests.support import fake_native
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT
+from tests.support.http_process import until
 
 
 def begin(held: HeldLoad) -> Loading:
@@ -44,6 +48,41 @@ def test_it_begins_at_once_tells_its_progress_and_brings_the_engine(engine: Engi
         assert loading.progress == 1.0
         assert not engine.registry.closed
     assert engine.registry.closed
+
+
+def test_a_model_that_must_be_fetched_is_fetched_before(engine: Engine, tmp_path: Path) -> None:
+    held, come, loaded = HeldLoad(), threading.Event(), []
+    held.bring(engine)
+
+    def fetch(progress: Callable[[float], bool]) -> Path:
+        assert progress(0.25)
+        come.wait(LIMIT)
+        return tmp_path
+
+    def load(config: EngineConfig, **options: Any) -> Engine:
+        loaded.append((config.model, loading.stage, loading.progress))
+        return held(config, **options)
+
+    with closing(Loading(EngineConfig(alias="kept"), NullObserver(), fetch=fetch, load=load)) as loading:
+        until(lambda: loading.progress, lambda progress: progress == 0.25)
+        assert loading.stage == "downloading"
+        come.set()
+        assert loading.future.result(LIMIT) is engine
+        assert loaded == [(tmp_path, "loading", 0.0)]
+
+
+def test_a_fetch_that_is_given_up_loads_nothing() -> None:
+    begun = threading.Event()
+
+    def fetch(progress: Callable[[float], bool]) -> Path:
+        begun.set()
+        until(lambda: progress(0.5), lambda wanted: not wanted)
+        raise LoadCancelled("given up")
+
+    loading = Loading(EngineConfig(), NullObserver(), fetch=fetch, load=HeldLoad())
+    assert begun.wait(LIMIT)
+    loading.close()
+    assert isinstance(loading.future.exception(), LoadCancelled)
 
 
 def test_an_error_is_kept_until_it_is_asked_for() -> None:

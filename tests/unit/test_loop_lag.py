@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pyllmcancel.observer import StepRecord
+from pyllmcancel.observer import StepPart, StepRecord
 from pyllmcancel.server.loop_lag import LoopLag
 from pyllmcancel.server.metrics import EngineMetrics
 
@@ -38,7 +38,7 @@ async def test_what_holds_the_loop_up_is_seen_by_the_next_appointment() -> None:
 
 
 def step(number: int, started_at: float, *names: str) -> StepRecord:
-    return StepRecord(number, started_at, 1.0, tuple((name, 0, "decode", 1) for name in names), "ok")
+    return StepRecord(number, started_at, 1.0, tuple(StepPart(name, 0, "decode", 1, 0) for name in names), "ok")
 
 
 def test_an_engines_turn_is_clocked_between_two_steps_of_one_request() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pyllmcancel.engine import generation_params
 from pyllmcancel.generation import Generation
+from pyllmcancel.observer import NullObserver
 from pyllmcancel.request import PRIORITIES, Choice, Request
 from pyllmcancel.scheduler import Scheduler
 from pyllmcancel.swap_store import Holder
@@ -189,7 +190,7 @@ def test_another_owners_request_starts_before_the_second_prompt_of_a_request() -
     )
     for request in (two_prompts, other):
         assert generation.choose([request]) is request
-        generation.admit(request)
+        generation.admit(request, NullObserver())
     assert generation.scheduler.active == [two_prompts.choices[0], other.choices[0]]
     assert generation.scheduler.n_preempted == 0
 

@@ -59,12 +59,12 @@ class Recorder:
     def choose(self, heads: Sequence[Request]) -> Request | None:
         return heads[0] if self.has_room else None
 
-    def admit(self, request: Request) -> list[Update]:
+    def admit(self, request: Request, _observer: object) -> list[Update]:
         self.calls.append(f"admit {request.id}")
         self.running.append(request)
         return []
 
-    def plan(self) -> tuple[list[StepItem], list[Update]]:
+    def plan(self, _observer: object) -> tuple[list[StepItem], list[Update]]:
         self.calls.append("plan")
         return [StepItem(seq, 1) for seq, _ in enumerate(self.running)], self.ended_by_plan
 

@@ -1,0 +1,145 @@
+"""What becomes of each field on chats and completions: it is as docs/fields.md says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyllmcancel.request import Request
+from tests.http.field_table import ENDPOINTS, TABLE, Row, rows
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import CHAT, World, open_world
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+SAID = b"one two"
+PROMPT = b"hello"
+FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+
+
+@pytest.mark.parametrize("of", list(dict.fromkeys(row["of"] for row in rows())))
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_fields_do_what_the_table_says(endpoint: str, of: str) -> None:
+    """All of one server in one world: what is wrong is listed by field."""
+    wrong: list[str] = []
+    async with open_world() as world:
+        made = requests_of(world)
+        for row in rows():
+            if row["of"] != of:
+                continue
+            made.clear()
+            exchange = await ask(world, row, endpoint)
+            try:
+                check(row, row[endpoint], exchange, made)
+            except (AssertionError, LookupError, AttributeError) as error:
+                wrong.append(f"{row['field']}: {type(error).__name__} {error} {exchange.body[:300]!r}")
+    assert wrong == []
+
+
+def requests_of(world: World) -> list[Request]:
+    """Gets every request that the engine accepts from now on."""
+    made: list[Request] = []
+    accept = world.metrics.request_added
+
+    def added(request: Request) -> None:
+        made.append(request)
+        accept(request)
+
+    world.metrics.request_added = added  # type: ignore[method-assign]
+    world.model.special_tokens = world.model.special_tokens | FIM
+    return made
+
+
+async def ask(world: World, row: Row, endpoint: str) -> Exchange:
+    path = ENDPOINTS[endpoint]
+    needed: dict[str, Any] = {"prompt": PROMPT.decode(), "max_tokens": None, "temperature": 0}
+    prompt = PROMPT
+    if path == CHAT:
+        needed = {"messages": [{"role": "user", "content": PROMPT.decode()}], "temperature": 0}
+        prompt = b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    for known in (prompt, prompt[-2:]):
+        world.model.answers[known] = SAID
+    return await world.post(path, needed | row["body"])
+
+
+def check(row: Row, verdict: str, exchange: Exchange, made: list[Request]) -> None:
+    name = row["field"].partition(" (")[0]
+    told = exchange.headers.get("x-ignored-fields", "").split(", ")
+    if verdict == "refused":
+        param = row.get("param", name.partition(".")[0].partition("[")[0])
+        assert (exchange.status, exchange.json()["error"]["param"], made) == (400, param, [])
+        return
+    assert exchange.status == 200
+    assert told == ([name.replace("[]", "")] if verdict == "ignored" else [""])
+    if verdict == "honoured":
+        check_effect(row, exchange, made[-1])
+
+
+def check_effect(row: Row, exchange: Exchange, request: Request) -> None:
+    effect = row["effect"]
+    parts = exchange.json_events() if row["body"].get("stream") else [exchange.json()]
+    for path, value in effect.get("params", {}).items():
+        found: Any = request.params
+        for name in path.split("."):
+            found = getattr(found, name)
+        assert plain(found) == value, path
+    for name, value in effect.get("request", {}).items():
+        assert getattr(request, name) == value, name
+    for path in effect.get("answer", ()):
+        assert any(has(part, path) for part in parts), (path, parts)
+    if "choices" in effect:
+        assert len(parts[0]["choices"]) == effect["choices"]
+    if "text" in effect:
+        (choice,) = parts[0]["choices"]
+        assert (choice["text"] if "text" in choice else choice["message"]["content"]) == effect["text"]
+    if effect.get("constrained"):
+        assert request.params.sampling.grammar or request.params.constraint
+    if effect.get("events"):
+        assert exchange.events[-1] == "[DONE]"
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, tuple):
+        return [plain(one) for one in value]
+    return "-inf" if value == float("-inf") else value
+
+
+def has(part: Any, path: str) -> bool:
+    """Whether there is something at `a/0/b`, or under that very name."""
+    if isinstance(part, Mapping) and path in part:
+        return True
+    for key in path.split("/"):
+        if isinstance(part, list) and key.isdigit() and int(key) < len(part):
+            part = part[int(key)]
+        elif isinstance(part, Mapping) and part.get(key) is not None:
+            part = part[key]
+        else:
+            return False
+    return True
+
+
+def test_the_table_has_every_field_of_the_two_bodies_and_each_once() -> None:
+    from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.openai.completion_body import CompletionBody
+
+    names = [row["field"] for row in rows()]
+    assert len(names) == len(set(names)) >= 150
+    told = {name.partition(" (")[0].partition(".")[0].partition("[")[0] for name in names}
+    missing = {*ChatBody.model_fields, *CompletionBody.model_fields} - told
+    assert not missing, missing
+
+
+def test_the_page_is_the_tables() -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import describe_fields
+    finally:
+        sys.path.pop(0)
+    assert describe_fields.PAGE.read_text("utf-8") == describe_fields.page(TABLE), "run tools/describe_fields.py"
+    del sys.modules["describe_fields"]

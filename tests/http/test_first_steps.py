@@ -1,0 +1,84 @@
+"""What a server says when it is ready can be pasted, and does what it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.server.config import ApiKey, ServerConfig
+from pyllmcancel.server.first_steps import first_steps, url_from_here
+from pyllmcancel.server.listening import close_all, listen
+from tests.support.http_process import ServerProcess
+
+
+def config(**changed: Any) -> ServerConfig:
+    return ServerConfig(engine=EngineConfig(), **changed)
+
+
+@contextmanager
+def listening(*hosts: str) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        found: list[socket.socket] = []
+        for host in hosts:
+            listeners = listen(host, 0)
+            stack.callback(close_all, listeners)
+            found += listeners
+        yield found
+
+
+@pytest.mark.parametrize("hosts", [("127.0.0.1",), ("0.0.0.0",), ("127.0.0.2", "127.0.0.1"), ("127.0.0.2", "0.0.0.0")])
+def test_the_address_is_one_that_this_machine_reaches(hosts: tuple[str, ...]) -> None:
+    with listening(*hosts) as listeners:
+        url = url_from_here(listeners, secure=False)
+        assert url == f"http://127.0.0.1:{listeners[-1].getsockname()[1]}"
+
+
+def test_an_address_of_ipv6_is_in_brackets() -> None:
+    with listening("::") as listeners:
+        assert url_from_here(listeners, secure=False).startswith("http://[::1]:")
+
+
+def test_without_the_page_it_is_not_named() -> None:
+    with listening("127.0.0.1") as listeners:
+        with_page, without = (first_steps(listeners, config(ui=ui), secure=False, embeds=False) for ui in (True, False))
+    assert with_page[0].startswith("open http://127.0.0.1:")
+    assert without[0].startswith("run: pyllmcancel top --url http://127.0.0.1:")
+
+
+def test_a_key_is_asked_for_and_never_shown() -> None:
+    with listening("127.0.0.1") as listeners:
+        look, ask = first_steps(listeners, config(api_keys=(ApiKey.unnamed("secret"),)), secure=True, embeds=False)
+    assert "secret" not in look + ask
+    assert look.endswith("--api-key KEY")
+    assert "'Authorization: Bearer KEY'" in ask
+    assert "-Nk" in ask
+    assert "https://127.0.0.1:" in ask
+
+
+def test_a_model_that_only_embeds_is_asked_for_an_embedding() -> None:
+    with listening("127.0.0.1") as listeners:
+        _, ask = first_steps(listeners, config(), secure=False, embeds=True)
+    *_, body, url = shlex.split(ask)
+    assert url.endswith("/v1/embeddings")
+    assert json.loads(body) == {"input": "hello"}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_line_streams_an_answer_and_its_breaking_off_is_in_the_log() -> None:
+    with ServerProcess().started() as server:
+        line = server.wait_for_log(r"try: (curl .*?)   and break it off")[1]
+        with subprocess.Popen(shlex.split(line), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as curl:
+            assert curl.stdout is not None
+            assert curl.stdout.readline().startswith(b"data: ")
+            curl.send_signal(signal.SIGINT)
+        server.wait_for_log(r"INFO .*request \S+ cancelled \(disconnect\) in decode after .*, stopped in \d+\.\d ms")

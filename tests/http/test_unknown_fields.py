@@ -1,0 +1,184 @@
+"""``--unknown-fields``: what becomes of fields that have no effect, and what is refused whatever it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.unknown_fields import LONGEST_NAME, MOST_NAMES, MOST_TOLD, IgnoredLog
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
+from tests.support.llama_client import COMPLETION
+
+pytestmark = pytest.mark.anyio
+
+PAGE = "https://page.example"
+PATHS = (COMPLETIONS, CHAT, COMPLETION, "/infill")
+FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+
+
+def asked(path: str, **fields: Any) -> dict[str, Any]:
+    needed: dict[str, Any] = {"prompt": "hello"}
+    if path == CHAT:
+        needed = {"messages": [{"role": "user", "content": "hello"}]}
+    elif path == "/infill":
+        needed = {"input_prefix": "a", "input_suffix": "b"}
+    return needed | {"max_tokens": 2} | fields
+
+
+def code_of(path: str) -> str | int:
+    """llama-server's errors have the status there."""
+    return "unsupported_field" if path in (COMPLETIONS, CHAT) else 400
+
+
+def ignored(exchange: Exchange) -> str:
+    assert exchange.status == 200, exchange.body
+    return exchange.headers.get("x-ignored-fields", "")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_unknown_field_is_named_in_a_header_and_in_the_log(
+    path: str, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_world() as world:
+        world.model.special_tokens = world.model.special_tokens | FIM
+        body = asked(path, stream=stream, max_token=3, enable_search=True)
+        for _ in range(2):
+            assert ignored(await world.post(path, body)) == "max_token, enable_search"
+        assert not ignored(await world.post(path, asked(path, stream=stream)))
+    told = [record.message for record in caplog.records if "no effect" in record.message]
+    assert told == [f"127.0.0.1 sends {name}, which has no effect here" for name in ("max_token", "enable_search")]
+
+
+async def test_each_client_has_its_own_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_world(api_keys=unnamed("one", "two")) as world:
+        for key in ("one", "two", "one"):
+            exchange = await world.complete(x=1, headers={"authorization": f"Bearer {key}"}).end()
+            assert ignored(exchange) == "x"
+    told = [record.message for record in caplog.records if "no effect" in record.message]
+    assert len(told) == 2
+    assert all(line.startswith("key-") for line in told)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "names"),
+    [
+        (COMPLETIONS, {"stream": True, "stream_options": {"include_usage": True, "chunk": 1}}, "stream_options.chunk"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "id": 1}] * 3}]},
+            "messages.content.id",
+        ),
+        (
+            CHAT,
+            {
+                "tools": [{"type": "function", "function": {"name": "f", "version": 2}, "defer_loading": True}],
+                "tool_choice": "none",
+            },
+            "tools.defer_loading, tools.function.version",
+        ),
+        (
+            CHAT,
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "mode": "x"}}},
+            "response_format.json_schema.mode",
+        ),
+        (COMPLETION, {"lora": [], "prompt": {"prompt_string": "x", "images": 1}}, "prompt.images"),
+    ],
+)
+async def test_fields_inside_others_have_their_way(path: str, fields: dict[str, Any], names: str) -> None:
+    async with open_world() as world:
+        assert ignored(await world.post(path, asked(path, **fields))) == names
+
+
+async def test_what_is_ignored_does_not_reach_the_prompt() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    async with open_world() as world:
+        plain = await world.chat(tools=[tool], max_tokens=1).end()
+        more = {"type": "function", "function": tool["function"] | {"note": "secret"}, "extra": "secret"}
+        exchange = await world.chat(tools=[more], max_tokens=1).end()
+        assert exchange.json()["usage"]["prompt_tokens"] == plain.json()["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_null_is_no_field(path: str) -> None:
+    async with open_world(unknown_fields="refuse") as world:
+        world.model.special_tokens = world.model.special_tokens | FIM
+        assert (await world.post(path, asked(path, max_token=None, functions=None))).status == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_it_may_be_refused(path: str) -> None:
+    async with open_world(unknown_fields="refuse") as world:
+        exchange = await world.post(path, asked(path, max_token=3))
+        error = exchange.json()["error"]
+        assert (exchange.status, error["param"], error["code"]) == (400, "max_token", code_of(path))
+        assert error["message"] == "unsupported field: max_token"
+        assert await world.requests() == []
+
+
+async def test_it_may_be_passed_over_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_world(unknown_fields="ignore") as world:
+        assert not ignored(await world.complete(max_token=3).end())
+    assert "max_token" not in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["ignore", "warn", "refuse"])
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (CHAT, {"functions": [{"name": "f"}]}),
+        (CHAT, {"function_call": {"name": "f"}}),
+        (CHAT, {"web_search_options": {"user_location": "x"}}),
+        (CHAT, {"audio": {"voice": "x"}}),
+        (CHAT, {"moderation": {"model": "x"}}),
+        (CHAT, {"length_penalty": 2}),
+        (COMPLETIONS, {"use_beam_search": True}),
+        (COMPLETIONS, {"images": ["aGk="]}),
+        (COMPLETION, {"negative_prompt": "x"}),
+        (COMPLETION, {"multimodal_data": ["aGk="]}),
+    ],
+)
+async def test_what_would_change_the_answer_is_refused_by_name(path: str, fields: dict[str, Any], policy: str) -> None:
+    async with open_world(unknown_fields=policy) as world:
+        exchange = await world.post(path, asked(path, **fields))
+        (name,) = fields
+        error = exchange.json()["error"]
+        assert (exchange.status, error["param"], error["code"]) == (400, name, code_of(path))
+        assert error["message"] == f"unsupported field: {name}"
+        assert await world.requests() == []
+
+
+async def test_a_header_holds_names_of_every_kind_and_not_too_many() -> None:
+    async with open_world() as world:
+        named = ignored(await world.complete(**{"a,b": 1, "c\r\nX-Evil: 1": 2, "é": 3, "x" * 200: 4}).end())
+        assert named == f"a%2Cb, c%0D%0AX-Evil%3A%201, %C3%A9, {'x' * LONGEST_NAME}"
+        many = ignored(await world.complete(**{f"field-{number}": 1 for number in range(150)}).end())
+        assert many.split(", ") == [f"field-{number}" for number in range(MOST_NAMES)]
+
+
+async def test_the_log_forgets_the_oldest(caplog: pytest.LogCaptureFixture) -> None:
+    log = IgnoredLog()
+    scope = {"state": {"request_id": "a"}, "client": ("10.0.0.1", 1)}
+    log.tell(scope, [f"f{number}" for number in range(MOST_TOLD)])
+    log.tell(scope, ["f0"])  # known, and young again
+    log.tell(scope, ["new"])
+    before = len(caplog.records)
+    log.tell(scope, ["f0", "new", "f1"])
+    assert [record.args[1] for record in caplog.records[before:]] == ["f1"]  # type: ignore[index]
+
+
+async def test_a_page_can_read_the_header() -> None:
+    async with open_world(cors_origins=(PAGE,)) as world:
+        exchange = await world.complete(x=1, headers={"origin": PAGE}).end()
+        assert ignored(exchange) == "x"
+        assert "X-Ignored-Fields" in exchange.headers["access-control-expose-headers"]
+
+
+async def test_a_filter_that_is_not_known_cancels_nothing() -> None:
+    async with open_world() as world:
+        await world.running_stream("mine")
+        refused = await world.post("/v1/requests/cancel", {"status": "running", "sessions": "x"})
+        assert (refused.status, refused.json()["error"]["param"]) == (400, "sessions")
+        assert (await world.request("mine"))["cancel_reason"] is None

@@ -1,0 +1,194 @@
+"""What decides over a chat's tokens: reasoning is free, but for its budget; then a text in its form, or a call."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from pyllmcancel.chat_template import Thinking
+from pyllmcancel.constraints.chat import ChatConstraint, ChatGuide
+from pyllmcancel.constraints.guidance import Guidance, Guide
+from tests.support.fake_model import EOS, Model
+
+THINKING = Thinking("<think>", ("</think>",), begun=False)
+BEGUN = Thinking("<think>", ("</think>",), begun=True)
+OVER = Thinking("<think>", ("</think>",), begun=False, over=True)
+MARK = "<tool_call>\n"
+FREE = None
+
+
+class SpecialModel(Model):
+    """Bytes, as `tokenize` is asked for them here."""
+
+    def tokenize(self, text: Any, **_options: Any) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)
+
+
+MODEL = cast("Any", SpecialModel())
+
+
+@pytest.fixture(scope="module")
+def digit() -> Guide:
+    return Guidance(MODEL).compile('start: /[ \\n]*/ ("1" | "2")', "test")
+
+
+def allowed(constraint: ChatConstraint) -> set[int] | None:
+    mask = constraint.mask()
+    if mask is None:
+        return None
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+
+def write(constraint: ChatConstraint, text: str) -> bool:
+    """Each byte must be allowed; returns whether the answer is complete."""
+    complete = False
+    for byte in text.encode():
+        may = allowed(constraint)
+        assert may is None or byte in may, (text, chr(byte), may)
+        complete = constraint.accept(byte)
+    return complete
+
+
+def guide(thinking: Thinking | None = None, text: Guide | None = None, **options: Any) -> ChatConstraint:
+    return ChatGuide(MODEL, thinking, text, **options).new()
+
+
+def test_an_answer_begins_with_its_text_or_with_reasoning(digit: Guide) -> None:
+    constraint = guide(THINKING, digit)
+    assert allowed(constraint) == {*b" \n12<"}
+    write(constraint, "<")
+    assert allowed(constraint) == {*b"t"}
+    write(constraint, "think>")
+    assert allowed(constraint) is FREE
+    write(constraint, "1 < 2, </thinking> is no end</think>")
+    write(constraint, "\n\n2")
+    assert allowed(constraint) == {EOS}
+
+
+def test_a_text_without_reasoning(digit: Guide) -> None:
+    constraint = guide(THINKING, digit)
+    assert write(constraint, "1") == guide(None, digit)._text.accept(ord("1"))  # type: ignore[union-attr]
+    assert allowed(constraint) == {EOS}
+
+
+def test_reasoning_that_has_begun_in_the_prompt(digit: Guide) -> None:
+    constraint = guide(BEGUN, digit)
+    assert allowed(constraint) is FREE
+    write(constraint, "hm</think>1")
+    assert allowed(constraint) == {EOS}
+
+
+def test_behind_reasoning_that_is_over_in_the_prompt_is_the_text_or_a_call(digit: Guide) -> None:
+    assert allowed(guide(OVER, digit)) == {*b" \n12"}
+    constraint = guide(OVER, digit, marks=["[call"])
+    assert allowed(constraint) == {*b" \n12["}
+    assert write(constraint, "1")
+
+
+def test_bytes_behind_the_end_in_its_own_token_belong_to_the_text(digit: Guide) -> None:
+    class Long(SpecialModel):
+        def piece(self, token: int, *, special: bool = False) -> bytes:
+            return b"k>\n1" if token == 200 else super().piece(token, special=special)
+
+    constraint = ChatGuide(cast("Any", Long()), BEGUN, digit).new()
+    write(constraint, "hm</thin")
+    constraint.accept(200)
+    assert allowed(constraint) == {EOS}
+
+
+@pytest.mark.parametrize("thinking", [None, THINKING])
+def test_a_call_may_come_instead_of_the_text(thinking: Thinking | None, digit: Guide) -> None:
+    constraint = guide(thinking, digit, marks=[MARK])
+    write(constraint, MARK)
+    assert allowed(constraint) is FREE
+    write(constraint, "anything")
+
+
+def test_a_call_may_come_behind_reasoning(digit: Guide) -> None:
+    constraint = guide(THINKING, digit, marks=[MARK])
+    write(constraint, "<t")
+    assert allowed(constraint) == {*b"ho"}  # <think> or <tool_call>
+    write(constraint, "hink>hm</think>")
+    assert allowed(constraint) == {*b" \n12<"}
+    write(constraint, "<")
+    assert allowed(constraint) == {*b"t"}
+    write(constraint, MARK[1:])
+    assert allowed(constraint) is FREE
+
+
+def test_reasoning_that_a_call_ends(digit: Guide) -> None:
+    constraint = guide(Thinking("<think>", ("</think>", MARK), begun=True), digit, marks=[MARK])
+    write(constraint, f"hm{MARK}anything")
+    assert allowed(constraint) is FREE
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_reasoning_ends_with_its_budget(text: bool, digit: Guide) -> None:
+    constraint = guide(THINKING, digit if text else None, budget=5)
+    write(constraint, "<think>12345")
+    for byte in b"</think>":
+        assert allowed(constraint) == {byte}
+        constraint.accept(byte)
+    assert allowed(constraint) == ({*b" \n12"} if text else FREE)
+
+
+def test_the_budget_says_so() -> None:
+    constraint = guide(BEGUN, None, budget=2, message=" Enough.")
+    write(constraint, "ab Enough.</think>")
+    assert allowed(constraint) is FREE
+
+
+def test_no_budget_at_all_ends_it_before_it_begins() -> None:
+    constraint = guide(BEGUN, None, budget=0)
+    assert allowed(constraint) == {*b"<"}
+    write(constraint, "</think>")
+    assert allowed(constraint) is FREE
+
+
+def test_reasoning_within_its_budget_is_left_alone() -> None:
+    constraint = guide(THINKING, None, budget=20)
+    write(constraint, "<think>short</think>and an answer that is as long as it likes")
+    assert allowed(constraint) is FREE
+
+
+def test_a_budget_ends_no_character_in_its_middle() -> None:
+    constraint = guide(BEGUN, None, budget=2)
+    write(constraint, "aé")
+    assert allowed(constraint) == {*b"<"}
+    constraint = guide(BEGUN, None, budget=3)
+    write(constraint, "a€")
+    assert allowed(constraint) == {*b"<"}
+
+
+def test_an_answer_without_reasoning_has_no_budget() -> None:
+    constraint = guide(THINKING, None, budget=1)
+    write(constraint, "<thin air, and more of it")
+    assert allowed(constraint) is FREE
+
+
+@pytest.mark.parametrize("before", ["Well. ", "<thin"])
+def test_reasoning_that_begins_later_has_the_budget_too(before: str) -> None:
+    constraint = guide(THINKING, None, budget=12)
+    write(constraint, before + "<think>abcdefghijkl")
+    assert allowed(constraint) == {*b"<"}
+
+
+def test_all_reasoning_of_an_answer_has_one_budget() -> None:
+    constraint = guide(THINKING, None, budget=12)
+    write(constraint, "<think>abcd</think>Well. <think>")
+    assert allowed(constraint) == {*b"<"}
+    write(constraint, "</think>Well. <think>")
+    assert allowed(constraint) == {*b"<"}
+
+
+def test_the_choices_of_a_request_are_apart(digit: Guide) -> None:
+    shared = ChatGuide(MODEL, THINKING, digit)
+    first, second = shared.new(), shared.new()
+    write(first, "<think>")
+    assert allowed(first) is FREE
+    assert allowed(second) == {*b" \n12<"}
