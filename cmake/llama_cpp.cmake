@@ -52,3 +52,10 @@ endif()
 # A failed assertion is thrown while a model loads (native/assertions.hpp), through ggml's C code, too.
 add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
 add_subdirectory(${LLAMA_CPP_DIR} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL SYSTEM)
+
+# On processors with AMX (Sapphire Rapids and later), built by GCC: see the header.
+if(TARGET ggml-cpu)
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-cpu
+    PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/amx_tile_config.hpp")
+endif()
