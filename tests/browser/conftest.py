@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 OpenTab = Callable[..., Tab]
+N_SLOTS = 9  # one for each of eight clients, and one more
 
 
 @pytest.fixture(scope="package")
@@ -30,8 +31,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """With the packaged model, whose answers end here only where they must; slots for eight clients, and one more."""
-    with serving(tmp_path_factory.mktemp("models"), "--parallel", "9", "--kv-unified") as process:
+    """With the packaged model, whose answers end here only where they must."""
+    with serving(tmp_path_factory.mktemp("models"), "--parallel", str(N_SLOTS), "--kv-unified") as process:
         yield process
 
 

@@ -396,7 +396,7 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
 
     def compute_until(reached: Callable[[], bool]) -> None:
         while not reached():
-            items, _ = generation.plan()
+            items, _ = generation.plan(NullObserver())
             generation.take(generation.compute(items).rows, NullObserver())
 
     (waiting,), (urgent,) = background.choices, interactive.choices
@@ -406,5 +406,5 @@ def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files
     generation.admit(interactive, NullObserver())
     assert waiting.seq is None
     compute_until(lambda: urgent.finish_reason is not None)
-    generation.plan()
+    generation.plan(NullObserver())
     assert (waiting.seq is not None, waiting.n_pending) == (True, 1)
