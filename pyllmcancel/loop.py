@@ -184,11 +184,13 @@ class EngineLoop:
         self._step_began = None
         seconds = time.monotonic() - began
         self._record(items, outcome, began, seconds)
+        n_tokens = sum(item.n_tokens for item in items)
         match outcome.status:
             case StepStatus.OK:
-                self._scheduler.cost.observe(sum(item.n_tokens for item in items), seconds)
+                self._scheduler.cost.observe(n_tokens, seconds)
                 self._report(self._workload.take(outcome.rows, self._observer))
             case StepStatus.ABORTED:
+                self._scheduler.cost.aborted(n_tokens)
                 self._scheduler.resync(items)
             case StepStatus.NO_ROOM:
                 if not self._scheduler.recover_from_no_room():

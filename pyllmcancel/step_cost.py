@@ -1,9 +1,14 @@
 """The time that a step takes, learnt from measured steps, and how large a prefill chunk should be.
 
 A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are read once, arithmetic grows with n.
+
+An aborted step is lost whole. Where each cancelled prompt is followed by one that begins as it did, sooner than a step
+takes, no step would ever be finished: after an abort chunks are halved, and they grow again with each that is computed.
 """
 
 from __future__ import annotations
+
+import math
 
 DECAY = 0.9
 # The weight of a step that took longer than foreseen, unless several in a row did: other programs add to a step's time
@@ -15,17 +20,34 @@ EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this shar
 # prompt: a chunk cut smaller because steps have become slow would make them slower still.
 TILE = 64
 SMALLEST_CHUNK = 8
+SMALLEST_AFTER_ABORTS = TILE // 4  # where these are aborted too, most of a step's time is its fixed cost
 CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
 
 
 class StepCostModel:
-    """An affine fit of step time over tokens, in which older steps count less and less."""
+    """An affine fit of step time over tokens, in which older steps count less and less.
+
+    Attributes
+    ----------
+    most
+        Tokens that a chunk may have, so that it is likely to be finished. Infinite while no steps are aborted.
+    """
 
     def __init__(self) -> None:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
         self._n_slow = 0
+        self.most = math.inf
+
+    def aborted(self, n_tokens: int) -> None:
+        """A step of so many tokens was aborted."""
+        if n_tokens > SMALLEST_AFTER_ABORTS:
+            half = n_tokens // 2
+            self.most = max(SMALLEST_AFTER_ABORTS, half - half % SMALLEST_AFTER_ABORTS)
 
     def observe(self, n_tokens: int, seconds: float) -> None:
+        """A step was computed."""
+        if n_tokens >= self.most:
+            self.most *= 2
         slow = self.known and seconds > self.of(n_tokens)
         self._n_slow = self._n_slow + 1 if slow else 0
         weight = SLOW_WEIGHT if 0 < self._n_slow < SLOW_IN_A_ROW else 1.0
@@ -81,7 +103,7 @@ def chunk_size(
     cost, and would stay small; a cancel does not wait for the end of a large one.
     """
     if not cost.known:
-        return min(n_batch, TILE) if tiled else n_batch
+        return int(min(n_batch, cost.most, TILE if tiled else n_batch))
     fixed, per_token = cost.fit()
     if n_decodes:
         theirs = 0.0 if mixed else fixed + per_token * n_decodes
@@ -94,7 +116,7 @@ def chunk_size(
         n_tokens = max(TILE, min(efficient, most) if tiled else most)
     if n_tokens >= TILE / 4:
         n_tokens = max(TILE, n_tokens - n_tokens % TILE)
-    return max(1, min(n_batch, int(n_tokens)))
+    return max(1, int(min(n_batch, n_tokens, cost.most)))
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:

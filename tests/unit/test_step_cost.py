@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.step_cost import SMALLEST_CHUNK, TILE, StepCostModel, chunk_size, with_tail
+from pyllmcancel.step_cost import SMALLEST_AFTER_ABORTS, SMALLEST_CHUNK, TILE, StepCostModel, chunk_size, with_tail
 
 
 def learnt(fixed: float, per_token: float) -> StepCostModel:
@@ -145,3 +145,42 @@ def test_a_chunk_fits_into_the_batch() -> None:
     assert chunk(learnt(0.01, 1e-6), n_batch=32) == 32
     assert chunk(learnt(0.01, 1e-6), n_batch=32, n_decodes=4) == 32
     assert chunk(StepCostModel(), n_batch=32) == 32
+
+
+def test_chunks_are_halved_by_aborts_and_grow_again_by_what_is_computed() -> None:
+    cost = learnt(0.0, 0.001)
+    sizes = []
+    for _ in range(4):
+        sizes.append(chunk(cost))
+        cost.aborted(sizes[-1])
+    assert sizes == [TILE, 32, 16, 16]
+    assert cost.most == SMALLEST_AFTER_ABORTS
+    for size in (16, 32, TILE, TILE):
+        assert chunk(cost) == size
+        cost.observe(size, 0.001 * size)
+
+
+def test_what_an_abort_leaves_is_whole_quarters_of_a_tile() -> None:
+    cost = learnt(0.0, 0.001)
+    cost.aborted(120)
+    assert chunk(cost) == 48
+
+
+def test_chunks_grow_only_by_steps_that_were_as_large_as_they_could_be() -> None:
+    cost = learnt(0.0, 0.001)
+    cost.aborted(TILE)
+    for _ in range(10):
+        cost.observe(1, 0.001)
+    assert chunk(cost) == 32
+
+
+def test_an_aborted_decode_step_leaves_chunks_as_they_are() -> None:
+    cost = learnt(0.0, 0.001)
+    cost.aborted(4)
+    assert chunk(cost) == TILE
+
+
+def test_before_anything_was_computed_aborts_count_too() -> None:
+    cost = StepCostModel()
+    cost.aborted(TILE)
+    assert chunk(cost) == 32
