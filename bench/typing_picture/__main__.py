@@ -18,10 +18,13 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", type=Path)
     source.add_argument("--draw", type=Path, metavar="TIMES.json")
+    parser.add_argument(
+        "--typed-last", action="store_true", help="what is typed is the end of the prompt, not its beginning"
+    )
     parser.add_argument("out", type=Path, metavar="OUT.svg")
     arguments = parser.parse_args()
     if arguments.model is not None:
-        found = measured(arguments.model)
+        found = measured(arguments.model, typed_last=arguments.typed_last)
         arguments.out.with_suffix(".json").write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
     else:
         found = read(arguments.draw)

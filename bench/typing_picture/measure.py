@@ -19,8 +19,8 @@ from bench.typing_picture.times import Key, Typing
 TYPED = "def area"
 SECONDS_BETWEEN, N_TOKENS = 0.35, 24
 THREADS, CELLS = 2, 4096
-# What is typed comes before the rest of the file, some 500 tokens, as when an editor puts its newest context first: no
-# key's prompt begins as another's. (Where prompts grow at their ends, what is computed for one serves the next.)
+# Some 500 tokens. What is typed comes before them, as when an editor puts its newest context first: no key's prompt
+# begins as another's. Or it comes last: then what is computed for one key serves the next.
 FILE = "\n".join(
     f"def total_of_row_{n}(rows, weights, bias):\n    return sum(w * x for w, x in zip(weights, rows[{n}])) + bias\n"
     for n in range(12)
@@ -32,36 +32,45 @@ CANCELLED = re.compile(r"cancel task, id_task = (?P<task>\d+)")
 Reader = Callable[[RunningPeer, list[Key], float], Awaitable[None]]
 
 
-def measured(model: Path) -> list[Typing]:
-    return [typed_on(LLAMA_SERVER, model, from_log), typed_on(OURS, model, from_requests)]
+def measured(model: Path, *, typed_last: bool) -> list[Typing]:
+    return [
+        typed_on(LLAMA_SERVER, model, from_log, typed_last=typed_last),
+        typed_on(OURS, model, from_requests, typed_last=typed_last),
+    ]
 
 
-def typed_on(peer: Peer, model: Path, read_times: Reader) -> Typing:
+def typed_on(peer: Peer, model: Path, read_times: Reader, *, typed_last: bool) -> Typing:
     settings = Settings(model=model, port=free_port(), threads=THREADS, parallel=1, ctx_size=CELLS)
     with running(peer, settings) as server:
-        keys = asyncio.run(typed(peer, server, read_times))
+        keys = asyncio.run(typed(peer, server, read_times, prompts(typed_last=typed_last)))
     return Typing(peer.name, peer.version(), keys)
 
 
-async def typed(peer: Peer, server: RunningPeer, read_times: Reader) -> list[Key]:
+def prompts(*, typed_last: bool) -> list[str]:
+    """One for each key."""
+    lines = [f"# {TYPED[: number + 1]}" for number in range(len(TYPED))]
+    return [f"{FILE}{line}" if typed_last else f"{line}\n{FILE}" for line in lines]
+
+
+async def typed(peer: Peer, server: RunningPeer, read_times: Reader, prompts: list[str]) -> list[Key]:
     supersede = dict.fromkeys(peer.supersede_headers[:1], "typing")
     async with httpx.AsyncClient(base_url=server.url, timeout=None) as http:
         await ask(http, "import os", Key(0.0), {}, 0.0)
         began = time.monotonic()
-        keys = await all_keys(http, supersede, began)
+        keys = await all_keys(http, supersede, began, prompts)
         await read_times(server, keys, began)
     return keys
 
 
-async def all_keys(http: httpx.AsyncClient, headers: dict[str, str], began: float) -> list[Key]:
+async def all_keys(http: httpx.AsyncClient, headers: dict[str, str], began: float, prompts: list[str]) -> list[Key]:
     """Press them; returns when the last one's answer is complete."""
     keys: list[Key] = []
     older: asyncio.Task[None] | None = None
-    for number in range(len(TYPED)):
+    for number, prompt in enumerate(prompts):
         await asyncio.sleep(began + number * SECONDS_BETWEEN - time.monotonic())
         key = Key(time.monotonic() - began)
         named = headers | {"X-Request-Id": f"key-{number}"}
-        newer = asyncio.create_task(ask(http, f"# {TYPED[: number + 1]}\n{FILE}", key, named, began))
+        newer = asyncio.create_task(ask(http, prompt, key, named, began))
         await asyncio.sleep(0)
         if older is not None and older.cancel():
             keys[-1].left = time.monotonic() - began
