@@ -49,6 +49,7 @@ export async function send(path, { headers = {}, ...options } = {}) {
     if (response.status !== 401) return response;
     // Another key was given meanwhile: that one is tried first.
     if (used === key && !(await askForKey(used))) return response;
+    await response.body?.cancel(); // its connection is free for the next try
   }
 }
 

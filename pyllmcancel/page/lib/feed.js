@@ -4,6 +4,7 @@ import { Observable } from "./observable.js";
 import { eventsOf } from "./sse.js";
 
 const FIRST_DELAY = 250, LONGEST_DELAY = 5000; // milliseconds between two tries
+const LONGEST_SILENCE = 60_000; // milliseconds without a ping: the machine slept, or a cable was pulled
 
 export class Feed {
   // "connecting", "live" or "lost"; and why, if it is lost.
@@ -34,15 +35,24 @@ export class Feed {
 
   async #read(signal, onLive) {
     const headers = this.#lastId === "" ? {} : { "Last-Event-ID": this.#lastId };
-    const response = await send("v1/events", { headers, signal });
+    const silence = new Silence();
+    try {
+      await this.#take(await send("v1/events", { headers, signal: AbortSignal.any([signal, silence.signal]) }), onLive, silence);
+    } finally {
+      silence.end();
+    }
+  }
+
+  async #take(response, onLive, silence) {
     if (!response.ok) {
       const error = await errorOf(response);
       error.retryAfter = Number(response.headers.get("Retry-After")) || 0;
       throw error;
     }
+    silence.broken();
     onLive();
     this.state.set({ name: "live", problem: null });
-    for await (const { id, data } of eventsOf(response.body)) {
+    for await (const { id, data } of eventsOf(response.body, () => silence.broken())) {
       if (id !== "") this.#lastId = id; // first: an event that cannot be taken in is not asked for again and again
       this.#onEvent(JSON.parse(data));
     }
@@ -51,4 +61,20 @@ export class Feed {
   #lost(problem) {
     if (!this.#controller.signal.aborted) this.state.set({ name: "lost", problem });
   }
+}
+
+// Aborts when nothing has been heard for too long. It is counted from the first answer on: a key may be asked for before.
+class Silence {
+  #controller = new AbortController();
+  #timer = null;
+
+  get signal() { return this.#controller.signal; }
+
+  broken() {
+    clearTimeout(this.#timer);
+    const problem = new Error(`nothing was heard for ${LONGEST_SILENCE / 1000} s`);
+    this.#timer = setTimeout(() => this.#controller.abort(problem), LONGEST_SILENCE);
+  }
+
+  end() { clearTimeout(this.#timer); }
 }

@@ -1,18 +1,27 @@
 // Server-sent events of a fetched body: EventSource can send no key.
 
-// Yields {id, event, data} (texts); ends with the body. Comments and pings are passed over.
-export async function* eventsOf(body) {
+// Yields {id, event, data} (texts); ends with the body. Comments and pings are passed over, but `onHeard()` is called
+// whenever anything comes.
+export async function* eventsOf(body, onHeard = () => {}) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let line = "", lines = [];
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      rest += value;
-      const blocks = rest.split(/\r?\n\r?\n/);
-      rest = blocks.pop();
-      for (const block of blocks) {
-        const event = parse(block);
+      onHeard();
+      // Only what is new is searched: a snapshot is one long line, which comes in many pieces.
+      const [rest, ...begun] = value.split("\n");
+      line += rest;
+      for (const next of begun) {
+        const ended = line.endsWith("\r") ? line.slice(0, -1) : line;
+        line = next;
+        if (ended !== "") {
+          lines.push(ended);
+          continue;
+        }
+        const event = eventOf(lines);
+        lines = [];
         if (event !== null) yield event;
       }
     }
@@ -21,10 +30,11 @@ export async function* eventsOf(body) {
   }
 }
 
-export function parse(block) {
+// null: the lines before a blank one hold no data.
+export function eventOf(lines) {
   const event = { id: "", event: "message", data: [] };
-  for (const line of block.split(/\r?\n/)) {
-    if (line === "" || line.startsWith(":")) continue;
+  for (const line of lines) {
+    if (line.startsWith(":")) continue;
     const [name, value] = /^([^:]*):? ?(.*)$/s.exec(line).slice(1);
     if (name === "data") event.data.push(value);
     else if (name === "id" || name === "event") event[name] = value;
