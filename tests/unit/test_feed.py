@@ -15,7 +15,8 @@ from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
 from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, FactFinder, StepsFact
-from pyllmcancel.server.live.feed import LONGEST, SHARE, SHORTEST, Audience, Feed
+from pyllmcancel.server.live.feed import LONGEST, SHARE, SHORTEST, Feed
+from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Recorder, Stepped
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
@@ -232,8 +233,8 @@ def feed_of(driver: Driver, most: int = 2, per_owner: int = 2) -> Feed:
 )
 def test_ids_of_others_and_of_the_future_are_not_known(driver: Driver, event_id: str) -> None:
     feed = feed_of(driver)
-    assert feed.place_after(event_id.format(feed.boot)) is None
-    assert feed.place_after(feed.event_id(0)) == 0
+    assert feed.place_after(event_id.format(feed.frames.boot)) is None
+    assert feed.place_after(feed.frames.id_of(0)) == 0
 
 
 async def test_readers_that_see_the_same_are_given_the_same_bytes(driver: Driver) -> None:

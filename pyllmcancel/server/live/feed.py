@@ -9,24 +9,24 @@ closed before, by the connection's own watch.)
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live.facts import FactFinder, StatsFact
+from pyllmcancel.server.live.frames import Frames
 from pyllmcancel.server.live.recorder import Recorder
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.statistics import stats_of
-from pyllmcancel.server.live.wording import Wording, as_json, frame
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.live.events import Stats
+    from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.texts import Texts
     from pyllmcancel.server.metrics import EngineMetrics
 
@@ -38,23 +38,6 @@ WITHOUT_READERS = 1.0  # likewise: then nothing is encoded, steps that are alike
 KEPT_SECONDS = 60.0  # after the last reader has left what happens is still written down, for it to come back
 STATS_SECONDS = 1.0
 WEIGHT = 0.25  # of the last flush in the estimate of what a flush costs
-CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # what one reader is given at once, about: no more of it is in memory
-MOST_SHARED = 32  # chunks that are kept for other readers until the next flush
-
-
-class Audience(NamedTuple):
-    """Who sees the same.
-
-    Attributes
-    ----------
-    owner
-        What of it is seen; None: all.
-    types
-        Of events; None: all.
-    """
-
-    owner: str | None
-    types: frozenset[str] | None = None
 
 
 class Reader:
@@ -78,10 +61,9 @@ class Feed:
     def __init__(self, metrics: EngineMetrics, most_readers: int, most_per_owner: int) -> None:
         self._metrics = metrics
         self._most_readers, self._most_per_owner = most_readers, most_per_owner
-        self.boot = secrets.token_hex(4)
         self.ring = Ring()
         self.texts: Texts | None = None
-        self._wording = Wording(None)
+        self.frames = Frames()
         self._readers: dict[Reader, str] = {}  # with the owners whose keys they came with
         self._of_owner = Counter[str]()
         self._engine: Callable[[], Engine | None] = lambda: None
@@ -95,7 +77,6 @@ class Feed:
         self._stats: Stats | None = None  # as they were told last
         self._stats_due = False  # something has happened since
         self._stats_at = float("-inf")
-        self._shared: dict[tuple[Audience, int], tuple[bytes, int]] = {}
         self._change = asyncio.Event()  # of the next flush
         self.ended = False
 
@@ -106,12 +87,8 @@ class Feed:
     def watch(self, engine: Engine, texts: Texts | None) -> None:
         """Feed on this engine from the first reader on; `texts` are shown, if there are any."""
         self._engine = weakref.ref(engine)  # the engine's thread has our recorder, and must not keep the engine
-        self._wording = Wording(texts)
+        self.frames = Frames(texts)
         self.texts = texts
-
-    @property
-    def wording(self) -> Wording:
-        return self._wording
 
     # -- readers ------------------------------------------------------------------------------------------------------
 
@@ -143,43 +120,13 @@ class Feed:
                 self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
 
     def place_after(self, event_id: str) -> int | None:
-        """The number in an id of this server's; None in any other text."""
-        boot, _, number = event_id.rpartition("-")
-        is_number = number.isascii() and number.isdigit() and len(number) < 20
-        known = boot == self.boot and is_number and int(number) <= self.ring.newest
-        return int(number) if known else None
-
-    def event_id(self, number: int) -> str:
-        return f"{self.boot}-{number}"
+        """The place of the event of this id; None if it is none of ours."""
+        number = self.frames.number_in(event_id)
+        return number if number is not None and number <= self.ring.newest else None
 
     def read(self, reader: Reader) -> bytes:
         """The next events for it, some at a time; empty if there are none for now, even if others have some."""
-        while reader.place < self.ring.newest:
-            chunk, reader.place = self._chunk(reader.audience, reader.place)
-            if chunk:
-                return chunk
-        return b""
-
-    def _chunk(self, audience: Audience, place: int) -> tuple[bytes, int]:
-        """Events that follow a place, encoded once for all who ask for the same."""
-        shared = self._shared.get((audience, place))
-        if shared is not None:
-            return shared
-        frames: list[bytes] = []
-        n_bytes = 0
-        end = place
-        for fact in self.ring.after(place, CHUNK_EVENTS):
-            end += 1
-            event = self._wording.event(fact, audience.owner, audience.types)
-            if event is None:
-                continue
-            frames.append(frame(self.event_id(end), event["type"], as_json(event)))
-            n_bytes += len(frames[-1])
-            if n_bytes >= CHUNK_BYTES:
-                break
-        chunk = b"".join(frames), end
-        if len(self._shared) < MOST_SHARED:
-            self._shared[audience, place] = chunk
+        chunk, reader.place = self.frames.after(self.ring, reader.place, reader.audience)
         return chunk
 
     async def change(self) -> None:
@@ -286,7 +233,7 @@ class Feed:
         for reader in [one for one in self._readers if not self.ring.remembers(one.place)]:
             reader.drop()
         if self.ring.newest > newest:
-            self._shared.clear()
+            self.frames.forget()
             self._change.set()
             self._change = asyncio.Event()
         if self._stats_due and self._tells_stats():

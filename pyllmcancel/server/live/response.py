@@ -17,7 +17,8 @@ from pyllmcancel.server.request_context import mark_client_gone
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.server.live.feed import Audience, Reader
+    from pyllmcancel.server.live.feed import Reader
+    from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Visible
@@ -99,7 +100,7 @@ class FeedResponse(Response):
         place = reader.place = self._feed.ring.newest
         all_owners = self._audience.owner is None
         data = await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners)
-        return frame(self._feed.event_id(place), "snapshot", data)
+        return frame(self._feed.frames.id_of(place), "snapshot", data)
 
     async def _next(self, reader: Reader) -> bytes | None:
         """The next events, or a ping; None at the end."""

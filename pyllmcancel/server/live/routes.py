@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live.events import EVENTS, TYPES
-from pyllmcancel.server.live.feed import Audience
+from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse
 from pyllmcancel.server.openapi.description import errors, stream_of
 from pyllmcancel.server.state import state_of

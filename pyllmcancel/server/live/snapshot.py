@@ -38,7 +38,7 @@ async def encoded_snapshot(state: ServerState, see: Visible, reason: Reason, *, 
 def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:
     """All of the event but the requests."""
     engine = state.engine
-    server: FeedServer = {"version": __version__, "boot": state.feed.boot, "started": state.created}
+    server: FeedServer = {"version": __version__, "boot": state.feed.frames.boot, "started": state.created}
     model: FeedModel = {
         "id": state.model_name,
         "description": engine.model.description,
@@ -83,5 +83,5 @@ async def encoded_entries(feed: Feed, summaries: Iterable[RequestSummary]) -> by
     for place, summary in enumerate(summaries):
         if place % ENCODED_AT_ONCE == ENCODED_AT_ONCE - 1:
             await asyncio.sleep(0)
-        entries.append(as_json(feed.wording.entry(summary)))
+        entries.append(as_json(feed.frames.wording.entry(summary)))
     return b", ".join(entries)
