@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from functools import partial
@@ -25,6 +26,7 @@ from pyllmcancel.server.first_steps import first_steps
 from pyllmcancel.server.http_protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.listening import quiet_about_files, url_of
+from pyllmcancel.server.supervision import Supervision
 
 if TYPE_CHECKING:
     import socket
@@ -61,6 +63,7 @@ class Server(uvicorn.Server):
         self._state.on_load_failure = self._give_up
         self._state.on_engine_death = self._end_in_any_case
         self._drain = drain
+        self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
         self.exit_status = 0
 
     def _give_up(self) -> None:
@@ -79,14 +82,16 @@ class Server(uvicorn.Server):
         which no request can be cancelled.
         """
         asyncio.get_running_loop().set_exception_handler(quiet_about_files)
-        self._state.on_ready = partial(self._tell_first_steps, sockets or ())
+        self._state.on_ready = partial(self._on_ready, sockets or ())
         await super().startup(sockets)
         for listener in sockets or ():
             logger.info("running on %s", url_of(listener, secure=self.config.is_ssl))
+        self._supervision.start()
         gc.collect()
         gc.freeze()
 
-    def _tell_first_steps(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
+    def _on_ready(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
+        self._supervision.look()
         embeds = engine.n_embd is not None
         for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, embeds=embeds):
             logger.info("%s", line)
@@ -97,6 +102,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._supervision.stopping()
         self._connections.close()
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
         closing.add_done_callback(self._end_blocked_soon)
@@ -110,6 +116,7 @@ class Server(uvicorn.Server):
             await self._state.close(0.0)
             await self.lifespan.shutdown()
         await closing
+        self._supervision.stop()
 
     def _end_blocked_soon(self, _: asyncio.Task[None]) -> None:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._connections.end_blocked)

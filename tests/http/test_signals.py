@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ SOON = 8.0
 
 
 @contextmanager
-def serving(model: Path, *more: str, drain: float = DRAIN) -> Iterator[ServerProcess]:
+def serving(model: Path, *more: str, drain: float = DRAIN, **environment: str) -> Iterator[ServerProcess]:
     cells = ("--ctx-size", "32768", "--parallel", "2", "--kv-unified")
-    with ServerProcess("--model", str(model), *cells, "--drain", str(drain), *more) as process:
+    command = ("--model", str(model), *cells, "--drain", str(drain), *more)
+    with ServerProcess(*command, environment=environment) as process:
         yield process.started()
 
 
@@ -61,12 +63,25 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
 
 
 @signals
-def test_an_idle_server_is_gone_at_once(long_model: Path, number: signal.Signals) -> None:
-    with serving(long_model, drain=30.0) as server:
-        began = server.signal(number)
-        assert server.wait() == STATUS[number]
-        assert time.monotonic() - began < SOON
-        assert "Traceback" not in server.log
+def test_an_idle_server_is_gone_at_once_and_its_supervisor_knows(
+    long_model: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.setblocking(False)
+        asked = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000000"}
+        with serving(long_model, drain=30.0, **asked) as server:
+            began = server.signal(number)
+            assert server.wait() == STATUS[number]
+            assert time.monotonic() - began < SOON
+            assert "Traceback" not in server.log
+        told = [supervisor.recv(4096)]
+        if told == [b"WATCHDOG=1"]:  # it listened before the model was there
+            told = [supervisor.recv(4096)]
+        told.append(supervisor.recv(4096))
+        assert told == [b"READY=1\nSTATUS=serving\nWATCHDOG=1", b"STOPPING=1\nSTATUS=draining"]
+        with pytest.raises(BlockingIOError):
+            supervisor.recv(4096)
 
 
 @pytest.fixture

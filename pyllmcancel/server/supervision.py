@@ -1,0 +1,101 @@
+"""What systemd is told of the server, as ``sd_notify`` tells it; nothing where nobody asks (``NOTIFY_SOCKET``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Literal
+
+logger = logging.getLogger("pyllmcancel.server")
+
+State = Literal["ok", "loading", "failed", "stalled"]  # as `/health` has it
+# A full socket, or a supervisor that has left, must not hold the event loop up.
+FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+class Supervision:
+    """Tells that the server is ready, alive, and about to end. Touched by the event loop only; never raises.
+
+    Parameters
+    ----------
+    address
+        The supervisor's datagram socket: a path, or an abstract name after ``@``; None: there is none.
+    beat_every
+        Seconds between two signs of life; None: it wants none.
+    state
+        What ``/health`` would say. There is no sign of life from a server that is stalled or has failed, nor from one
+        whose event loop does not come round.
+    """
+
+    def __init__(self, address: str | None, beat_every: float | None, state: Callable[[], State]) -> None:
+        self._address = address
+        self._beat_every = beat_every
+        self._state = state
+        self._listens = False
+        self._told_ready = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], state: Callable[[], State]) -> Supervision:
+        """As systemd's variables have it. Other kinds of socket than AF_UNIX, systemd's for machines, are passed over."""
+        address = environment.get("NOTIFY_SOCKET", "")
+        return cls(address if address.startswith(("/", "@")) else None, beat_interval(environment), state)
+
+    def start(self) -> None:
+        """The port listens. From now on `look` tells, and there are signs of life."""
+        self._listens = True
+        self._come()
+
+    def look(self) -> None:
+        """Tell it once if the server can serve now, and that it lives."""
+        if not self._listens:
+            return
+        state = self._state()
+        news = []
+        if state == "ok" and not self._told_ready:
+            self._told_ready = True
+            news += ["READY=1", "STATUS=serving"]
+        if state in ("ok", "loading") and self._beat_every is not None:
+            news.append("WATCHDOG=1")
+        self._tell(*news)
+
+    def stopping(self) -> None:
+        """It drains. There are signs of life until `stop`."""
+        self._tell("STOPPING=1", "STATUS=draining")
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._listens = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _come(self) -> None:
+        self.look()
+        if self._beat_every is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._beat_every, self._come)
+
+    def _tell(self, *news: str) -> None:
+        if self._address is None or not news:
+            return
+        # An abstract name begins with a null, which cannot be in the environment.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+                teller.sendto("\n".join(news).encode(), FLAGS, address)
+        except OSError as error:
+            logger.warning("the supervisor cannot be told %s: %s", ", ".join(news), error.strerror or error)
+
+
+def beat_interval(environment: Mapping[str, str]) -> float | None:
+    """Half of what systemd waits for, in seconds, as it advises; None if it does not wait for this process."""
+    with suppress(ValueError):
+        process = environment.get("WATCHDOG_PID")
+        limit = int(environment.get("WATCHDOG_USEC", "0")) / 1e6
+        if limit > 0 and (process is None or int(process) == os.getpid()):
+            return limit / 2
+    return None
