@@ -41,7 +41,7 @@ class Supervision:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], state: Callable[[], State]) -> Supervision:
-        """As systemd's variables have it. Other kinds of socket than AF_UNIX, systemd's for machines, are passed over."""
+        """As systemd's variables have it; sockets that are not AF_UNIX, as virtual machines may have, are none."""
         address = environment.get("NOTIFY_SOCKET", "")
         return cls(address if address.startswith(("/", "@")) else None, beat_interval(environment), state)
 
