@@ -69,6 +69,8 @@ def add_places(group: argparse._ArgumentGroup) -> None:
         f" repeated. Not encrypted: a private network only [{BALANCER.name}={BALANCER.address}]",
     )
     group.add_argument("--here", metavar="NAME", help="which of them this one is [the first]")
+    text = "look the replicas' names up again while it runs, whole names, by the name servers of /etc/resolv.conf"
+    add_switch(group, "dns", False, text, scope="cluster-")
     group.add_argument("--socket", type=Path, metavar="FILE", help="HAProxy's own commands, for draining [none]")
 
 
@@ -129,6 +131,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         peers=peers,
         here=here,
         socket=arguments.socket,
+        dns=arguments.dns,
     )
 
 

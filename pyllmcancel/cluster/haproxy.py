@@ -44,6 +44,8 @@ class Settings:
         Which of `peers` this balancer is.
     socket
         HAProxy's own commands, for draining; None: not at all.
+    dns
+        Whether the replicas' names are looked up again while it runs.
     """
 
     replicas: Sequence[Replica]
@@ -56,6 +58,7 @@ class Settings:
     peers: Sequence[Peer] = (BALANCER,)
     here: str = BALANCER.name
     socket: Path | None = None
+    dns: bool = False
 
     @property
     def values(self) -> Mapping[str, object]:
@@ -81,6 +84,7 @@ class Settings:
             "paired": len(self.peers) > 1,
             "socket": self.socket is not None,
             "nosocket": self.socket is None,
+            "dns": self.dns,
         }
 
 
@@ -146,7 +150,7 @@ class Program:
     def check(self, configuration: Path) -> None:
         """UsageError if HAProxy does not take the file."""
         checked = subprocess.run(
-            [self.path, "-c", "-q", "-f", str(configuration)], capture_output=True, text=True, check=False
+            [self.path, "-c", "-f", str(configuration)], capture_output=True, text=True, check=False
         )
         if checked.returncode != 0:
             raise UsageError(f"HAProxy does not take the configuration: {checked.stderr.strip()}")

@@ -30,8 +30,9 @@ def haproxy_command(*options: str) -> subprocess.CompletedProcess[str]:
         {"asks_for_keys": False, "by_address": True},
         {"peers": PEERS, "here": "a"},
         {"bind": "*:8000,[::1]:8001", "socket": Path("/run/x.sock")},
+        {"dns": True},
     ],
-    ids=["plain", "no keys, addresses", "two balancers", "places"],
+    ids=["plain", "no keys, addresses", "two balancers", "places", "names"],
 )
 def test_haproxy_takes_it_without_a_warning(program: Program, tmp_path: Path, settings: dict[str, object]) -> None:
     file = tmp_path / "haproxy.cfg"

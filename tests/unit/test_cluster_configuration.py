@@ -44,6 +44,13 @@ def test_it_listens_on_this_machine_only_unless_told() -> None:
     assert [line for line in lines() if line.startswith("    peer ")] == ["    peer balancer 127.0.0.1:8799"]
 
 
+def test_names_are_looked_up_again_only_if_asked() -> None:
+    assert "resolvers" not in "\n".join(lines())
+    written = lines(dns=True)
+    assert "    parse-resolv-conf" in [line[:21] for line in written]
+    assert "    default-server resolvers system init-addr libc,none" in written
+
+
 def test_one_more_replica_changes_no_others_lines() -> None:
     three = configuration(Settings(replicas=(named_replica("new=10.0.0.9:8000"), *TWO), slots=4)).splitlines()
     assert set(lines(slots=4)) - set(three) == {lines()[0]}  # their number
