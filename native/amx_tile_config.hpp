@@ -7,8 +7,8 @@
 
 #include <immintrin.h>
 
-static inline void pyllmcancel_tile_loadconfig(const void* config) {
-    __asm__ volatile("ldtilecfg %0" : : "m"(*static_cast<const char(*)[64]>(config)));
+static inline void pyllmcancel_tile_loadconfig(const void * config) {
+    __asm__ volatile("ldtilecfg %0" : : "m"(*static_cast<const char (*)[64]>(config)));
 }
 #define _tile_loadconfig pyllmcancel_tile_loadconfig
 

@@ -114,9 +114,16 @@ class Server(uvicorn.Server):
         if self.force_exit:
             # It may still be draining: now it cancels what is left. Then what uvicorn leaves out in its hurry.
             await self._state.close(0.0)
+            await self._last_words()
             await self.lifespan.shutdown()
         await closing
         self._supervision.stop()
+
+    async def _last_words(self) -> None:
+        """Let answers end: a task that is cancelled with the event loop, in whatever it does, leaves a traceback."""
+        self._connections.end_blocked()
+        if tasks := list(self.server_state.tasks):
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
     def _end_blocked_soon(self, _: asyncio.Task[None]) -> None:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._connections.end_blocked)

@@ -143,16 +143,32 @@ def test_a_second_signal_does_not_wait_for_the_drain(
         assert "Traceback" not in server.log
 
 
+# Every event holds the model's name, so a few hundred fill every buffer on the way.
+LONG_NAME = ("--alias", "x" * 30_000)
+
+
 def test_a_client_that_does_not_read_cannot_hold_the_process(long_model: Path) -> None:
-    # Every event holds the model's name, so a few hundred fill every buffer on the way.
-    name = ("--alias", "x" * 30_000)
-    with serving(long_model, *name) as server, RawClient(server.port, receive_buffer=4096) as client:
+    with serving(long_model, *LONG_NAME) as server, RawClient(server.port, receive_buffer=4096) as client:
         server.wait_for(client.post(stream=True), paused=True)
         began = server.signal()
         server.wait()
         assert time.monotonic() - began < DRAIN + SOON
         assert "does not read: its connection is closed" in server.log
         assert "Traceback" not in server.log
+
+
+def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(long_model: Path) -> None:
+    with (
+        serving(long_model, *LONG_NAME, drain=60.0) as server,
+        RawClient(server.port, receive_buffer=4096) as client,
+    ):
+        server.wait_for(client.post(stream=True), paused=True)
+        server.signal()
+        server.wait_for_log("Waiting for connections to close")
+        began = server.signal()
+        server.wait()
+        assert time.monotonic() - began < SOON
+        assert "Traceback" not in server.log, server.log
 
 
 def test_a_prefill_does_not_delay_the_end(long_model: Path) -> None:

@@ -108,7 +108,7 @@ def begun(model: Path, program: str, *options: str, **environment: str) -> Itera
     with process:
         yield process
         until(lambda: session_of(process.pid), lambda left: not left)
-        assert "Traceback" not in process.log
+        assert "Traceback" not in process.log, process.log
 
 
 def assert_gone(process: ServerProcess, number: signal.Signals) -> None:

@@ -198,5 +198,6 @@ def test_weights_that_are_laid_out_in_fours_are_padded(tmp_path: Path) -> None:
 
 
 def has_kernels_for_four_rows() -> bool:
-    """By what this was built for, which need not be all that this machine has."""
-    return not _native.kernel_features().isdisjoint({"AVX2", "NEON"})
+    """By what this was built for, which need not be all that this machine has. AMX has a layout of its own."""
+    features = _native.kernel_features()
+    return not features.isdisjoint({"AVX2", "NEON"}) and "AMX_INT8" not in features

@@ -1,10 +1,11 @@
 // A message's text, to be changed where it stands.
-import { html, useEffect, useRef } from "../lib/html.js";
+import { html, useLayoutEffect, useRef } from "../lib/html.js";
 
 // `onDone(text)`: the new text, or null if it is to stay.
 export function Editor({ text, isQuestion, onDone }) {
   const field = useRef(null);
-  useEffect(() => {
+  // Before anything is typed into it.
+  useLayoutEffect(() => {
     fit(field.current);
     field.current.focus();
     field.current.setSelectionRange(text.length, text.length);

@@ -1,5 +1,5 @@
 // The conversations that this browser keeps.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { fromJson, MAX_FILE, toJson, toMarkdown } from "./archive.js";
 import { focusComposer } from "./editor.js";
@@ -96,7 +96,7 @@ function exports(chats, id) {
 
 function Title({ title, onDone }) {
   const field = useRef(null), isDone = useRef(false);
-  useEffect(() => { field.current.select(); }, []);
+  useLayoutEffect(() => { field.current.select(); }, []); // before anything is typed into it
   const done = (text) => {
     if (isDone.current) return; // leaving the field comes after the key, too
     isDone.current = true;
