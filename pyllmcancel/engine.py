@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Origin
+    from pyllmcancel.registry import Accepted
+    from pyllmcancel.request import Origin, Rank
     from pyllmcancel.scheduler import Capacity, Occupancy
 
 logger = logging.getLogger("pyllmcancel.engine")
@@ -243,6 +244,25 @@ class Engine:
         accepted = self.registry.accept(request)
         self._observers.request_added(request)
         self._log_added(request)
+        self._end_superseded(accepted)
+        timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
+        if timeout is not None:
+            self._watcher.at_deadline(request, request.arrived_at + timeout)
+        return request
+
+    def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
+        """Another process has accepted a request of this supersede key: an older one that is here is cancelled.
+
+        Returns the newest one of the key that is known here, if there is a newer one.
+        """
+        if self.forked:
+            return None
+        newer, accepted = self.registry.heed(owner, key, rank)
+        self._end_superseded(accepted)
+        return newer
+
+    def _end_superseded(self, accepted: Accepted) -> None:
+        """Tell of what was cancelled for a newer request, and end what of it was waiting."""
         for cancelled in accepted.cancelled:
             self._observers.request_cancelled(cancelled)
             if cancelled.superseded_by is not None:
@@ -250,10 +270,6 @@ class Engine:
                 logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by, extra=facts)
         for cancelled in accepted.withdrawn:
             self._endings.conclude_waiting(cancelled)
-        timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
-        if timeout is not None:
-            self._watcher.at_deadline(request, request.arrived_at + timeout)
-        return request
 
     def generate(
         self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any

@@ -55,6 +55,12 @@ class Holds:
         """Cancel all requests of a session that arrive within `seconds`. QueueFullError: too many holds."""
         self._with_room(owner, session).sessions[session] = SessionHold(time.monotonic() + seconds, descendants)
 
+    def hold_arrived(self, owner: str, session: str, *, descendants: bool) -> None:
+        """Cancel all requests of a session that have arrived by now; QueueFullError: too many holds."""
+        now, holds = time.monotonic(), self._with_room(owner, session).sessions
+        if session not in holds or holds[session].until < now:
+            holds[session] = SessionHold(now, descendants)
+
     def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
         """Whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
         holds = self._of_owner.get(request.owner)

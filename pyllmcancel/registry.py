@@ -22,7 +22,7 @@ from pyllmcancel.waiting_queue import WaitingQueue
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.families import Session, SessionSummary
-    from pyllmcancel.request import Request, RequestSummary
+    from pyllmcancel.request import Rank, Request, RequestSummary
 
 
 class Counts(NamedTuple):
@@ -44,6 +44,16 @@ class Accepted(NamedTuple):
 
     cancelled: tuple[Request, ...]
     withdrawn: tuple[Request, ...]
+
+
+class Heeded(NamedTuple):
+    """What came of a request that another process has accepted.
+
+    `newer` is the newest one of its key that is known here, if there is a newer one; the rest is as of an arrival.
+    """
+
+    newer: Rank | None
+    accepted: Accepted
 
 
 class Registry:
@@ -87,13 +97,35 @@ class Registry:
             self._requests[request.owner, request.id] = request
             self._waiting.append(request)
             cancelled = []
-            if superseding is not None and superseding.older.cancellation.request(CancelReason.SUPERSEDED):
-                superseding.older.superseded_by = superseding.newer.id
+            if superseding is not None and self._supersede(*superseding):
                 cancelled.append(superseding.older)
             if self._is_cancelled_on_arrival(request) and request.cancellation.request(CancelReason.EXPLICIT):
                 cancelled.append(request)
             self._tell()
             return Accepted(tuple(cancelled), tuple(old for old in cancelled if self._withdraw(old)))
+
+    @staticmethod
+    def _supersede(older: Request, by: str) -> bool:
+        """Cancel a request for that one; whether this decided its fate."""
+        decided = older.cancellation.request(CancelReason.SUPERSEDED)
+        if decided:
+            older.superseded_by = by
+        return decided
+
+    def heed(self, owner: str, key: str, rank: Rank) -> Heeded:
+        """Another process has accepted a request of this key: the one that is here is cancelled if it is older.
+
+        So is one that arrived before it and is accepted later. Both processes compare the same ranks, so that of two
+        requests they agree which one is the older, and of any number exactly the newest remains.
+        """
+        with self._lock:
+            newer = self._keys.newer_than(owner, key, rank)
+            self._keys.remember(owner, key, rank)
+            rival = self._keys.newest(owner, key)
+            if rival is None or rival.rank >= rank or not self._supersede(rival, rank.id):
+                return Heeded(newer, Accepted((), ()))
+            self._tell()
+            return Heeded(newer, Accepted((rival,), (rival,) if self._withdraw(rival) else ()))
 
     def _check(self, request: Request) -> None:
         if self._died_of is not None:
@@ -255,12 +287,19 @@ class Registry:
             return self._family(self._families.find(owner, session), descendants=descendants)
 
     def family_to_cancel(
-        self, session: str, owner: str = NO_OWNER, *, descendants: bool = True, hold: float = 0.0
+        self,
+        session: str,
+        owner: str = NO_OWNER,
+        *,
+        descendants: bool = True,
+        hold: float = 0.0,
+        known_elsewhere: bool = False,
     ) -> dict[str, list[Request]] | None:
         """As `family`, for a caller that cancels all of it.
 
-        Those that have arrived, and are accepted later, will be cancelled on their acceptance. If `hold` is positive,
-        so will all that arrive within `hold` seconds, of a session that is not known too.
+        Those that have arrived, and are accepted later, will be cancelled on their acceptance; of a session that is not
+        known only if it is `known_elsewhere`. If `hold` is positive, so will all that arrive within `hold` seconds, of
+        a session that is not known too.
         """
         with self._lock:
             if hold > 0.0:
@@ -268,6 +307,8 @@ class Registry:
             found = self._families.find(owner, session)
             if found is not None:
                 found.note_cancel(descendants=descendants)
+            elif known_elsewhere and hold == 0.0:
+                self._holds.hold_arrived(owner, session, descendants=descendants)
             return self._family(found, descendants=descendants)
 
     @staticmethod

@@ -163,6 +163,17 @@ class TraceContext(NamedTuple):
     model: str
 
 
+class Rank(NamedTuple):
+    """When a request arrived, in microseconds since the epoch, and its id.
+
+    Of one key's requests in several processes the greatest is the newest. Whole numbers, so that all of them compare
+    the same number, however it has travelled; the id decides between equals, so that no two are equal.
+    """
+
+    arrived_us: int
+    id: str
+
+
 class Origin(TypedDict, total=False):
     """Where a request comes from, and which others it belongs to.
 
@@ -183,6 +194,9 @@ class Origin(TypedDict, total=False):
     arrived_at
         Monotonic seconds: deadlines count from here, and of a key's requests the one that arrived last is the newest.
         By default now.
+    arrived_us
+        The same moment in microseconds since the epoch, for requests of the same key in other processes. By default
+        now, less the time since `arrived_at`.
     client
         Looked at right before each step: none begins for one that has left.
     trace
@@ -196,6 +210,7 @@ class Origin(TypedDict, total=False):
     supersede: str | None
     priority: int
     arrived_at: float | None
+    arrived_us: int | None
     client: Client | None
     trace: TraceContext | None
 
@@ -216,6 +231,7 @@ class Request:
         supersede: str | None = None,
         priority: int = 0,
         arrived_at: float | None = None,
+        arrived_us: int | None = None,
         client: Client | None = None,
         trace: TraceContext | None = None,
     ) -> None:
@@ -232,6 +248,8 @@ class Request:
         self.created_at = time.time()
         # Monotonic seconds: when its client asked, which may be some work before it is submitted.
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        # Written by the registry, under its lock, until the request is accepted; then never.
+        self.arrived_us = epoch_us(self.arrived_at) if arrived_us is None else arrived_us
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
@@ -247,6 +265,11 @@ class Request:
         self.ended: Future[Ending] = Future()
         # Running from the start, so that a waiter that is cancelled cannot cancel it.
         self.ended.set_running_or_notify_cancel()
+
+    @property
+    def rank(self) -> Rank:
+        """Its place among the requests of its key, in this process and in others."""
+        return Rank(self.arrived_us, self.id)
 
     @property
     def live(self) -> bool:
@@ -311,6 +334,11 @@ class Request:
             times=self.times(),
             max_tokens=self.params.max_tokens,
         )
+
+
+def epoch_us(at: float) -> int:
+    """A moment of the monotonic clock, in microseconds since the epoch, as the system's clock is set now."""
+    return int((time.time() - time.monotonic() + at) * 1e6)
 
 
 class Times(NamedTuple):

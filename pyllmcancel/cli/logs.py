@@ -36,7 +36,8 @@ def set_up(form: str, level: str) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler])
     # It logs every address that it asks, and those of the hub's files are signed: who has one may read the file.
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    for library in ("httpx", "httpx2"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     logging.captureWarnings(True)
     sys.excepthook = log_uncaught
     threading.excepthook = log_uncaught_of_thread

@@ -16,6 +16,7 @@ from pyllmcancel.cli import llama_options, logs, serve_options
 from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.options import ON
+from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
@@ -67,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         sys.stderr.write(f"pyllmcancel: {error.strerror}\n")
         return 1
+    config = named(config, listeners)
     metrics = EngineMetrics()
     try:
         store = open_store(config.storage, named=arguments.store is not None)
@@ -126,6 +128,8 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         slots=arguments.slots,
         metrics=arguments.metrics,
         ui=arguments.ui,
+        replica=arguments.replica,
+        fleet=fleet_settings(arguments, asks_for_keys=bool(owners)),
         verbose=arguments.verbose,
     )
 

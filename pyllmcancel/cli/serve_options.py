@@ -28,6 +28,7 @@ from pyllmcancel.cli.options import (
     seconds_or_off,
     unscaled_file,
 )
+from pyllmcancel.cli.peers import add_peer_options
 from pyllmcancel.cli.storage import DAY
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.embeddings.pooling import POOLINGS
@@ -78,6 +79,7 @@ def add_all(parser: argparse.ArgumentParser) -> None:
     _add_http_options(parser.add_argument_group("server"))
     _add_limit_options(parser.add_argument_group("limits", "What one client can ask of the server."))
     _add_access_options(parser.add_argument_group("access"))
+    add_peer_options(parser.add_argument_group("peers", "Several servers as one: docs/scale-out.md."))
     add_spellings(parser)
     add_foreign(parser)
 

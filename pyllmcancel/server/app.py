@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from pyllmcancel.server.state import ServerState
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.metrics import EngineMetrics
     from pyllmcancel.server.tracing import Tracing
 
@@ -60,7 +61,7 @@ ROUTERS = (
 LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 EXPOSED_HEADERS = (
     *("X-Request-Id", "request-id", "X-Ignored-Fields", "X-Unenforced"),
-    *("Retry-After", "x-should-retry"),
+    *("Retry-After", "x-should-retry", "X-Served-By", "X-Unreached"),
 )
 
 
@@ -72,6 +73,7 @@ def create_app(
     store: Store | None = None,
     *,
     tracing: Tracing | None = None,
+    join: Callable[[ServerState], Fleet] | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -88,6 +90,8 @@ def create_app(
         Where `config` says that responses are stored, opened; by default it is opened when it is needed first.
     tracing
         Another observer of the engine, which is closed when that has ended: the process may end with this application.
+    join
+        Makes this server one of a fleet in another way than `config` has: see `pyllmcancel.server.fleet.transport`.
     """
     if engine is not None and loading is not None:
         raise ValueError("an application serves with one engine: `engine`, or the one that `loading` brings")
@@ -103,10 +107,14 @@ def create_app(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         lag.start()
         try:
+            if engine is not None and state.fleet is not None:
+                state.fleet.start()
             async with nullcontext() if engine is not None else _loaded(state, loading):
                 yield
         finally:
             lag.stop()
+            if state.fleet is not None:
+                await state.fleet.close()
             await desk.close()
             await state.workers.wait_closed()
             await state.end_helpers()
@@ -122,7 +130,9 @@ def create_app(
     if config.ui:
         app.include_router(page.live_router)
     add_error_handlers(app)
-    add_middleware(app, config)
+    add_middleware(app, config, state)
+    if join is not None:
+        state.fleet = join(state)
     describe(app, config)
     return app
 
@@ -142,7 +152,7 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
             await asyncio.to_thread(source.close)
 
 
-def add_middleware(app: FastAPI, config: ServerConfig) -> None:
+def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> None:
     """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     if config.api_keys:
@@ -157,4 +167,8 @@ def add_middleware(app: FastAPI, config: ServerConfig) -> None:
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
         )
-    app.add_middleware(RequestContext)
+    if config.fleet is not None:
+        from pyllmcancel.server.fleet.joining import join_by_http  # not before: it needs what is in an extra
+
+        state.fleet = join_by_http(app, state, config.fleet)
+    app.add_middleware(RequestContext, served_by=config.replica)

@@ -14,6 +14,7 @@ from pyllmcancel.server.limits import Limits
 
 if TYPE_CHECKING:
     from pyllmcancel.config import EngineConfig
+    from pyllmcancel.server.fleet.addresses import FleetSettings
 
 
 # What becomes of fields that have no effect: silence, a line in the log and a header, or a refusal.
@@ -143,6 +144,10 @@ class ServerConfig:
         The feed of events shows prompts and answers.
     slots, metrics, ui
         Whether ``/slots`` (which shows prompts), ``/metrics`` and the live page are there.
+    replica
+        What answers say of which server they are; None: nothing.
+    fleet
+        The other servers that this one works with; None: none.
     verbose
         Whether answers tell what the model has read and written, where a request does not say.
     """
@@ -171,6 +176,8 @@ class ServerConfig:
     slots: bool = True
     metrics: bool = True
     ui: bool = True
+    replica: str | None = None
+    fleet: FleetSettings | None = None
     verbose: bool = False
 
     @property

@@ -14,7 +14,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import Origin, RequestSummary, Times
+from pyllmcancel.request import Origin, Rank, RequestSummary, Times, epoch_us
 from pyllmcancel.server.request_context import mark_client_gone
 from pyllmcancel.server.workers import Work, Workers
 
@@ -41,6 +41,7 @@ class Preparation(Work):
         self.priority = origin.get("priority", 0)
         self.created_at = time.time()
         self.arrived_at = origin["arrived_at"] or time.monotonic()
+        self.rank = Rank(origin.get("arrived_us") or epoch_us(self.arrived_at), self.id)
         self.reason: CancelReason | None = None
         self.accepted: Request | None = None  # what it became, if it was cancelled while it was submitted
 
@@ -111,6 +112,12 @@ class Preparations:
         key, arrived_at = newer.get("supersede"), newer["arrived_at"] or 0.0
         for older in list(self._live.values()) if key is not None else ():
             if (older.owner, older.supersede) == (newer["owner"], key) and older.arrived_at < arrived_at:
+                older.cancel(CancelReason.SUPERSEDED)
+
+    def heed(self, owner: str, key: str, rank: Rank) -> None:
+        """The same, for a request that another process has accepted."""
+        for older in list(self._live.values()):
+            if (older.owner, older.supersede) == (owner, key) and older.rank < rank:
                 older.cancel(CancelReason.SUPERSEDED)
 
     async def run(self, request: HttpRequest, function: Callable[[Pause], T], origin: Origin) -> T:

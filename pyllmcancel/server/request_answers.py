@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
 
 from pydantic import Field
 
@@ -58,11 +58,24 @@ class RequestEntry(Answer):
     created: Annotated[float, Field(description="Seconds since the epoch.")]
     seconds: Annotated[float, Field(description="Its age, or how long it lived.")]
     times: TimesAnswer
+    replica: NotRequired[Annotated[str | None, Field(default=None, description="With peers: the server that has it.")]]
+
+
+class UnreachedEntry(Answer):
+    replica: str
+    why: str
+
+
+Unreached = Annotated[
+    list[UnreachedEntry] | None,
+    Field(default=None, description="With peers: those whose entries are missing, as in the header X-Unreached."),
+]
 
 
 class RequestList(Answer):
     object: Literal["list"]
     data: list[RequestEntry]
+    unreached: NotRequired[Unreached]
 
 
 class CancelAnswer(Answer):
@@ -106,11 +119,15 @@ class SessionEntry(Answer):
     n_requests: Annotated[int, Field(description="That it has had.")]
     created: Annotated[float, Field(description="Seconds since the epoch.")]
     used: Annotated[float, Field(description="When its last request came, or one of a descendant.")]
+    replicas: NotRequired[
+        Annotated[list[str] | None, Field(default=None, description="With peers: the servers that know it.")]
+    ]
 
 
 class SessionList(Answer):
     object: Literal["list"]
     data: list[SessionEntry]
+    unreached: NotRequired[Unreached]
 
 
 class SessionCancelAnswer(Answer):

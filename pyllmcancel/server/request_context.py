@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 access_log = logging.getLogger("pyllmcancel.access")
 
+PEERS_PATH = "/v1/peers"  # where other replicas knock
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -43,6 +44,12 @@ def arrival_of(scope: Scope) -> float:
     return arrived_at
 
 
+def arrival_us_of(scope: Scope) -> int:
+    """The same, in microseconds since the epoch."""
+    arrived_us: int = scope["state"]["arrived_us"]
+    return arrived_us
+
+
 def mark_client_gone(scope: Scope) -> None:
     """For the log: the client has left, so it was not answered."""
     scope["state"]["client_gone"] = True
@@ -54,10 +61,11 @@ def is_client_gone(scope: Scope) -> bool:
 
 
 class RequestContext:
-    """Outermost ASGI application."""
+    """Outermost ASGI application. Answers say `served_by`, if that is given."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, served_by: str | None = None) -> None:
         self._app = app
+        self._served_by = served_by
         self._ignored = IgnoredLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +77,7 @@ class RequestContext:
         request_id = given if given is not None and sane else new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         began = scope["state"]["arrived_at"] = time.monotonic()
+        scope["state"]["arrived_us"] = time.time_ns() // 1000
         ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
         status = 0
 
@@ -83,6 +92,10 @@ class RequestContext:
                     self._ignored.tell(scope, ignored)
                 if unenforced := scope["state"].get("unenforced"):
                     headers["X-Unenforced"] = ", ".join(unenforced)
+                if unreached := scope["state"].get("unreached"):
+                    headers["X-Unreached"] = ", ".join(unreached)
+                if self._served_by is not None:
+                    headers["X-Served-By"] = self._served_by
             await send(message)
 
         try:
@@ -95,7 +108,9 @@ class RequestContext:
 
     def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         # Looking on is not worth a line: health checks, scrapers and the live page would drown the story.
-        level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
+        # Nor is what replicas tell each other at every keystroke.
+        quiet = scope["method"] == "GET" or scope["path"] == PEERS_PATH
+        level = logging.DEBUG if quiet and status < 400 else logging.INFO
         if not access_log.isEnabledFor(level):
             return
         # Quoted once more: a path may hold line feeds, and with them lines that we never wrote.

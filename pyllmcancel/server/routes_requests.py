@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query
 from fastapi import Request as HttpRequest
@@ -20,6 +20,7 @@ from pyllmcancel.server.request_answers import (
     OutsideStatus,
     RequestEntry,
     RequestList,
+    SessionList,
     StepList,
     UnknownAnswer,
     outside_status,
@@ -27,9 +28,14 @@ from pyllmcancel.server.request_answers import (
     step_entry,
 )
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.visible import See, check_may_see_all, summary_of
+from pyllmcancel.server.visible import See, Visible, check_may_see_all, summary_of
+from pyllmcancel.server.whole import whole
 from pyllmcancel.server.wire import RequestBody
 
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.everywhere import Everywhere
+
+ListOfAll = TypeVar("ListOfAll", RequestList, SessionList)
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
 
 MAX_HOLD_SECONDS = 60.0
@@ -59,6 +65,9 @@ class CancelBody(RequestBody):
 
 @router.get("/requests", summary="Live requests, then the last that have ended", responses=answers(RequestList))
 async def list_requests(see: See, status: OutsideStatus | None = None, session: str | None = None) -> Any:
+    if (everywhere := whole(see)) is not None:
+        data = await everywhere.requests(status, session)
+        return with_unreached(RequestList(object="list", data=data), see)
     summaries = [one for one in see.summaries() if session in (None, one.session)]
     return RequestList(
         object="list", data=[request_entry(one) for one in summaries if status in (None, outside_status(one))]
@@ -70,6 +79,8 @@ async def list_requests(see: See, status: OutsideStatus | None = None, session: 
 )
 async def cancel_requests(see: See, body: CancelBody, wait: Wait = True, hold: Hold = 0.0) -> Any:
     see = see.narrowed(body.owner)
+    if (everywhere := whole(see)) is not None:
+        return await cancel_everywhere(everywhere, body, wait=wait, hold=hold)
     if body.request_ids is None:
         return CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
     found = {request_id: see.find(request_id, hold) for request_id in body.request_ids}
@@ -81,9 +92,25 @@ async def cancel_requests(see: See, body: CancelBody, wait: Wait = True, hold: H
     return CancelList(object="list", data=data)
 
 
+async def cancel_everywhere(everywhere: Everywhere, body: CancelBody, *, wait: bool, hold: float) -> CancelList:
+    """The same on all replicas."""
+    if body.request_ids is None:
+        return CancelList(object="list", data=[*await everywhere.cancel_matching(body.session, body.status, wait=wait)])
+    done = await everywhere.cancel(dict.fromkeys(body.request_ids), wait=wait, hold=hold)
+    data: list[CancelAnswer | HeldAnswer | UnknownAnswer] = []
+    for request_id in dict.fromkeys(body.request_ids):
+        data += done.get(request_id) or [not_found(request_id, hold)]
+    return CancelList(object="list", data=data)
+
+
 # Ids are paths to the router: the clients choose them, and they may contain slashes.
 @router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
 async def get_request(see: See, request_id: str) -> Any:
+    if (everywhere := whole(see)) is not None:
+        entry = await everywhere.request(request_id)
+        if entry is None:
+            raise unknown_id()
+        return entry
     found = see.find(request_id)
     if not found:
         raise unknown_id()
@@ -101,8 +128,11 @@ async def get_request(see: See, request_id: str) -> Any:
     responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
 )
 async def cancel_request(see: See, request_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
-    found = see.find(request_id, hold)
-    if found:
+    if (everywhere := whole(see)) is not None:
+        done = await everywhere.cancel([request_id], wait=wait, hold=hold)
+        if request_id in done:
+            return done[request_id][-1]
+    elif found := see.find(request_id, hold):
         return (await see.cancel(found, wait=wait))[-1]
     if hold > 0:
         return JSONResponse(not_found(request_id, hold), 202)
@@ -115,6 +145,13 @@ async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024
     trace = state_of(http).engine.trace
     newest = trace.snapshot()[: -last - 1 : -1]
     return StepList(object="list", n_steps=trace.n_steps, data=[step_entry(record) for record in newest])
+
+
+def with_unreached(answer: ListOfAll, see: Visible) -> ListOfAll:
+    """A list that names the replicas which it lacks, if there are any."""
+    if see.unreached:
+        answer["unreached"] = [{"replica": replica, "why": why} for replica, why in see.unreached.items()]
+    return answer
 
 
 def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:

@@ -15,8 +15,9 @@ from pyllmcancel.server.request_answers import (
     SessionList,
     session_entry,
 )
-from pyllmcancel.server.routes_requests import Hold, Wait
+from pyllmcancel.server.routes_requests import Hold, Wait, with_unreached
 from pyllmcancel.server.visible import See
+from pyllmcancel.server.whole import whole
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
 
@@ -27,12 +28,20 @@ Descendants = Annotated[bool, Query(description="The sessions below it, too.")]
 async def list_sessions(
     see: See, live: Annotated[bool, Query(description="Only the ones that have live requests.")] = False
 ) -> Any:
+    if (everywhere := whole(see)) is not None:
+        data = await everywhere.sessions(live=live)
+        return with_unreached(SessionList(object="list", data=data), see)
     return SessionList(object="list", data=[session_entry(one) for one in see.sessions() if one.requests or not live])
 
 
 # Sessions are paths to the router: the clients choose them, and they may contain slashes.
 @router.get("/sessions/{session_id:path}", summary="One session", responses=answers(SessionEntry) | errors(404))
 async def get_session(see: See, session_id: str) -> Any:
+    if (everywhere := whole(see)) is not None:
+        entries = await everywhere.sessions(name=session_id)
+        if not entries:
+            raise unknown_session()
+        return entries[0]
     found = see.session(session_id)
     if found is None:
         raise unknown_session()
@@ -49,14 +58,17 @@ async def get_session(see: See, session_id: str) -> Any:
 async def cancel_session(
     see: See, session_id: str, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
 ) -> Any:
-    found = see.find_session(session_id, descendants=descendants, hold=hold)
-    if found is None and hold == 0.0:
+    if (everywhere := whole(see)) is not None:
+        cancelled = await everywhere.cancel_session(session_id, descendants=descendants, wait=wait, hold=hold)
+    else:
+        found = see.find_session(session_id, descendants=descendants, hold=hold)
+        cancelled = None if found is None else await see.cancel(found, wait=wait)
+    if cancelled is None and hold == 0.0:
         raise unknown_session()
-    cancelled = await see.cancel(found or [], wait=wait)
     answer = SessionCancelAnswer(
-        session=session_id, descendants=descendants, requests=cancelled, hold_seconds=hold or None
+        session=session_id, descendants=descendants, requests=cancelled or [], hold_seconds=hold or None
     )
-    return JSONResponse(answer, 202) if found is None else answer
+    return JSONResponse(answer, 202) if cancelled is None else answer
 
 
 def unknown_session() -> ApiError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, Protocol
 
 from pydantic import Field
 
@@ -59,6 +59,15 @@ class Unhealthy(Answer):
     error: str | None
 
 
+class Member(Protocol):
+    """A server among others: a `pyllmcancel.server.fleet.fleet.Fleet`, which stands above what is here."""
+
+    def start(self) -> None:
+        """The engine is there."""
+
+    async def close(self) -> None: ...
+
+
 class ServerState:
     """Loading, serving, closing. Touched by the event loop only."""
 
@@ -78,6 +87,7 @@ class ServerState:
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
+        self.fleet: Member | None = None  # set once, before anybody is served
         # Set by `process.Server`: a server that will never have a model had better end, and so had one whose
         # engine has died. The second is called by the engine's thread, when all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
@@ -165,6 +175,8 @@ class ServerState:
                 return  # it had come too far to be given up
             self.adopt(engine)
             engine.stopped.add_done_callback(self._on_stopped)
+            if self.fleet is not None:
+                self.fleet.start()
             await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Anything: a server that says for ever that it is loading is worse than one that ends.

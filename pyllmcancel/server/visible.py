@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Set
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Query
@@ -32,8 +32,11 @@ Target = Request | Preparation | RequestSummary
 class Visible:
     """What may be seen of a server, by one owner, or by an administrator, with None as `owner`."""
 
-    def __init__(self, state: ServerState, owner: str | None) -> None:
+    def __init__(self, state: ServerState, owner: str | None, unreached: dict[str, str] | None = None) -> None:
         self.owner = owner
+        self.fleet = state.fleet
+        # Other replicas that did not answer, and why; shared by all that is made of this one.
+        self.unreached = {} if unreached is None else unreached
         self._state = state
         self._engine = state.engine
         self._registry = state.engine.registry
@@ -45,7 +48,7 @@ class Visible:
             return self
         if self.owner is not None:
             raise admin_only("owner")
-        return Visible(self._state, owner)
+        return Visible(self._state, owner, self.unreached)
 
     def summaries(self) -> list[RequestSummary]:
         """Live requests, oldest first, then the ones in preparation, then the last that have ended."""
@@ -89,6 +92,10 @@ class Visible:
             return [] if found is None else [found]
         return [preparation, found] if isinstance(found, Request) else [preparation]
 
+    def is_live(self, request_id: str) -> bool:
+        """Whether this id means a request that has not ended."""
+        return any(not isinstance(target, RequestSummary) for target in self.find(request_id))
+
     def live(self, session: str | None, status: str | None) -> list[Target]:
         """All that have not ended; where they are given, of one session without its descendants, and in one status."""
         # Preparations first: one that is being submitted passes its cancel on.
@@ -104,23 +111,34 @@ class Visible:
         """The requests of a session and its descendants that have not ended; None if the session is not known."""
         owner = self._owner_of_session(checked(name, "session_id"), hold)
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
+        found = self.members(owner, name, family)
+        return None if family is None and not found else found
+
+    def members(self, owner: str, name: str, family: Mapping[str, list[Request]] | None) -> list[Target]:
+        """The requests of a family, with those in preparation; if it is not known, those of the session `name`."""
         prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
-        if family is None and not prepared:
-            return None
         return [*prepared, *(request for members in (family or {}).values() for request in members)]
+
+    def owners_of(self, ids: Set[str]) -> set[str]:
+        """Owners that have a request of one of these ids."""
+        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.id in ids}
+        return self._registry.owners_of(ids) | prepared
+
+    def owners_of_session(self, name: str) -> set[str]:
+        """Owners that have a session of this name."""
+        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.session == name}
+        return {session.owner for session in self.sessions() if session.id == name} | prepared
 
     def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
         """The owner who has a request of one of these ids."""
         if self.owner is not None:
             return self.owner
-        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.id in ids}
-        return only(self._registry.owners_of(ids) | prepared, hold)
+        return only(self.owners_of(ids), hold)
 
     def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
         if self.owner is not None:
             return self.owner
-        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.session == name}
-        return only({session.owner for session in self.sessions() if session.id == name} | prepared, hold)
+        return only(self.owners_of_session(name), hold)
 
     async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
         """Cancel all of them, then report, in their order; with `wait` when the computation has stopped."""
@@ -190,7 +208,8 @@ def visible(
 ) -> Visible:
     """What the sender of `http` may see."""
     own = None if is_admin(http.scope) else owner_of(http.scope)
-    return Visible(state_of(http), own).narrowed(owner)
+    unreached: dict[str, str] = http.scope["state"].setdefault("unreached", {})
+    return Visible(state_of(http), own, unreached).narrowed(owner)
 
 
 See = Annotated[Visible, Depends(visible)]

@@ -30,7 +30,7 @@ LAYERS = {
     "values": "cancellation events errors sampling config step pausing models embeddings embeddings.pooling _native",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
-CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept"}
+CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede"}
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def test_only_the_engine_imports_the_compiled_module() -> None:
     assert not any(found.imported == "helper_process" for found in imports(sources()))
 
 
-def test_a_request_is_cancelled_in_two_places() -> None:
+def test_a_request_is_cancelled_by_the_endings_and_the_registry() -> None:
     assert cancellers(sources()) == CANCELLERS
 
 

@@ -10,7 +10,7 @@ def test_the_newest_request_replaces_the_one_before() -> None:
     keys = SupersedeKeys()
     old, new = bare_request("old", supersede="k"), bare_request("new", supersede="k")
     assert keys.install(old) is None
-    assert keys.install(new) == Superseding(older=old, newer=new)
+    assert keys.install(new) == Superseding(older=old, by="new")
     assert keys.newest("", "k") is new
     assert len(keys) == 1
 
@@ -19,7 +19,7 @@ def test_a_request_that_arrived_before_the_newest_is_the_older_one() -> None:
     keys = SupersedeKeys()
     slow, quick = bare_request("slow", supersede="k", arrived_at=1.0), bare_request("quick", supersede="k")
     keys.install(quick)
-    assert keys.install(slow) == Superseding(older=slow, newer=quick)
+    assert keys.install(slow) == Superseding(older=slow, by="quick")
     assert keys.newest("", "k") is quick
 
 

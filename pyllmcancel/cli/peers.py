@@ -1,0 +1,82 @@
+"""``--peers``: the other servers that this one works with."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cli.options import add_list, add_option
+from pyllmcancel.errors import UsageError
+from pyllmcancel.server.fleet.addresses import FleetSettings, addresses, checked_name, fitting
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.server.listening import Listener
+
+WILDCARDS = ("0.0.0.0", "::")
+NEEDED = "httpx"
+
+
+def add_peer_options(group: argparse._ArgumentGroup) -> None:
+    text = (
+        "servers that supersede and cancel each other's requests: http://HOST:PORT, https:// or dns://NAME:PORT, with"
+    )
+    text += " commas; this one may be among them; needs the extra [fleet]"
+    add_list(group, "peers", str, text, metavar="URLS")
+    text = "name of this server in lists, and in X-Served-By [HOST:PORT, and no header]"
+    add_option(group, "replica", str, None, text, metavar="NAME")
+    text = "key that peers must send, and get; needed with --api-key, unless it is in a file"
+    add_option(group, "peer-key", str, None, text, metavar="KEY")
+    add_option(group, "peer-key-file", Path, None, "file of that key", metavar="FILE")
+
+
+def has_library() -> bool:
+    return find_spec(NEEDED) is not None
+
+
+def fleet_settings(arguments: argparse.Namespace, *, asks_for_keys: bool) -> FleetSettings | None:
+    """What the options say; UsageError or OSError for what they cannot mean, or where it needs what is missing."""
+    name = "" if arguments.replica is None else checked_name(arguments.replica)
+    key = peer_key(arguments)
+    if not arguments.peers:
+        if key is not None:
+            raise UsageError("--peer-key and --peer-key-file need --peers: without them nobody is to send it")
+        return None
+    if not has_library():
+        raise UsageError(f"--peers needs {NEEDED}: pip install 'pyllmcancel[fleet]'")
+    if asks_for_keys and key is None:
+        raise UsageError(
+            "--peers beside API keys needs --peer-key or --peer-key-file: peers cancel what is any owner's"
+        )
+    return FleetSettings(peers=addresses(arguments.peers), name=name, key=key)
+
+
+def peer_key(arguments: argparse.Namespace) -> str | None:
+    if arguments.peer_key_file is not None:
+        if arguments.peer_key is not None:
+            raise UsageError("--peer-key and --peer-key-file exclude each other")
+        key, source = arguments.peer_key_file.read_text("utf-8-sig").strip(), "--peer-key-file"
+    elif arguments.peer_key is not None:
+        key, source = arguments.peer_key.strip(), "--peer-key"
+    else:
+        return None
+    if not key or not key.isascii() or not key.isprintable():
+        raise UsageError(f"{source} must be one line of ASCII characters, and not empty")
+    return str(key)
+
+
+def named(config: ServerConfig, listeners: Sequence[Listener]) -> ServerConfig:
+    """With a name for a server that has peers, if it was given none."""
+    if config.fleet is None or config.fleet.name:
+        return config
+    host, port = listeners[0].getsockname()[:2]
+    if host in WILDCARDS:
+        host = socket.gethostname()
+    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return replace(config, fleet=replace(config.fleet, name=fitting(name)))

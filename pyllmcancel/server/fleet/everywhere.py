@@ -1,0 +1,194 @@
+"""The requests and sessions of all replicas that the sender of an HTTP request may see and cancel.
+
+What is known here is looked at, and cancelled, first; the answers are those that a single server would have given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence, Set
+from typing import TYPE_CHECKING, TypeVar
+
+from pyllmcancel.server.fleet.merging import merged_cancels, merged_requests, merged_sessions
+from pyllmcancel.server.fleet.messages import (
+    Cancel,
+    CancelFamilies,
+    Cancelled,
+    CancelMatching,
+    FamilyCancelled,
+    ListRequests,
+    ListSessions,
+    Matched,
+    Message,
+    Named,
+    NameFamilies,
+    Owned,
+    Reply,
+    Requests,
+    Sessions,
+    WhoseRequest,
+    WhoseSession,
+)
+from pyllmcancel.server.limits import MAX_CANCELS
+from pyllmcancel.server.origin import checked
+from pyllmcancel.server.request_context import SANE_ID, bad_id
+from pyllmcancel.server.visible import only
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.acting import Acting
+    from pyllmcancel.server.fleet.asking import Asking
+    from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
+    from pyllmcancel.server.visible import Visible
+
+R = TypeVar("R", bound=Reply)
+
+
+class Everywhere:
+    """For one HTTP request; `see` is what it may see of this replica."""
+
+    def __init__(self, asking: Asking, acting: Acting, see: Visible) -> None:
+        self._asking = asking
+        self._acting = acting
+        self._see = see
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def requests(self, status: OutsideStatus | None = None, session: str | None = None) -> list[RequestEntry]:
+        """Live ones, oldest first, then the last that have ended."""
+        message = ListRequests(owner=self._see.owner, status=status, session=session)
+        mine = self._acting.list_requests(message)
+        return merged_requests({self._asking.name: mine.data} | await self._listed(message))
+
+    async def _listed(self, message: ListRequests) -> dict[str, list[RequestEntry]]:
+        return {name: reply.data for name, reply in (await self._ask(message, Requests)).items()}
+
+    async def request(self, request_id: str) -> RequestEntry | None:
+        """The live one, else the one that ended last."""
+        owner = (await self._owners([request_id]))[request_id]
+        message = ListRequests(owner=owner, ids=[request_id])
+        mine = {self._asking.name: self._acting.list_requests(message).data}
+        if not any(entry["finish_reason"] is None for entry in mine[self._asking.name]):
+            mine |= await self._listed(message)
+        return next(iter(merged_requests(mine)), None)
+
+    async def sessions(self, *, live: bool = False, name: str | None = None) -> list[SessionEntry]:
+        """The most recently used first; one that several replicas know is one."""
+        owner = self._see.owner if name is None else await self._owner_of_session(name)
+        message = ListSessions(owner=owner, name=name)
+        mine = self._acting.list_sessions(message).data
+        theirs = {one: reply.data for one, reply in (await self._ask(message, Sessions)).items()}
+        return [entry for entry in merged_sessions({self._asking.name: mine} | theirs) if entry["requests"] or not live]
+
+    # -- cancelling ---------------------------------------------------------------------------------------------------
+
+    async def cancel(self, ids: Collection[str], *, wait: bool, hold: float) -> dict[str, list[CancelAnswer]]:
+        """By id; nothing for one that no replica knows. With `hold` all of them hold that one."""
+        for request_id in ids:
+            if hold > 0.0 and not SANE_ID.fullmatch(request_id):
+                raise bad_id("request_id")  # none of this id can come
+        owners = await self._owners(ids, hold)
+        found: dict[str, list[CancelAnswer]] = {}
+        for owner in set(owners.values()):
+            own = [request_id for request_id in ids if owners[request_id] == owner]
+            found |= await self._cancel(Cancel(owner=owner, ids=own, wait=wait))
+            # Only now, because what is found somewhere is to be held nowhere. Looking and holding are one on each.
+            unknown = [request_id for request_id in own if request_id not in found]
+            if unknown and hold > 0.0:
+                found |= await self._cancel(Cancel(owner=owner, ids=unknown, wait=wait, hold=hold))
+        return found
+
+    async def _cancel(self, message: Cancel) -> dict[str, list[CancelAnswer]]:
+        """Those that live here are not asked for elsewhere, unless they are held."""
+        see = self._see.narrowed(message.owner)
+        rest = [one for one in message.ids if not see.is_live(one)]
+        if not rest:
+            return merged_cancels(message.ids, [await self._acting.cancel(message)])
+        asking = self._ask(message.model_copy(update={"ids": rest}), Cancelled)
+        mine, theirs = await asyncio.gather(self._acting.cancel(message), asking)
+        return merged_cancels(message.ids, [mine, *theirs.values()])
+
+    async def cancel_matching(
+        self, session: str | None, status: LiveStatus | None, *, wait: bool
+    ) -> list[CancelAnswer]:
+        message = CancelMatching(owner=self._see.owner, session=session, status=status, wait=wait)
+        mine, theirs = await asyncio.gather(self._acting.cancel_matching(message), self._ask(message, Matched))
+        return [one for reply in (mine, *theirs.values()) for one in reply.requests]
+
+    async def cancel_session(
+        self, name: str, *, descendants: bool, wait: bool, hold: float
+    ) -> list[CancelAnswer] | None:
+        """Those of a session and, with `descendants`, of the sessions below it, whoever knows them; None if none does.
+
+        A replica may know the child of a session, another one the child of that: names are asked for until no new ones
+        come. The members that are known here are cancelled at once.
+        """
+        owner = await self._owner_of_session(checked(name, "session_id"), hold)
+        message = CancelFamilies(owner=owner, sessions=[name], descendants=descendants, wait=wait, hold=hold)
+        here = asyncio.ensure_future(self._acting.cancel_families(message))
+        try:
+            names = await self._family(owner, name) if descendants else {name}
+            elsewhere = await self._cancel_families(message, names)
+            replies = [await here, *elsewhere]
+        finally:
+            here.cancel()
+        if not any(reply.sessions for reply in replies):
+            return None
+        found: dict[str, CancelAnswer] = {}
+        for reply in replies:
+            for one in reply.requests:
+                found.setdefault(one["id"], one)  # one that had not ended yet is named again
+        return list(found.values())
+
+    async def _cancel_families(self, message: CancelFamilies, names: Set[str]) -> list[FamilyCancelled]:
+        """Those of these names and, with descendants, of all that turn up meanwhile."""
+        replies: list[FamilyCancelled] = []
+        todo, done = set(names), set[str]()
+        while new := todo - done:
+            done |= new
+            for some in slices(sorted(new)):
+                part = message.model_copy(update={"sessions": some})
+                mine, theirs = await asyncio.gather(
+                    self._acting.cancel_families(part), self._ask(part, FamilyCancelled)
+                )
+                replies += [mine, *theirs.values()]
+            if message.descendants:
+                todo |= {one for reply in replies for one in reply.sessions}
+        return replies
+
+    async def _family(self, owner: str, name: str) -> set[str]:
+        """A session and all below it, as far as any replica knows."""
+        names, asked = {name}, set[str]()
+        while new := names - asked:
+            asked |= new
+            names |= self._acting.family_names(owner, new)
+            for some in slices(sorted(new)):
+                replies = await self._ask(NameFamilies(owner=owner, sessions=some), Named)
+                names |= {one for reply in replies.values() for one in reply.sessions}
+        return names
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, message: Message, reply_type: type[R]) -> dict[str, R]:
+        heard = await self._asking.ask(message, reply_type)
+        self._see.unreached.update(heard.unreached)
+        return heard.replies
+
+    async def _owners(self, ids: Collection[str], hold: float = 0.0) -> dict[str, str]:
+        """Whose each is; an administrator need not say it where only one owner has something of this id."""
+        if self._see.owner is not None:
+            return dict.fromkeys(ids, self._see.owner)
+        theirs = await self._ask(WhoseRequest(ids=list(ids)), Owned)
+        told = [self._acting.owners_of(ids), *(reply.owners for reply in theirs.values())]
+        return {one: only({owner for owners in told for owner in owners.get(one, ())}, hold) for one in ids}
+
+    async def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
+        if self._see.owner is not None:
+            return self._see.owner
+        theirs = await self._ask(WhoseSession(sessions=[name]), Owned)
+        told = (owner for reply in theirs.values() for owner in reply.owners.get(name, ()))
+        return only({*self._see.owners_of_session(name), *told}, hold)
+
+
+def slices(names: Sequence[str]) -> Iterator[list[str]]:
+    """As many at once as a message may name."""
+    return (list(names[start : start + MAX_CANCELS]) for start in range(0, len(names), MAX_CANCELS))

@@ -1,0 +1,133 @@
+"""Messages between servers over HTTP: `--peers`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import httpx
+
+from pyllmcancel.server.fleet.addresses import resolved
+from pyllmcancel.server.fleet.outbox import Outbox
+from pyllmcancel.server.fleet.peer import Peer, Standing
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.addresses import Address, FleetSettings
+    from pyllmcancel.server.fleet.identity import Identity
+    from pyllmcancel.server.fleet.messages import Message, News, Superseding
+    from pyllmcancel.server.fleet.transport import Answer
+
+logger = logging.getLogger("pyllmcancel.fleet")
+
+RESOLVE_EVERY = 5.0  # seconds
+
+
+class Line:
+    """A peer, the news on their way to it, and the task that looks whether it is there."""
+
+    def __init__(self, peer: Peer, heard: Callable[[list[Answer]], None]) -> None:
+        self.peer = peer
+        self._heard = heard
+        self.outbox = Outbox(peer.name, self._send)
+        self._looking = asyncio.create_task(peer.keep_looking(), name=f"look at {peer.name}")
+
+    async def _send(self, message: Superseding) -> bool:
+        answer = await self.peer.ask(message)
+        self._heard([answer])
+        # To one that is none of us nothing is to be sent again.
+        return answer.reply is not None or not self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        return self.peer.standing in (Standing.UNKNOWN, Standing.READY, Standing.SILENT)
+
+    async def close(self) -> None:
+        self._looking.cancel()
+        await asyncio.gather(self._looking, self.outbox.close(), return_exceptions=True)
+
+
+class HttpTransport:
+    """To each peer one connection for news, and more for questions as they come. Belongs to the event loop."""
+
+    def __init__(self, settings: FleetSettings, me: Callable[[], Identity]) -> None:
+        self._settings = settings
+        self._me = me
+        self._lines: dict[Address, Line] = {}
+        self._client: httpx.AsyncClient | None = None
+        self._heard: Callable[[list[Answer]], None] = lambda _: None
+        self._resolving: asyncio.Task[None] | None = None
+
+    def start(self, heard: Callable[[list[Answer]], None]) -> None:
+        """Idempotent."""
+        if self._client is not None:
+            return
+        self._heard = heard
+        # No proxy of the environment: peers are told by their own addresses.
+        self._client = httpx.AsyncClient(timeout=DEADLINE_SECONDS, trust_env=False)
+        named = {one for one in self._settings.peers if one.scheme == "dns"}
+        self._use({one for one in self._settings.peers if one not in named})
+        if named:
+            self._resolving = asyncio.create_task(self._keep_resolving(named), name="look for peers")
+
+    async def _keep_resolving(self, named: set[Address]) -> None:
+        fixed = set(self._lines)
+        found: dict[Address, set[Address]] = {one: set() for one in named}
+        told = dict[Address, str]()
+        while True:
+            for one in named:
+                try:
+                    found[one] = set(await asyncio.to_thread(resolved, one))
+                    told.pop(one, None)
+                except OSError as error:
+                    # Those that are known stay: a name server that is away takes nobody along.
+                    if told.setdefault(one, "") != str(error):
+                        told[one] = str(error)
+                        logger.warning("the name of %s cannot be resolved: %s", one.url, error)
+            await self._keep(fixed.union(*found.values()))
+            await asyncio.sleep(RESOLVE_EVERY)
+
+    async def _keep(self, wanted: set[Address]) -> None:
+        gone = [self._lines.pop(one) for one in self._lines.keys() - wanted]
+        self._use(wanted)
+        await asyncio.gather(*(line.close() for line in gone))
+
+    def _use(self, wanted: set[Address]) -> None:
+        assert self._client is not None
+        for address in wanted - self._lines.keys():
+            peer = Peer(address, self._client, self._settings.key, self._me, self._namesake)
+            self._lines[address] = Line(peer, self._heard)
+
+    def _namesake(self, peer: Peer, identity: Identity) -> str | None:
+        """Why a server cannot be a peer beside those that are."""
+        for line in self._lines.values():
+            other = line.peer
+            if other is peer or other.standing is not Standing.READY or other.identity is None:
+                continue
+            if other.identity.nonce == identity.nonce:
+                return f"is the same server as {other.address.url}"
+            if other.identity.name == identity.name:
+                return f"is called {identity.name}, as {other.address.url} is: --replica gives another name"
+        return None
+
+    async def ask_all(self, message: Message) -> list[Answer]:
+        peers = [line.peer for line in self._lines.values() if line.peer.counts]
+        return list(await asyncio.gather(*(peer.ask(message) for peer in peers)))
+
+    def tell_all(self, news: News) -> None:
+        for line in self._lines.values():
+            if line.is_open:
+                line.outbox.put(news)
+
+    async def close(self) -> None:
+        if self._resolving is not None:
+            self._resolving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._resolving
+        await asyncio.gather(*(line.close() for line in self._lines.values()))
+        self._lines.clear()
+        if self._client is not None:
+            await self._client.aclose()

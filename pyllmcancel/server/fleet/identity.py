@@ -1,0 +1,64 @@
+"""Who says it: in every message between servers, and in every reply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pyllmcancel.server.fleet.addresses import NAME
+
+KEY_HEADER = "X-Peer-Key"
+
+
+class Identity(BaseModel):
+    """A server, from its start to its end.
+
+    Attributes
+    ----------
+    nonce
+        Drawn at its start: a server that meets its own has found itself.
+    name
+        What lists call it.
+    version
+        Of pyllmcancel.
+    model
+        Name and size; None before it is loaded.
+    clock_us
+        Its clock when it said this, in microseconds since the epoch.
+    """
+
+    # What a later version adds does not matter: it is another version, and refused as such.
+    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+
+    nonce: str = Field(min_length=16, max_length=64)
+    name: str = Field(pattern=f"^{NAME.pattern}$")
+    version: str = Field(max_length=100)
+    model: str | None = Field(max_length=10_000)
+    clock_us: int
+
+    def differs(self, other: Identity) -> str | None:
+        """Why the two do not work together: what `other` is, and this one is not; None if they do."""
+        if other.version != self.version:
+            return f"is version {other.version}, not {self.version}"
+        if other.model != self.model:
+            return f"serves {other.model}, not {self.model}"
+        if other.name == self.name and other.nonce != self.nonce:
+            return f"is called {other.name}, as this server is: --replica gives another name"
+        return None
+
+
+class Envelope(BaseModel):
+    """What is posted; without a message it is a greeting."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    sender: Identity
+    message: dict[str, Any] | None = None
+
+
+class ReplyEnvelope(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    sender: Identity
+    reply: dict[str, Any] | None = None

@@ -1,0 +1,197 @@
+"""What replicas say to each other: messages, and the reply that each one has.
+
+Plain JSON, whatever carries it. Both sides check it: a replica may be of another version, or not what it says.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
+from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
+
+# Characters of an id, a name or a key. Keys that a server makes have the name of a user in them.
+MAX_TEXT = MAX_NAME + 256
+MOST_NEWS = 256  # in one message
+MAX_HOLD = 60.0  # seconds
+
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_HOLD)]
+Names = Annotated[list[Text], Field(min_length=1, max_length=MAX_CANCELS)]
+
+
+class Said(BaseModel):
+    """Base of all. A field that is not known would be a condition that is not kept."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class News(Said):
+    """A request with a supersede key was accepted. `arrived_us` and `id` are its `pyllmcancel.request.Rank`."""
+
+    owner: Text
+    key: Text
+    arrived_us: int
+    id: Text
+
+
+# -- replies ----------------------------------------------------------------------------------------------------------
+
+
+class Reply(Said):
+    """Base of all that is answered to a message."""
+
+
+class Newer(Reply):
+    """Of the keys that were told: requests that are newer."""
+
+    newer: list[News]
+
+
+class Cancelled(Reply):
+    """By id: what was cancelled, and what had ended before."""
+
+    live: dict[str, list[CancelAnswer]]
+    ended: dict[str, list[CancelAnswer]]
+
+
+class FamilyCancelled(Reply):
+    """`sessions` are those that are known here, of the ones that were named, and their descendants."""
+
+    sessions: list[str]
+    requests: list[CancelAnswer]
+
+
+class Matched(Reply):
+    requests: list[CancelAnswer]
+
+
+class Owned(Reply):
+    """By id, or name."""
+
+    owners: dict[str, list[str]]
+
+
+class Named(Reply):
+    sessions: list[str]
+
+
+class Requests(Reply):
+    data: list[RequestEntry]
+
+
+class Sessions(Reply):
+    data: list[SessionEntry]
+
+
+# -- messages; an `owner` of None is an administrator, who means all owners -------------------------------------------
+
+
+class Message(Said):
+    """Base of all; `kind` says which one it is."""
+
+    reply: ClassVar[type[Reply]]
+
+
+class Superseding(Message):
+    """These were accepted. What is older, of their keys, is to be cancelled."""
+
+    reply = Newer
+    kind: Literal["superseding"] = "superseding"
+    news: Annotated[list[News], Field(min_length=1, max_length=MOST_NEWS)]
+
+
+class Cancel(Message):
+    """Cancel the requests of these ids; with `hold` also those that arrive within so many seconds."""
+
+    reply = Cancelled
+    kind: Literal["cancel"] = "cancel"
+    owner: Text
+    ids: Names
+    wait: bool
+    hold: Seconds = 0.0
+
+
+class NameFamilies(Message):
+    """Name the sessions that are known, of these and those below them."""
+
+    reply = Named
+    kind: Literal["name_families"] = "name_families"
+    owner: Text
+    sessions: Names
+
+
+class CancelFamilies(Message):
+    """Cancel the requests of these sessions and, with `descendants`, of those below them."""
+
+    reply = FamilyCancelled
+    kind: Literal["cancel_families"] = "cancel_families"
+    owner: Text
+    sessions: Names
+    descendants: bool
+    wait: bool
+    hold: Seconds = 0.0
+
+
+class CancelMatching(Message):
+    """Cancel all live requests that a filter leaves."""
+
+    reply = Matched
+    kind: Literal["cancel_matching"] = "cancel_matching"
+    owner: Text | None
+    session: Text | None
+    status: LiveStatus | None
+    wait: bool
+
+
+class WhoseRequest(Message):
+    """Owners that have a request of one of these ids."""
+
+    reply = Owned
+    kind: Literal["whose_request"] = "whose_request"
+    ids: Names
+
+
+class WhoseSession(Message):
+    """Owners that have a session of one of these names."""
+
+    reply = Owned
+    kind: Literal["whose_session"] = "whose_session"
+    sessions: Names
+
+
+class ListRequests(Message):
+    """All requests, or those of these ids."""
+
+    reply = Requests
+    kind: Literal["list_requests"] = "list_requests"
+    owner: Text | None
+    ids: Names | None = None
+    session: Text | None = None
+    status: OutsideStatus | None = None
+
+
+class ListSessions(Message):
+    """All sessions, or the one of this name."""
+
+    reply = Sessions
+    kind: Literal["list_sessions"] = "list_sessions"
+    owner: Text | None
+    name: Text | None = None
+
+
+AnyMessage = Annotated[
+    Superseding
+    | Cancel
+    | NameFamilies
+    | CancelFamilies
+    | CancelMatching
+    | WhoseRequest
+    | WhoseSession
+    | ListRequests
+    | ListSessions,
+    Field(discriminator="kind"),
+]
+MESSAGES: TypeAdapter[Message] = TypeAdapter(AnyMessage)

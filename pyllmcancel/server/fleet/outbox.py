@@ -1,0 +1,123 @@
+"""News on their way to one replica, or to all by one call: the newest of each key, a bounded number of keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from pyllmcancel.holds import LONGEST_PREPARATION
+from pyllmcancel.server.fleet.messages import MOST_NEWS, News, Superseding
+from pyllmcancel.server.fleet.transport import Answer
+
+logger = logging.getLogger("pyllmcancel.fleet")
+
+MOST_KEYS = 4_096
+MOST_CHARACTERS = 1 << 19  # of one message
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, after a failure
+
+
+class Waiting(NamedTuple):
+    news: News
+    since: float  # monotonic
+
+
+class Outbox:
+    """Sends what is put in, one message at a time, everything that waits in the next one.
+
+    So a storm of keystrokes makes no more messages than the other side answers. What does not arrive is sent again,
+    until something newer of its key takes its place, or it is so old that nobody remembers it.
+
+    Parameters
+    ----------
+    name
+        Of the other side, for the log.
+    send
+        Sends a message; False if it has to be sent again.
+    """
+
+    def __init__(self, name: str, send: Callable[[Superseding], Awaitable[bool]]) -> None:
+        self.name = name
+        self._send = send
+        self._waiting: dict[tuple[str, str], Waiting] = {}  # the one that waits longest first
+        self._filled = asyncio.Event()
+        self._full = False
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, news: News) -> None:
+        key = news.owner, news.key
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._make_room()
+            self._waiting[key] = Waiting(news, time.monotonic())
+        elif (waiting.news.arrived_us, waiting.news.id) < (news.arrived_us, news.id):
+            self._waiting[key] = Waiting(news, waiting.since)
+        self._filled.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"news for {self.name}")
+
+    def _make_room(self) -> None:
+        """Forget the one that has waited longest, if there are too many."""
+        full = len(self._waiting) >= MOST_KEYS
+        if full:
+            del self._waiting[next(iter(self._waiting))]
+            if not self._full:
+                logger.warning("%s takes news too slowly: the oldest of %d are dropped", self.name, MOST_KEYS)
+        self._full = full
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            taken = self._take()
+            if not taken:
+                continue
+            if await self._send(Superseding(news=[one.news for one in taken])):
+                pause = FIRST_PAUSE
+                continue
+            for one in taken:
+                self._put_back(one)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _take(self) -> list[Waiting]:
+        oldest = time.monotonic() - LONGEST_PREPARATION
+        taken: list[Waiting] = []
+        length = 0
+        while self._waiting and len(taken) < MOST_NEWS and length < MOST_CHARACTERS:
+            one = self._waiting.pop(next(iter(self._waiting)))
+            length += len(one.news.owner) + len(one.news.key) + len(one.news.id)
+            if one.since > oldest:
+                taken.append(one)
+        if self._waiting:
+            self._filled.set()
+        return taken
+
+    def _put_back(self, one: Waiting) -> None:
+        """Unless something newer of its key has come."""
+        key = one.news.owner, one.news.key
+        if key not in self._waiting:
+            self._make_room()
+            self._waiting[key] = one
+        self._filled.set()
+
+    def forget(self) -> None:
+        """Nobody is there to hear of it."""
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """Idempotent; what waits is lost."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def arrived(answers: list[Answer]) -> bool:
+    """Whether all have answered."""
+    return all(answer.reply is not None for answer in answers)

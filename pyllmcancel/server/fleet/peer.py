@@ -1,0 +1,194 @@
+"""One other server, over HTTP: whether it is there and one of us, and messages to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import httpx
+from pydantic import ValidationError
+
+from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS, Answer
+from pyllmcancel.server.request_context import PEERS_PATH
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.addresses import Address
+    from pyllmcancel.server.fleet.identity import Identity
+    from pyllmcancel.server.fleet.messages import Message
+
+logger = logging.getLogger("pyllmcancel.fleet")
+
+GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds: one that answers, and one that does not
+MOST_BYTES = 32 << 20  # of an answer
+MOST_SKEW = 0.1  # seconds between two clocks, without a warning
+
+
+class Standing(Enum):
+    """Of a peer: all but READY are not asked."""
+
+    UNKNOWN = "has not been reached yet"
+    LOADING = "is loading its model"  # so nothing is there that could be asked for
+    OWN = "is this server"
+    READY = "is there"
+    SILENT = "does not answer"
+    REFUSED = "is not one of these servers"
+
+
+class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
+    """Nothing was answered, or nothing that makes sense."""
+
+
+class Peer:
+    """Belongs to the event loop.
+
+    Parameters
+    ----------
+    me
+        What this server says of itself now.
+    taken
+        Whether another peer that is there has this identity's name; its own address is given, too.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        client: httpx.AsyncClient,
+        key: str | None,
+        me: Callable[[], Identity],
+        namesake: Callable[[Peer, Identity], str | None],
+    ) -> None:
+        self.address = address
+        self.standing = Standing.UNKNOWN
+        self.identity: Identity | None = None
+        self._why = ""
+        self._client = client
+        self._headers = {"Content-Type": "application/json"} | ({} if key is None else {KEY_HEADER: key})
+        self._me = me
+        self._namesake = namesake
+        self._wake = asyncio.Event()
+        self._skew_told = False
+
+    @property
+    def name(self) -> str:
+        return self.address.url.partition("://")[2] if self.identity is None else self.identity.name
+
+    @property
+    def counts(self) -> bool:
+        """Whether there may be requests that are not heard of when it does not answer."""
+        return self.standing not in (Standing.OWN, Standing.LOADING)
+
+    async def keep_looking(self) -> None:
+        """Greet it from time to time, so that one that comes, goes or changes is known."""
+        while True:
+            self._wake.clear()
+            with suppress(NoAnswer):
+                await self._exchange(None)
+            steady = self.standing in (Standing.READY, Standing.OWN)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), GREET_EVERY if steady else SEEK_EVERY)
+
+    async def ask(self, message: Message) -> Answer:
+        """Does not raise. One that did not answer the last time is not waited for again."""
+        if self.standing is not Standing.READY:
+            return Answer(self.name, None, self._why or self.standing.value)
+        try:
+            reply = await self._exchange(message)
+        except NoAnswer as error:
+            self._wake.set()  # soon greeted, to be asked again
+            return Answer(self.name, None, str(error))
+        return Answer(self.name, reply)
+
+    async def _exchange(self, message: Message | None) -> dict[str, object] | None:
+        """Greet it, or send it a message; NoAnswer if there is no reply."""
+        said = Envelope(sender=self._me(), message=None if message is None else message.model_dump(mode="json"))
+        began = time.time()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                answered = ReplyEnvelope.model_validate_json(await self._post(said.model_dump_json().encode()))
+        except (NoAnswer, httpx.HTTPError, TimeoutError, ValidationError) as error:
+            self._stand(Standing.SILENT, reason_of(error))
+            raise NoAnswer(self._why) from None
+        self._meet(answered.sender)
+        self._compare_clocks(answered.sender, began, time.time())
+        if message is None:
+            return None
+        if self.standing is not Standing.READY or answered.reply is None:
+            raise NoAnswer(self._why or "answered what makes no sense")
+        return answered.reply
+
+    async def _post(self, content: bytes) -> bytes:
+        """What it answers; sent once more on a new connection where a kept one turns out to be closed."""
+        url = f"{self.address.url}{PEERS_PATH}"
+        try:
+            return await self._post_once(url, content)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            return await self._post_once(url, content)
+
+    async def _post_once(self, url: str, content: bytes) -> bytes:
+        async with self._client.stream("POST", url, content=content, headers=self._headers) as response:
+            body = bytearray()
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise NoAnswer(f"answered more than {MOST_BYTES:,} bytes")
+        if response.status_code != 200:
+            raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
+        return bytes(body)
+
+    def _meet(self, other: Identity) -> None:
+        me = self._me()
+        self.identity = other
+        if other.nonce == me.nonce:
+            self._stand(Standing.OWN)
+        elif other.model is None:
+            self._stand(Standing.LOADING)
+        elif (why := me.differs(other) or self._namesake(self, other)) is not None:
+            self._stand(Standing.REFUSED, why)
+        else:
+            self._stand(Standing.READY)
+
+    def _stand(self, standing: Standing, why: str = "") -> None:
+        """Note how it stands; what changes is told once."""
+        if (standing, why) == (self.standing, self._why):
+            return
+        before, self.standing, self._why = self.standing, standing, why
+        match standing:
+            case Standing.READY:
+                logger.info("the peer %s is there: %s", self.address.url, self.name)
+            case Standing.REFUSED:
+                logger.error("the peer %s %s: it is left out", self.address.url, why)
+            case Standing.SILENT if before is not Standing.SILENT:
+                logger.warning("the peer %s (%s) is not reached: %s", self.address.url, self.name, why)
+            case _:
+                pass
+
+    def _compare_clocks(self, other: Identity, began: float, ended: float) -> None:
+        skew = other.clock_us / 1e6 - (began + ended) / 2
+        apart = abs(skew) > MOST_SKEW + (ended - began) / 2
+        if apart and not self._skew_told:
+            text = "the clock of %s is %.3f s %s: requests of one key that come so close together may be confused"
+            logger.warning(text, self.name, abs(skew), "ahead" if skew > 0 else "behind")
+        self._skew_told = apart
+
+
+def reason_of(error: Exception) -> str:
+    match error:
+        case NoAnswer():
+            return str(error)
+        case TimeoutError() | httpx.TimeoutException():
+            return f"does not answer in {DEADLINE_SECONDS:g} s"
+        case ValidationError():
+            return "answered what makes no sense"
+        case _:
+            return f"does not answer ({type(error).__name__})"
+
+
+def said_in(body: bytes | bytearray) -> str:
+    """The beginning of a text that somebody else wrote, for a line of the log."""
+    return ascii(bytes(body[:200]).decode("utf-8", "replace"))

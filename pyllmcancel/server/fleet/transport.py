@@ -1,0 +1,60 @@
+"""What carries messages between replicas. HTTP is one way (`http_transport`); another one has to do this.
+
+A message is sent as JSON, ``message.model_dump(mode="json")``, to every other replica, where
+``await Fleet.receive(json)`` acts on it and returns the reply, which is JSON, too. The event loop is that of the
+server: `Fleet` belongs to it, and calls everything here in it.
+
+With Ray Serve, for instance, a replica has a method that calls ``fleet.receive``, `ask_all` calls it by
+``DeploymentHandle.broadcast()`` and leaves out this replica's own reply, and `tell_all` puts the news into one
+`pyllmcancel.server.fleet.outbox.Outbox`, which sends those of several keys in one message by `ask_all`. The application
+is made by ``create_app(config, join=lambda state: Fleet(state, transport, name))``; `Fleet.start` and `Fleet.close` are
+called by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.messages import Message, News
+
+DEADLINE_SECONDS = 2.0  # for all answers to one message
+# For computations to stop, of those seconds: after that the answer says that they have not yet.
+WAIT_SECONDS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a message to one replica.
+
+    Attributes
+    ----------
+    replica
+        Its name in lists.
+    reply
+        What it has answered, unchecked; None if it has not answered in time, or with an error.
+    error
+        Why there is no reply, for people.
+    """
+
+    replica: str
+    reply: Mapping[str, Any] | None = None
+    error: str | None = None
+
+
+class Transport(Protocol):
+    """The way to all other replicas."""
+
+    def start(self, heard: Callable[[list[Answer]], None]) -> None:
+        """Begin to look for them. The answers to what was told are given to `heard`."""
+
+    async def ask_all(self, message: Message) -> list[Answer]:
+        """Ask all at once; one answer for each, in `DEADLINE_SECONDS` at most. Does not raise."""
+
+    def tell_all(self, news: News) -> None:
+        """Pass this on soon, without waiting. Of one key only the newest has to arrive."""
+
+    async def close(self) -> None:
+        """End everything that was begun. Idempotent."""

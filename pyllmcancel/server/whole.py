@@ -1,0 +1,16 @@
+"""The requests and sessions of all servers that work together, where this one has peers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.everywhere import Everywhere
+    from pyllmcancel.server.fleet.fleet import Fleet
+    from pyllmcancel.server.visible import Visible
+
+
+def whole(see: Visible) -> Everywhere | None:
+    """What the sender of a request may see of all servers; None where this one is alone."""
+    # Nothing of the fleet is imported by a server without one.
+    return None if see.fleet is None else cast("Fleet", see.fleet).everywhere(see)

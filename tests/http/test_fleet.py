@@ -1,0 +1,289 @@
+"""Replicas that know each other: a client of any of them gets what a single server would have done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.server.config import ApiKey
+from tests.support.fleet import open_fleet
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import World
+
+pytestmark = pytest.mark.anyio
+
+KEYS = (ApiKey("ann", "ann's"), ApiKey("bob", "bob's"))
+ANN, BOB, ROOT = ({"authorization": f"Bearer {key}"} for key in ("ann's", "bob's", "root"))
+OWNED = {"api_keys": KEYS, "admin_api_keys": ("root",)}
+
+
+async def begun(world: World, name: str, who: dict[str, str] | None = None, **fields: Any) -> Exchange:
+    """A completion that goes on until it is cancelled; its names are in its body."""
+    world.hold()
+    headers = {"x-request-id": name} | (who or {})
+    exchange = world.complete(name, headers=headers, **({"max_tokens": 100, "ignore_eos": True} | fields))
+    await world.added(name)
+    return exchange
+
+
+async def code_of(exchange: Exchange) -> str:
+    answer = (await exchange.end()).json()
+    code: str = answer["error"]["code"]
+    return code
+
+
+async def post(world: World, path: str, body: Any = None, **options: Any) -> tuple[int, dict[str, Any]]:
+    exchange = await world.post(path, body, **options)
+    return exchange.status, exchange.json()
+
+
+# -- superseding ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_newer_request_supersedes_the_older_one_on_another_replica() -> None:
+    async with open_fleet("a", "b") as (net, (a, b)):
+        older = await begun(a, "older", supersede="k")
+        newer = await begun(b, "newer", supersede="k")
+        await net.deliver(2)
+        assert await code_of(older) == "superseded"
+        assert (await a.request("older"))["superseded_by"] == "newer"
+        assert (await b.request("newer"))["cancel_reason"] is None
+        assert newer.status == 0
+
+
+async def test_one_that_hears_of_a_newer_one_in_the_answer_gives_way() -> None:
+    async with open_fleet("a", "b") as (net, (a, b)):
+        older = await begun(a, "older", supersede="k")
+        await begun(b, "newer", supersede="k")
+        await net.deliver(1)  # of the older one
+        assert await code_of(older) == "superseded"
+
+
+async def test_requests_of_other_keys_owners_or_none_are_not_superseded() -> None:
+    async with open_fleet("a", "b", **OWNED, parallel=4) as (net, (a, b)):
+        await begun(a, "mine", ANN, supersede="k")
+        await begun(a, "other-key", ANN, supersede="l")
+        await begun(a, "none", ANN)
+        await begun(b, "his", BOB, supersede="k")
+        await net.deliver(3)
+        assert [one.cancellation.requested for one in a.engine.registry.requests()] == [False] * 3
+        assert net.news.empty()
+
+
+async def test_a_request_that_is_in_preparation_gives_way_to_a_newer_one_elsewhere() -> None:
+    async with open_fleet("a", "b") as (net, (a, b)):
+        # Its body has not come yet, so nothing is known of it but when it arrived.
+        older = a.begin("POST", "/v1/completions", content=None, headers={"x-request-id": "older"})
+        await begun(b, "newer", supersede="k")
+        await net.deliver()
+        older.body_arrives(b'{"prompt": "x", "supersede": "k"}')
+        assert await code_of(older) == "superseded"
+        assert (await a.request("older"))["superseded_by"] == "newer"
+        assert net.news.empty()
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/requests/r/cancel"), ("DELETE", "/v1/requests/r")])
+async def test_a_request_is_cancelled_by_its_id_on_any_replica(method: str, path: str) -> None:
+    async with open_fleet("a", "b", "c") as (_, (a, b, _c)):
+        request = await begun(b, "r")
+        answer = await a.begin(method, path).end()
+        assert (answer.status, answer.json()["outcome"], answer.json()["reason"]) == (200, "cancelled", "explicit")
+        assert await code_of(request) == "explicit"
+
+
+async def test_what_is_live_here_is_cancelled_without_asking() -> None:
+    async with open_fleet("a", "b") as (net, (a, _b)):
+        await begun(a, "r")
+        status, answer = await post(a, "/v1/requests/r/cancel")
+        assert (status, answer["outcome"]) == (200, "cancelled")
+        assert net.asked == []
+
+
+async def test_a_live_request_elsewhere_goes_before_one_that_has_ended_here() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        await a.complete("x", headers={"x-request-id": "r"}, max_tokens=1).end()
+        await begun(b, "r")
+        status, answer = await post(a, "/v1/requests/r/cancel")
+        assert (status, answer["outcome"]) == (200, "cancelled")
+        status, answer = await post(a, "/v1/requests/r/cancel")
+        assert (status, answer["outcome"]) == (200, "already_finished")
+
+
+async def test_ids_of_all_replicas_are_cancelled_by_one_body_in_its_order() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        await begun(a, "1")
+        await begun(b, "2")
+        status, answer = await post(a, "/v1/requests/cancel", {"request_ids": ["2", "nobody's", "1"]})
+        outcomes = [(one["id"], one["outcome"]) for one in answer["data"]]
+        assert (status, outcomes) == (200, [("2", "cancelled"), ("nobody's", "unknown"), ("1", "cancelled")])
+
+
+async def test_a_filter_reaches_all_replicas() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        await begun(a, "1", session_id="s")
+        await begun(b, "2", session_id="s")
+        spared = await begun(b, "3")
+        _, answer = await post(a, "/v1/requests/cancel?wait=false", {"session": "s"})
+        assert {one["id"] for one in answer["data"]} == {"1", "2"}
+        b.gate.open()
+        await spared.end()
+        assert spared.status == 200
+
+
+async def test_an_id_that_nobody_knows_is_unknown_or_held_everywhere() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        status, answer = await post(a, "/v1/requests/r/cancel")
+        assert (status, answer["error"]["code"]) == (404, "unknown_request")
+        status, answer = await post(a, "/v1/requests/r/cancel?hold=30")
+        assert (status, answer["outcome"]) == (202, "held")
+        assert await code_of(b.complete("x", headers={"x-request-id": "r"})) == "explicit"
+
+
+async def test_what_is_found_somewhere_is_held_nowhere() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        await begun(b, "r")
+        status, answer = await post(a, "/v1/requests/r/cancel?hold=30")
+        assert (status, answer["outcome"]) == (200, "cancelled")
+        assert (await a.complete("x", headers={"x-request-id": "r"}, max_tokens=1).end()).status == 200
+
+
+async def test_a_family_is_cancelled_though_no_replica_knows_all_of_it() -> None:
+    async with open_fleet("a", "b", "c") as (_, (a, b, c)):
+        await begun(a, "mother", session_id="1")
+        await begun(b, "daughter", session_id="2", parent_session_id="1")
+        await begun(c, "granddaughter", session_id="3", parent_session_id="2")
+        stranger = await begun(c, "stranger", session_id="4")
+        status, answer = await post(a, "/v1/sessions/1/cancel?wait=false")
+        assert status == 200
+        assert {one["id"] for one in answer["requests"]} == {"mother", "daughter", "granddaughter"}
+        assert {one["outcome"] for one in answer["requests"]} == {"cancelled"}
+        c.gate.open()
+        await stranger.end()
+        assert stranger.status == 200
+
+
+async def test_without_descendants_a_session_alone_is_cancelled() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        await begun(b, "mother", session_id="1")
+        await begun(b, "daughter", session_id="2", parent_session_id="1")
+        _, answer = await post(a, "/v1/sessions/1/cancel?descendants=false&wait=false")
+        assert [one["id"] for one in answer["requests"]] == ["mother"]
+
+
+async def test_a_session_that_is_cancelled_reaches_what_has_arrived_elsewhere_and_is_not_listed_yet() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        late = b.begin("POST", "/v1/completions", content=None, headers={"x-request-id": "late"})
+        await begun(a, "first", session_id="s")
+        await post(a, "/v1/sessions/s/cancel")
+        late.body_arrives(b'{"prompt": "x", "session_id": "s"}')
+        assert await code_of(late) == "explicit"
+        assert (await b.complete("x", session_id="s", max_tokens=1).end()).status == 200
+
+
+async def test_a_session_is_held_on_all_replicas() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        status, answer = await post(a, "/v1/sessions/s/cancel")
+        assert (status, answer["error"]["code"]) == (404, "unknown_session")
+        status, answer = await post(a, "/v1/sessions/s/cancel?hold=30")
+        assert (status, answer["hold_seconds"]) == (202, 30)
+        assert await code_of(b.complete("x", session_id="child", parent_session_id="s")) == "explicit"
+
+
+# -- owners -----------------------------------------------------------------------------------------------------------
+
+
+async def test_owners_do_not_meet_on_other_replicas_either() -> None:
+    async with open_fleet("a", "b", **OWNED) as (_, (a, b)):
+        await begun(b, "r", ANN, session_id="s")
+        for path in ("/v1/requests/r/cancel", "/v1/sessions/s/cancel"):
+            assert (await post(a, path, headers=BOB))[0] == 404
+        assert (await a.get("/v1/requests", headers=BOB)).json()["data"] == []
+        assert (await a.get("/v1/sessions", headers=BOB)).json()["data"] == []
+        assert not b.engine.registry.requests()[0].cancellation.requested
+
+
+async def test_an_administrator_cancels_what_is_anybodys_and_says_whose_where_that_is_not_clear() -> None:
+    async with open_fleet("a", "b", **OWNED) as (_, (a, b)):
+        await begun(a, "both", ANN)
+        await begun(b, "both", BOB)
+        await begun(b, "one", BOB, session_id="s")
+        status, answer = await post(a, "/v1/requests/both/cancel", headers=ROOT)
+        assert (status, answer["error"]["code"]) == (409, "ambiguous")
+        assert (await post(a, "/v1/requests/both/cancel?owner=bob&wait=false", headers=ROOT))[0] == 200
+        assert (await post(a, "/v1/sessions/s/cancel?wait=false", headers=ROOT))[0] == 200
+        listed = (await a.get("/v1/requests", headers=ROOT)).json()["data"]
+        assert {(one["owner"], one["id"], one["cancel_reason"]) for one in listed} >= {
+            ("bob", "both", "explicit"),
+            ("bob", "one", "explicit"),
+        }
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+async def test_lists_are_those_of_all_replicas_and_say_which() -> None:
+    async with open_fleet("a", "b") as (_, (a, b)):
+        await begun(a, "1", session_id="s")
+        await begun(b, "2", session_id="s", parent_session_id="p")
+        listed = await a.requests()
+        assert [(one["id"], one["replica"]) for one in listed] == [("1", "a"), ("2", "b")]
+        assert [one["id"] for one in await b.requests("?session=s&status=running")] == ["1", "2"]
+        assert (await a.request("2"))["replica"] == "b"
+        sessions = {one["id"]: one for one in (await a.get("/v1/sessions")).json()["data"]}
+        assert sessions.keys() == {"s", "p"}
+        assert (sessions["s"]["requests"], sessions["s"]["parent"]) == (["1", "2"], "p")
+        assert (sessions["s"]["n_requests"], sessions["s"]["replicas"]) == (2, ["a", "b"])
+        assert (await a.get("/v1/sessions/p")).json()["children"] == ["s"]
+        assert (await a.get("/v1/sessions/nobody's")).status == 404
+        assert (await a.get("/v1/requests/nobody's")).status == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/requests", "/v1/sessions"])
+async def test_a_replica_that_does_not_answer_is_named(path: str) -> None:
+    async with open_fleet("a", "b", "c") as (net, (a, _b, _c)):
+        net.silent = {"b"}
+        answer = await a.get(path)
+        assert answer.headers["x-unreached"] == "b"
+        assert answer.json()["unreached"] == [{"replica": "b", "why": "does not answer"}]
+        net.silent = set()
+        answer = await a.get(path)
+        assert "x-unreached" not in answer.headers
+        assert "unreached" not in answer.json()
+
+
+async def test_a_cancel_that_found_nothing_says_who_was_not_asked() -> None:
+    async with open_fleet("a", "b") as (net, (a, _b)):
+        net.silent = {"b"}
+        answer = await a.post("/v1/requests/r/cancel")
+        assert (answer.status, answer.headers["x-unreached"]) == (404, "b")
+
+
+async def test_a_replica_that_answers_nonsense_counts_as_not_reached() -> None:
+    async with open_fleet("a", "b") as (net, (a, _b)):
+
+        class Liar:
+            async def receive(self, said: Any) -> dict[str, Any]:
+                return {"data": [{"id": 5}], "newer": "yes"}
+
+        net.fleets["b"] = Liar()  # type: ignore[assignment]
+        answer = await a.get("/v1/requests")
+        assert answer.json() == {
+            "object": "list",
+            "data": [],
+            "unreached": [{"replica": "b", "why": "answered what makes no sense"}],
+        }
+        await begun(a, "r", supersede="k")
+        await net.deliver()
+        assert not a.engine.registry.requests()[0].cancellation.requested
+
+
+async def test_without_peers_entries_name_no_replica() -> None:
+    async with open_fleet("a") as (_, (a,)):
+        a.app.state.server.fleet = None
+        await begun(a, "1", session_id="s")
+        assert "replica" not in (await a.requests())[0]
+        assert "replicas" not in (await a.get("/v1/sessions/s")).json()
