@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from pyllmcancel.cli.parser import Parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
+    if os.getpid() == 1:
+        # The kernel keeps signals that nobody handles from a container's first process: while it imports, it would be
+        # deaf to the end, and killed after all the time that it has for draining.
+        signal.signal(signal.SIGTERM, leave)
     try:
         return run(argv)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
+def leave(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
 def run(argv: list[str] | None) -> int:
+    arguments = command_parser().parse_args(argv)
+    status: int = arguments.run(arguments)
+    return status
+
+
+def command_parser() -> Parser:
+    """What reads the command line, with the environment's defaults as they are now."""
     # Imported here, where Ctrl-C is no traceback: it takes a second on a busy machine.
     from pyllmcancel import __version__
     from pyllmcancel.cli import bench, cluster, models, serve, top
@@ -28,9 +48,7 @@ def run(argv: list[str] | None) -> int:
     models.add_parser(commands)
     top.add_parser(commands)
     bench.add_parser(commands)
-    arguments = parser.parse_args(argv)
-    status: int = arguments.run(arguments)
-    return status
+    return parser
 
 
 if __name__ == "__main__":
