@@ -3,7 +3,7 @@
 A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are read once, arithmetic grows with n.
 
 An aborted step is lost whole. Where each cancelled prompt is followed by one that begins as it did, sooner than a step
-takes, no step would ever be finished: after an abort chunks are halved, and they grow again with each that is computed.
+takes, no step would ever be finished: an abort halves the chunks, and they are doubled when two in a row were computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this shar
 # prompt: a chunk cut smaller because steps have become slow would make them slower still.
 TILE = 64
 SMALLEST_CHUNK = 8
-SMALLEST_AFTER_ABORTS = TILE // 4  # where these are aborted too, most of a step's time is its fixed cost
+SMALLEST_AFTER_ABORTS = TILE // 4  # smaller steps are mostly fixed cost
+FINISHED_IN_A_ROW = 2  # before chunks grow: one that was aborted for its size would be tried again at once
 CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
 
 
@@ -37,17 +38,19 @@ class StepCostModel:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
         self._n_slow = 0
         self.most = math.inf
+        self._n_finished = 0  # of chunks as large as they may be
 
     def aborted(self, n_tokens: int) -> None:
         """A step of so many tokens was aborted."""
         if n_tokens > SMALLEST_AFTER_ABORTS:
-            half = n_tokens // 2
-            self.most = max(SMALLEST_AFTER_ABORTS, half - half % SMALLEST_AFTER_ABORTS)
+            self.most, self._n_finished = halved(n_tokens), 0
 
     def observe(self, n_tokens: int, seconds: float) -> None:
         """A step was computed."""
         if n_tokens >= self.most:
-            self.most *= 2
+            self._n_finished += 1
+            if self._n_finished == FINISHED_IN_A_ROW:
+                self.most, self._n_finished = 2 * self.most, 0
         slow = self.known and seconds > self.of(n_tokens)
         self._n_slow = self._n_slow + 1 if slow else 0
         weight = SLOW_WEIGHT if 0 < self._n_slow < SLOW_IN_A_ROW else 1.0
@@ -80,6 +83,14 @@ class StepCostModel:
     @property
     def known(self) -> bool:
         return self._weight > 0.0
+
+
+def halved(n_tokens: int) -> int:
+    """Half of a chunk, in whole tiles, or a half or a quarter of one: what is between takes as long as a tile."""
+    half = n_tokens // 2
+    if half >= TILE:
+        return half - half % TILE
+    return TILE // 2 if half > SMALLEST_AFTER_ABORTS else SMALLEST_AFTER_ABORTS
 
 
 def chunk_size(

@@ -19,6 +19,7 @@ from bench.typing_picture.times import Key, Typing
 TYPED = "def area"
 SECONDS_BETWEEN, N_TOKENS = 0.35, 24
 THREADS, CELLS = 2, 4096
+LOG_SECONDS = 5.0  # for llama-server's log to be complete
 # Some 500 tokens. What is typed comes before them, as when an editor puts its newest context first: no key's prompt
 # begins as another's. Or it comes last: then what is computed for one key serves the next.
 FILE = "\n".join(
@@ -101,7 +102,11 @@ async def from_requests(server: RunningPeer, keys: list[Key], began: float) -> N
 
 async def from_log(server: RunningPeer, keys: list[Key], began: float) -> None:
     """From llama-server's log. Its tasks are numbered in the order in which they came."""
-    launched, released = (tasks(server, words, began) for words in (LAUNCHED, RELEASED))
+    launched, released = tasks(server, LAUNCHED, began), tasks(server, RELEASED, began)
+    until = time.monotonic() + LOG_SECONDS
+    while launched.keys() - released.keys() and time.monotonic() < until:
+        await asyncio.sleep(0.05)  # the last line may not have been written yet
+        released = tasks(server, RELEASED, began)
     numbers = sorted(launched.keys() | tasks(server, CANCELLED, began).keys())
     if len(numbers) != len(keys):
         raise RuntimeError(f"llama-server told of {len(numbers)} tasks, but {len(keys)} requests were made")

@@ -147,7 +147,7 @@ def test_a_chunk_fits_into_the_batch() -> None:
     assert chunk(StepCostModel(), n_batch=32) == 32
 
 
-def test_chunks_are_halved_by_aborts_and_grow_again_by_what_is_computed() -> None:
+def test_chunks_are_halved_by_aborts_and_doubled_by_two_that_are_computed() -> None:
     cost = learnt(0.0, 0.001)
     sizes = []
     for _ in range(4):
@@ -155,15 +155,18 @@ def test_chunks_are_halved_by_aborts_and_grow_again_by_what_is_computed() -> Non
         cost.aborted(sizes[-1])
     assert sizes == [TILE, 32, 16, 16]
     assert cost.most == SMALLEST_AFTER_ABORTS
-    for size in (16, 32, TILE, TILE):
+    for size in (16, 16, 32, 32, TILE, TILE):
         assert chunk(cost) == size
         cost.observe(size, 0.001 * size)
 
 
-def test_what_an_abort_leaves_is_whole_quarters_of_a_tile() -> None:
+@pytest.mark.parametrize(
+    ("n_tokens", "most"), [(17, 16), (48, 32), (TILE, 32), (100, 32), (127, 32), (300, 128), (2048, 1024)]
+)
+def test_what_an_abort_leaves_is_whole_tiles_or_a_half_or_a_quarter(n_tokens: int, most: int) -> None:
     cost = learnt(0.0, 0.001)
-    cost.aborted(120)
-    assert chunk(cost) == 48
+    cost.aborted(n_tokens)
+    assert cost.most == most
 
 
 def test_chunks_grow_only_by_steps_that_were_as_large_as_they_could_be() -> None:
@@ -184,3 +187,15 @@ def test_before_anything_was_computed_aborts_count_too() -> None:
     cost = StepCostModel()
     cost.aborted(TILE)
     assert chunk(cost) == 32
+
+
+def test_large_chunks_grow_twofold() -> None:
+    cost = StepCostModel()
+    limits = {"n_decodes": 0, "n_batch": 2048, "itl_target": 0.1, "max_step": 10.0, "tiled": False}
+    cost.observe(1000, 0.01)
+    cost.aborted(2048)
+    sizes = []
+    for _ in range(4):
+        sizes.append(chunk_size(cost, **limits))
+        cost.observe(sizes[-1], 0.01)
+    assert sizes == [1024, 1024, 2048, 2048]
