@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CONTAINERFILE = DEPLOY / "Containerfile"
 UNITS = tuple(sorted((DEPLOY / "systemd").glob("*.service")))
+DROP_INS = tuple(sorted((DEPLOY / "systemd").glob("*.conf")))
 MANIFESTS = tuple(sorted((DEPLOY / "kubernetes").glob("*.yaml")))
 PAGES = (ROOT / "docs" / "deploying.md",)
 BALANCER_CONFIG = DEPLOY / "kubernetes" / "balancer-config.yaml"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
 from pyllmcancel.cli import command_parser
+from pyllmcancel.cli.serve import server_config
 from pyllmcancel.server.app import ROUTERS
 from tests.deploy import balancer_config, recipes, validators
 from tests.deploy.recipes import OURS, UNITS, Command, commands, manifest, option
@@ -46,6 +47,20 @@ def test_the_command_takes_all_that_a_recipe_gives_it(
     for name, value in command.environment.items():
         monkeypatch.setenv(name, value)
     command_parser().parse_args(command.arguments)
+
+
+def test_what_the_pod_is_given_fits_together(tmp_path: Path) -> None:
+    (command,) = recipes.of_manifests()
+    arguments = [one.replace("/etc/pyllmcancel/keys", str(tmp_path)) for one in command.arguments]
+    (tmp_path / "api-keys").write_text("me:a-key\n")
+    (tmp_path / "peer-key").write_text("another-key\n")
+    config = server_config(command_parser().parse_args(arguments))
+    assert [one.owner for one in config.api_keys] == ["me"]
+    assert config.fleet is not None
+    assert (config.fleet.peers[0].host, config.fleet.key) == (
+        manifest("StatefulSet", "pyllmcancel")["spec"]["serviceName"],
+        "another-key",
+    )
 
 
 def test_all_kinds_of_recipes_are_among_them() -> None:

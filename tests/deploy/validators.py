@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.deploy.recipes import CONTAINERFILE, DEPLOY, UNITS, manifest, manifests
+from tests.deploy.recipes import CONTAINERFILE, DROP_INS, UNITS, manifest, manifests
 
 OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.29", "1.37"
 
@@ -30,12 +30,13 @@ def check_units() -> str:
             text = unit.read_text("utf-8").replace("/opt/pyllmcancel/bin/pyllmcancel", sys.executable)
             copy.write_text(text.replace("/usr/sbin/haproxy", sys.executable), "utf-8")
             copies.append(str(copy))
-        drop_in = Path(folder) / "pyllmcancel@gpu.service.d"
-        drop_in.mkdir()
-        shutil.copy(DEPLOY / "systemd" / "gpu.conf", drop_in)
-        said = output([analyze, "verify", "--man=no", *copies, str(Path(folder) / "pyllmcancel@gpu.service")])
+        changed = Path(folder) / "pyllmcancel@changed.service"
+        (changed.parent / f"{changed.name}.d").mkdir()
+        for drop_in in DROP_INS:
+            shutil.copy(drop_in, f"{changed}.d")
+        said = output([analyze, "verify", "--man=no", *copies, str(changed)])
     assert said == "", said
-    return f"{len(UNITS)} units and gpu.conf, by systemd-analyze verify"
+    return f"{len(UNITS)} units and {len(DROP_INS)} drop-ins, by systemd-analyze verify"
 
 
 def exposure() -> str:
