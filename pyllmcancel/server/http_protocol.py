@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,8 @@ class WatchfulProtocol(H11Protocol):
 
     def _read_at_once(self, size: int) -> None:
         self._at_once = size
-        self.transport.max_size = size  # type: ignore[attr-defined]  # asyncio's, of sockets; others ignore it
+        with suppress(AttributeError):  # it is asyncio's, of sockets; uvloop's have none
+            self.transport.max_size = size  # type: ignore[attr-defined]
 
     def handle_events(self) -> None:
         super().handle_events()

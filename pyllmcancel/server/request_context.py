@@ -6,6 +6,7 @@ that leaves.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -101,6 +102,9 @@ class RequestContext:
         try:
             app = self._app if sane else bad_id().response_to(scope)
             await app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            mark_client_gone(scope)  # how some servers say it
+            raise
         finally:
             if is_client_gone(scope):
                 status = CLIENT_CLOSED_REQUEST

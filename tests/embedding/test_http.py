@@ -247,6 +247,19 @@ async def test_a_client_that_leaves_the_queue_is_never_computed() -> None:
         assert (await running.end()).status == 200
 
 
+async def test_a_task_that_its_server_cancels_is_a_client_that_has_left() -> None:
+    async with open_site() as site:
+        site.gate.hold()
+        asked = site.embed("mine", headers={"x_request_id": "mine"})
+        await site.held()
+        asked.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked.task
+        site.gate.open()
+        seen = await site.ended("mine")
+        assert (seen["status"], seen["cancel_reason"], seen["phase"]) == ("cancelled", "disconnect", "prefill")
+
+
 async def test_a_cancel_by_id_answers_both_when_the_computation_has_stopped() -> None:
     async with open_site() as site:
         site.gate.hold()

@@ -179,7 +179,10 @@ async def test_a_client_that_left_is_logged_as_499(stream: bool, caplog: pytest.
     assert lines[0].startswith('mine "POST /v1/completions" 499 ')
 
 
-async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(stream: bool) -> None:
+async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pyllmcancel.access")
     async with open_world() as world:
         world.hold()
         exchange = world.complete(stream=stream, max_tokens=100, ignore_eos=True, headers=MINE)
@@ -189,3 +192,4 @@ async def test_a_task_that_its_server_cancels_is_a_client_that_has_left(stream: 
         with pytest.raises(asyncio.CancelledError):
             await exchange.task
         await assert_cancelled(world, "decode", completion_tokens=2)
+    assert '"POST /v1/completions" 499 ' in caplog.text

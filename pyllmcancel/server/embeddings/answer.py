@@ -13,6 +13,7 @@ import numpy as np
 from fastapi.responses import Response
 from pydantic import Field
 
+from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
 from pyllmcancel.server.bodies import prepared
@@ -92,7 +93,7 @@ async def submit_texts(
     tokens = await prepared(request, partial(text_tokens, state_of(request).texts, texts))
     with engine_failure_told(engine):
         accepted = engine.submit_texts(tokens, sink, timeout=deadline, **origin)
-    return EmbeddingResponse(AsyncStream(accepted, engine, sink), wording)
+    return EmbeddingResponse(AsyncStream(accepted, engine, sink, CancelReason.DISCONNECT), wording)
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:
