@@ -82,3 +82,18 @@ def test_others_streams_go_on_and_what_has_no_first_byte_is_answered_elsewhere(
                 answer = client.answer()
                 assert (answer.status, answer.headers["x-served-by"]) == (200, "r2")
                 answer.read()
+
+
+def test_when_the_balancer_dies_what_it_had_ends_as_if_its_client_had_left(
+    servers: list[ServerProcess], tmp_path: Path
+) -> None:
+    with Balancer(servers[:2], tmp_path) as balancer, ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(balancer.port)) for _ in range(2 * N)]
+        ids = [balancer.post(client, stream=i % 2 == 0) for i, client in enumerate(clients)]
+        places = [balancer.running(one) for one in ids]
+        assert set(places) == {"r1", "r2"}
+        balancer.die()
+        for client, request_id, place in zip(clients, ids, places, strict=True):
+            ended = balancer.servers[place].wait_for(request_id, status="cancelled")
+            assert ended["cancel_reason"] == "disconnect"
+            assert client.is_closed_by_server()

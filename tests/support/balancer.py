@@ -86,6 +86,12 @@ class Balancer(AbstractContextManager["Balancer"]):
         assert found is not None
         return next(name for name in self.servers if Replica(name, "").id == int(found[1]))
 
+    def die(self) -> None:
+        """At once, both of its processes."""
+        worker = int(self._worker().partition(": ")[2])
+        self._process.kill()
+        os.kill(worker, signal.SIGKILL)
+
     def _worker(self) -> str:
         return next(line for line in self.tell("show info").splitlines() if line.startswith("Pid:"))
 
