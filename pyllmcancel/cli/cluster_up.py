@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cli import llama_options, serve, serve_options
 from pyllmcancel.cli.environment import check_environment
-from pyllmcancel.cli.options import add_option, port_number, positive_int
+from pyllmcancel.cli.options import add_option, port_number, positive_int, variable_of
 from pyllmcancel.cli.parser import Parser
+from pyllmcancel.cli.peers import has_library
 from pyllmcancel.cli.storage import default_path
 from pyllmcancel.cluster.haproxy import Program, Settings
 from pyllmcancel.cluster.places import MOST_REPLICAS, Peer, Replica, check_bind, check_replicas
@@ -93,10 +95,20 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         by_address=config.supersede == "client-ip",
         peers=(Peer("balancer", f"{LOOPBACK}:{between}"),),
     )
-    commands = [command(one, i, given, arguments) for i, one in enumerate(replicas)]
+    know_each_other = has_library() and arguments.replicas > 1
+    if not has_library():
+        text = (
+            "the servers do not know each other: names in bodies count on each alone: pip install 'pyllmcancel[fleet]'"
+        )
+        logging.getLogger("pyllmcancel.cluster").warning(text)
+    commands = [
+        [*command(one, given, arguments), *(as_peers(one, replicas) if know_each_other else ())] for one in replicas
+    ]
     first = next((one for one in sorted(open_to) if one in LOOPBACKS), sorted(open_to)[0])
     host = LOOPBACK if first in ("0.0.0.0", "*", "") else first
-    return Plan(program, settings, commands, f"http://{bind_text(host, port)}", config.drain)
+    # Not on the command line, which others can see.
+    environment = {variable_of("peer-key"): secrets.token_hex(32)} if know_each_other else {}
+    return Plan(program, settings, commands, f"http://{bind_text(host, port)}", config.drain, environment)
 
 
 def served(passed_on: Sequence[str]) -> argparse.Namespace:
@@ -115,14 +127,26 @@ def checked(given: argparse.Namespace) -> ServerConfig:
         raise UsageError(
             "the replicas speak no TLS behind the balancer: see `pyllmcancel cluster haproxy` for `ssl crt`"
         )
-    if given.supersede == "user":
+    if given.peers or given.replica is not None:
         raise UsageError(
-            "--supersede user cannot be kept here: the user is in the body, which the balancer does not read"
+            "--peers and --replica are said here by the command itself: the servers are each other's peers"
+        )
+    if given.supersede == "user" and not has_library():
+        raise UsageError(
+            "--supersede user cannot be kept here: the user is in the body, which the balancer does not read, and the "
+            "servers do not know each other: pip install 'pyllmcancel[fleet]'"
         )
     return serve.server_config(given)
 
 
-def command(replica: Replica, place: int, given: argparse.Namespace, arguments: argparse.Namespace) -> list[str]:
+def as_peers(replica: Replica, replicas: Sequence[Replica]) -> Sequence[str]:
+    """Options by which it knows the others."""
+    if len(replicas) == 1:
+        return ()
+    return "--peers", ",".join(f"http://{one.address}" for one in replicas), "--replica", replica.name
+
+
+def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Namespace) -> list[str]:
     """How to run this one."""
     threads = given.threads or max(1, default_threads() // arguments.replicas)
     safe_path = ["-P"] if sys.flags.safe_path else []

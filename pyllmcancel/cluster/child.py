@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,13 +27,22 @@ class Child:
     ----------
     write
         Called with each line of its output.
+    environment
+        Variables beside those of this process: what must not be seen in a list of processes.
     """
 
-    def __init__(self, name: str, command: Sequence[str], write: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        write: Callable[[str], None],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.n_starts = 0
         self._command = command
         self._write = write
+        self._environment = os.environ | (environment or {})
         self._process: asyncio.subprocess.Process | None = None
         self._closing = asyncio.Event()
         self.ended = asyncio.Event()  # for the first time
@@ -68,6 +77,7 @@ class Child:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            env=self._environment,
         )
         self.n_starts += 1
         reading = asyncio.create_task(self._read(self._process.stdout))

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,6 +36,8 @@ class Plan:
         Where clients find it all.
     drain
         Seconds that the replicas give their live requests after a signal.
+    environment
+        Of the replicas, beside that of this process.
     """
 
     program: Program
@@ -43,6 +45,7 @@ class Plan:
     commands: Sequence[Sequence[str]]
     url: str
     drain: float
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class StartError(Exception):
@@ -99,7 +102,7 @@ class Cluster:
         """Start all, the first replica alone: what is wrong with its model is told once, and downloaded once."""
         replicas = list(zip(self._plan.settings.replicas, self._plan.commands, strict=True))
         for some in (replicas[:1], replicas[1:]):
-            started = [(self._begin(one.name, command), one) for one, command in some]
+            started = [(self._begin(one.name, command, self._plan.environment), one) for one, command in some]
             await asyncio.gather(*(self._until_healthy(child, one) for child, one in started))
         self._file.write_text(configuration(self._plan.settings), "utf-8")
         await asyncio.to_thread(self._plan.program.check, self._file)
@@ -107,8 +110,8 @@ class Cluster:
         host, _, port = self._plan.url.removeprefix("http://").rpartition(":")
         await self._until_healthy(balancer, Replica(BALANCER.name, f"{host}:{port}"))
 
-    def _begin(self, name: str, command: Sequence[str]) -> Child:
-        child = Child(name, command, log_line)
+    def _begin(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        child = Child(name, command, log_line, environment)
         self._children.append(child)
         self._running.append(asyncio.create_task(child.run(), name=name))
         return child

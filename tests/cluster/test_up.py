@@ -95,6 +95,26 @@ def state_of(pid: int) -> str:
         return "gone"
 
 
+def check_names_in_bodies(cluster: Up) -> None:
+    """The newest of a key lives, wherever each is; and the key of the servers is not on their command lines."""
+    url = f"{cluster.replicas['r1']}/v1/requests"
+    until(lambda: httpx.get(url).json(), lambda seen: "unreached" not in seen)
+    ports = [int(one.rpartition(":")[2]) for one in cluster.replicas.values()]
+    with ExitStack() as stack:
+        ids, streams = [], []
+        for port in ports:
+            client = stack.enter_context(RawClient(port))
+            ids.append(client.post(prompt="x", ignore_eos=True, stream=True, supersede="k"))
+            streams.append(client.answer())  # it was accepted
+        assert "superseded" in events(streams[0])[-1]
+        listed = {one["id"]: one for one in httpx.get(f"{cluster.url}/v1/requests").json()["data"]}
+        assert [listed[one]["replica"] for one in ids] == ["r1", "r2"]
+        assert httpx.post(f"{cluster.url}/v1/requests/{ids[1]}/cancel").json()["outcome"] == "cancelled"
+    commands = "".join(descendants(cluster.process.pid).values())
+    assert "--peers" in commands
+    assert "peer-key" not in commands
+
+
 @pytest.mark.timeout(240)
 def test_it_serves_starts_what_dies_and_leaves_nothing_when_it_is_killed(up: Callable[..., Up]) -> None:
     cluster = up("--ctx-size", "32768").serving()
@@ -102,6 +122,7 @@ def test_it_serves_starts_what_dies_and_leaves_nothing_when_it_is_killed(up: Cal
         body = {"prompt": "x", "max_tokens": 1}
         answers = [http.post("/v1/completions", json=body, headers={"X-Session-Id": f"{i}"}) for i in range(12)]
         assert {answer.headers["x-served-by"] for answer in answers} == {"r1", "r2"}
+        check_names_in_bodies(cluster)
 
         below = descendants(cluster.process.pid)
         port = cluster.replicas["r1"].rpartition(":")[2]
@@ -156,7 +177,7 @@ def test_a_port_in_use_is_told_before_anything_is_started(program: object) -> No
         (("--haproxy", "/bin/true"), "/bin/true is not HAProxy"),
         (("--model", "/nowhere.gguf"), "there is no file /nowhere.gguf"),
         (("--replicas", "65"), "there must be 1 to 64 replicas, not 65"),
-        (("--supersede", "user"), "the user is in the body"),
+        (("--peers", "http://one:1"), "--peers and --replica are said here by the command itself"),
         (("--no-such-option",), "unrecognized arguments: --no-such-option"),
         (("--host", "a b"), "--host must be addresses or names"),
     ],

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.fleet")
 
 RESOLVE_EVERY = 5.0  # seconds
+KEEP_SECONDS = 30.0  # an idle connection: less than a server does
 
 
 class Line:
@@ -51,11 +52,30 @@ class Line:
 
 
 class HttpTransport:
-    """To each peer one connection for news, and more for questions as they come. Belongs to the event loop."""
+    """To each peer one connection for news, and more for questions as they come. Belongs to the event loop.
 
-    def __init__(self, settings: FleetSettings, me: Callable[[], Identity]) -> None:
+    Parameters
+    ----------
+    me
+        What this server says of itself now.
+    deadline
+        Seconds for an answer.
+    carrier
+        httpx's own, by default.
+    """
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        me: Callable[[], Identity],
+        *,
+        deadline: float = DEADLINE_SECONDS,
+        carrier: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         self._settings = settings
         self._me = me
+        self._deadline = deadline
+        self._carrier = carrier
         self._lines: dict[Address, Line] = {}
         self._client: httpx.AsyncClient | None = None
         self._heard: Callable[[list[Answer]], None] = lambda _: None
@@ -67,7 +87,10 @@ class HttpTransport:
             return
         self._heard = heard
         # No proxy of the environment: peers are told by their own addresses.
-        self._client = httpx.AsyncClient(timeout=DEADLINE_SECONDS, trust_env=False)
+        limits = httpx.Limits(keepalive_expiry=KEEP_SECONDS)
+        self._client = httpx.AsyncClient(
+            timeout=self._deadline, trust_env=False, limits=limits, transport=self._carrier
+        )
         named = {one for one in self._settings.peers if one.scheme == "dns"}
         self._use({one for one in self._settings.peers if one not in named})
         if named:
@@ -76,7 +99,7 @@ class HttpTransport:
     async def _keep_resolving(self, named: set[Address]) -> None:
         fixed = set(self._lines)
         found: dict[Address, set[Address]] = {one: set() for one in named}
-        told = dict[Address, str]()
+        told: dict[Address, str] = {}
         while True:
             for one in named:
                 try:
@@ -98,20 +121,20 @@ class HttpTransport:
     def _use(self, wanted: set[Address]) -> None:
         assert self._client is not None
         for address in wanted - self._lines.keys():
-            peer = Peer(address, self._client, self._settings.key, self._me, self._namesake)
+            peer = Peer(
+                address,
+                client=self._client,
+                key=self._settings.key,
+                me=self._me,
+                beside=self._beside,
+                deadline=self._deadline,
+            )
             self._lines[address] = Line(peer, self._heard)
 
-    def _namesake(self, peer: Peer, identity: Identity) -> str | None:
-        """Why a server cannot be a peer beside those that are."""
-        for line in self._lines.values():
-            other = line.peer
-            if other is peer or other.standing is not Standing.READY or other.identity is None:
-                continue
-            if other.identity.nonce == identity.nonce:
-                return f"is the same server as {other.address.url}"
-            if other.identity.name == identity.name:
-                return f"is called {identity.name}, as {other.address.url} is: --replica gives another name"
-        return None
+    def _beside(self, peer: Peer) -> list[tuple[str, Identity]]:
+        """The others that are there."""
+        others = (line.peer for line in self._lines.values() if line.peer is not peer)
+        return [(one.address.url, one.identity) for one in others if one.standing is Standing.READY and one.identity]
 
     async def ask_all(self, message: Message) -> list[Answer]:
         peers = [line.peer for line in self._lines.values() if line.peer.counts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import httpx
 from pydantic import ValidationError
 
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
-from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS, Answer
+from pyllmcancel.server.fleet.transport import Answer
 from pyllmcancel.server.request_context import PEERS_PATH
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Standing(Enum):
     UNKNOWN = "has not been reached yet"
     LOADING = "is loading its model"  # so nothing is there that could be asked for
     OWN = "is this server"
+    SAME = "is a peer that is known by another address"
     READY = "is there"
     SILENT = "does not answer"
     REFUSED = "is not one of these servers"
@@ -51,17 +52,19 @@ class Peer:
     ----------
     me
         What this server says of itself now.
-    taken
-        Whether another peer that is there has this identity's name; its own address is given, too.
+    beside
+        The peers that are there beside this one: their addresses, and what they say of themselves.
     """
 
     def __init__(
         self,
         address: Address,
+        *,
         client: httpx.AsyncClient,
         key: str | None,
         me: Callable[[], Identity],
-        namesake: Callable[[Peer, Identity], str | None],
+        beside: Callable[[Peer], Sequence[tuple[str, Identity]]],
+        deadline: float,
     ) -> None:
         self.address = address
         self.standing = Standing.UNKNOWN
@@ -70,7 +73,9 @@ class Peer:
         self._client = client
         self._headers = {"Content-Type": "application/json"} | ({} if key is None else {KEY_HEADER: key})
         self._me = me
-        self._namesake = namesake
+        self._beside = beside
+        self._deadline = deadline
+        self.met = asyncio.Event()  # it was greeted, with whatever result
         self._wake = asyncio.Event()
         self._skew_told = False
 
@@ -81,7 +86,7 @@ class Peer:
     @property
     def counts(self) -> bool:
         """Whether there may be requests that are not heard of when it does not answer."""
-        return self.standing not in (Standing.OWN, Standing.LOADING)
+        return self.standing not in (Standing.OWN, Standing.SAME, Standing.LOADING)
 
     async def keep_looking(self) -> None:
         """Greet it from time to time, so that one that comes, goes or changes is known."""
@@ -89,9 +94,14 @@ class Peer:
             self._wake.clear()
             with suppress(NoAnswer):
                 await self._exchange(None)
-            steady = self.standing in (Standing.READY, Standing.OWN)
+            self.met.set()
+            steady = self.standing in (Standing.READY, Standing.OWN, Standing.SAME)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), GREET_EVERY if steady else SEEK_EVERY)
+
+    def look_now(self) -> None:
+        """Greet it at once."""
+        self._wake.set()
 
     async def ask(self, message: Message) -> Answer:
         """Does not raise. One that did not answer the last time is not waited for again."""
@@ -100,7 +110,7 @@ class Peer:
         try:
             reply = await self._exchange(message)
         except NoAnswer as error:
-            self._wake.set()  # soon greeted, to be asked again
+            self.look_now()  # to ask it again as soon as it answers
             return Answer(self.name, None, str(error))
         return Answer(self.name, reply)
 
@@ -109,10 +119,10 @@ class Peer:
         said = Envelope(sender=self._me(), message=None if message is None else message.model_dump(mode="json"))
         began = time.time()
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(self._deadline):
                 answered = ReplyEnvelope.model_validate_json(await self._post(said.model_dump_json().encode()))
         except (NoAnswer, httpx.HTTPError, TimeoutError, ValidationError) as error:
-            self._stand(Standing.SILENT, reason_of(error))
+            self._stand(Standing.SILENT, self._reason_of(error))
             raise NoAnswer(self._why) from None
         self._meet(answered.sender)
         self._compare_clocks(answered.sender, began, time.time())
@@ -141,6 +151,17 @@ class Peer:
             raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
         return bytes(body)
 
+    def _reason_of(self, error: Exception) -> str:
+        match error:
+            case NoAnswer():
+                return str(error)
+            case TimeoutError() | httpx.TimeoutException():
+                return f"does not answer in {self._deadline:g} s"
+            case ValidationError():
+                return "answered what makes no sense"
+            case _:
+                return f"does not answer ({type(error).__name__})"
+
     def _meet(self, other: Identity) -> None:
         me = self._me()
         self.identity = other
@@ -148,22 +169,30 @@ class Peer:
             self._stand(Standing.OWN)
         elif other.model is None:
             self._stand(Standing.LOADING)
-        elif (why := me.differs(other) or self._namesake(self, other)) is not None:
+        elif any(known.nonce == other.nonce for _, known in self._beside(self)):
+            self._stand(Standing.SAME)
+        elif (why := me.differs(other) or self._namesake_of(other)) is not None:
             self._stand(Standing.REFUSED, why)
         else:
             self._stand(Standing.READY)
+
+    def _namesake_of(self, other: Identity) -> str | None:
+        for url, known in self._beside(self):
+            if known.name == other.name:
+                return f"is called {other.name}, as {url} is: --replica gives another name"
+        return None
 
     def _stand(self, standing: Standing, why: str = "") -> None:
         """Note how it stands; what changes is told once."""
         if (standing, why) == (self.standing, self._why):
             return
-        before, self.standing, self._why = self.standing, standing, why
+        self.standing, self._why = standing, why
         match standing:
             case Standing.READY:
                 logger.info("the peer %s is there: %s", self.address.url, self.name)
             case Standing.REFUSED:
                 logger.error("the peer %s %s: it is left out", self.address.url, why)
-            case Standing.SILENT if before is not Standing.SILENT:
+            case Standing.SILENT:
                 logger.warning("the peer %s (%s) is not reached: %s", self.address.url, self.name, why)
             case _:
                 pass
@@ -175,18 +204,6 @@ class Peer:
             text = "the clock of %s is %.3f s %s: requests of one key that come so close together may be confused"
             logger.warning(text, self.name, abs(skew), "ahead" if skew > 0 else "behind")
         self._skew_told = apart
-
-
-def reason_of(error: Exception) -> str:
-    match error:
-        case NoAnswer():
-            return str(error)
-        case TimeoutError() | httpx.TimeoutException():
-            return f"does not answer in {DEADLINE_SECONDS:g} s"
-        case ValidationError():
-            return "answered what makes no sense"
-        case _:
-            return f"does not answer ({type(error).__name__})"
 
 
 def said_in(body: bytes | bytearray) -> str:

@@ -1,0 +1,354 @@
+"""Peers over HTTP: who is let in, who is taken for one, and what one that hangs, lies or comes back costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pyllmcancel import __version__
+from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.fleet.addresses import Address, FleetSettings
+from pyllmcancel.server.fleet.door import MAX_BODY
+from pyllmcancel.server.fleet.http_transport import HttpTransport
+from pyllmcancel.server.fleet.identity import Identity
+from pyllmcancel.server.fleet.messages import ListRequests, News
+from pyllmcancel.server.fleet.outbox import MOST_KEYS, Outbox
+from tests.support.http_asgi import LIMIT
+from tests.support.http_world import open_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pyllmcancel.server.fleet.messages import Superseding
+    from pyllmcancel.server.fleet.transport import Answer
+
+pytestmark = pytest.mark.anyio
+
+MODEL = "fake-model (0 parameters, 0 bytes)"
+SETTINGS = FleetSettings(peers=(Address("http", "b", 1),), name="a", key="secret")
+KEY = {"x-peer-key": "secret"}
+ASK = ListRequests(owner=None)
+
+
+def identity(name: str, **changes: Any) -> Identity:
+    fields = {"nonce": name * 16, "name": name, "version": __version__, "model": MODEL, "clock_us": 0}
+    return Identity(**(fields | changes))
+
+
+def envelope(message: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    return {"sender": identity(**({"name": "b"} | changes)).model_dump(), "message": message}
+
+
+# -- the door ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_peer_is_greeted_and_asked_beside_api_keys() -> None:
+    async with open_world(fleet=SETTINGS, api_keys=(ApiKey("ann", "ann's"),), replica="one") as world:
+        answer = await world.post("/v1/peers", envelope(), headers=KEY)
+        assert (answer.status, answer.json()["reply"], answer.json()["sender"]["name"]) == (200, None, "a")
+        assert answer.headers["x-served-by"] == "one"
+        answer = await world.post("/v1/peers", envelope(ASK.model_dump()), headers=KEY)
+        assert (answer.status, answer.json()["reply"]) == (200, {"data": []})
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "headers", "status", "code"),
+    [
+        ("POST", envelope(), {}, 401, "invalid_peer_key"),
+        ("POST", envelope(), {"x-peer-key": "secreT"}, 401, "invalid_peer_key"),
+        ("POST", envelope(), {"authorization": "Bearer secret"}, 401, "invalid_peer_key"),
+        ("GET", None, KEY, 405, "method_not_allowed"),
+        ("POST", envelope(), KEY | {"origin": "http://elsewhere"}, 403, "no_pages"),
+        ("POST", b"{", KEY, 400, "invalid_json"),
+        ("POST", b"[" * 200, KEY, 400, "invalid_json"),
+        ("POST", {}, KEY, 400, "invalid_request"),
+        ("POST", envelope({"kind": "dance"}), KEY, 400, "invalid_request"),
+        ("POST", envelope({"kind": "cancel", "owner": "", "ids": [], "wait": True}), KEY, 400, "invalid_request"),
+        ("POST", envelope({"kind": "list_requests", "owner": "", "more": 1}), KEY, 400, "unsupported_field"),
+        ("POST", envelope(ASK.model_dump(), version="0.0.1"), KEY, 409, "peer_differs"),
+        ("POST", envelope(ASK.model_dump(), model="another"), KEY, 409, "peer_differs"),
+        ("POST", envelope(ASK.model_dump(), name="a"), KEY, 409, "peer_differs"),
+        ("POST", b" " * (MAX_BODY + 1), KEY, 413, "body_too_large"),
+    ],
+)
+async def test_what_is_no_message_of_a_peer_gets_an_error_in_the_shape_of_the_api(
+    method: str, body: Any, headers: dict[str, str], status: int, code: str
+) -> None:
+    async with open_world(fleet=SETTINGS) as world:
+        answer = await world.begin(method, "/v1/peers", body, headers=headers).end()
+        assert (answer.status, answer.json()["error"]["code"]) == (status, code)
+        assert answer.headers["x-request-id"]
+
+
+async def test_a_server_without_peers_has_no_door_and_the_page_describes_none() -> None:
+    async with open_world() as world:
+        assert (await world.post("/v1/peers", envelope(), headers=KEY)).status == 404
+    async with open_world(fleet=SETTINGS) as world:
+        assert "/v1/peers" not in (await world.get("/openapi.json")).json()["paths"]
+
+
+# -- the transport ----------------------------------------------------------------------------------------------------
+
+
+class Others:
+    """Servers, by their hosts; each says what a test makes it say. `messages` are what they were sent."""
+
+    def __init__(self) -> None:
+        self.say: dict[str, Callable[[], Awaitable[httpx.Response]]] = {}
+        self.messages: list[dict[str, Any]] = []
+        self.seen = asyncio.Condition()
+
+    def are(self, host: str, **changes: Any) -> None:
+        """From now on `host` is a server of this identity."""
+        sender = identity(**({"name": host} | changes)).model_dump()
+
+        async def say() -> httpx.Response:
+            return httpx.Response(200, json={"sender": sender, "reply": {"data": []}})
+
+        self.say[host] = say
+
+    def fail(self, host: str, status: int = 0, content: bytes = b"") -> None:
+        async def say() -> httpx.Response:
+            if not status:
+                raise httpx.ConnectError("nobody is there")
+            return httpx.Response(status, content=content)
+
+        self.say[host] = say
+
+    def hang(self, host: str) -> None:
+        async def say() -> httpx.Response:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        self.say[host] = say
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await self.say[request.url.host]()
+        finally:
+            async with self.seen:
+                self.messages.append({"to": request.url.host} | json.loads(request.content))
+                self.seen.notify_all()
+
+    async def until(self, accept: Callable[[], object]) -> None:
+        async with asyncio.timeout(LIMIT), self.seen:
+            await self.seen.wait_for(accept)
+
+
+@asynccontextmanager
+async def transport(others: Others, *hosts: str) -> AsyncIterator[HttpTransport]:
+    """One that has greeted all of these."""
+    settings = FleetSettings(peers=tuple(Address("http", host, 1) for host in hosts), name="a", key="secret")
+    carrier = httpx.MockTransport(others)
+    made = HttpTransport(settings, lambda: identity("a"), deadline=0.05, carrier=carrier)
+    made.start(lambda _: None)
+    made.start(lambda _: None)
+    try:
+        await others.until(lambda: {one["to"] for one in others.messages} >= set(hosts))
+        await asyncio.gather(*(line.peer.met.wait() for line in made._lines.values()))
+        yield made
+    finally:
+        await made.close()
+        await made.close()
+
+
+def told(answers: list[Answer]) -> dict[str, str | None]:
+    return {answer.replica: answer.error for answer in answers}
+
+
+async def test_it_asks_all_but_itself() -> None:
+    others = Others()
+    others.are("b")
+    others.are("me", name="a")
+    others.are("c")
+    async with transport(others, "b", "me", "c") as made:
+        assert told(await made.ask_all(ASK)) == {"b": None, "c": None}
+        asked = [one for one in others.messages if one["message"] is not None]
+        assert sorted((one["to"], one["message"]["kind"]) for one in asked) == [
+            ("b", "list_requests"),
+            ("c", "list_requests"),
+        ]
+
+
+async def test_peers_of_a_name_are_looked_for_and_those_that_are_gone_are_forgotten() -> None:
+    others = Others()
+    others.are("127.0.0.1", name="b")
+    settings = FleetSettings(peers=(Address("dns", "127.0.0.1", 1),), name="a")
+    made = HttpTransport(settings, lambda: identity("a"), carrier=httpx.MockTransport(others))
+    made.start(lambda _: None)
+    await others.until(lambda: others.messages)
+    (line,) = made._lines.values()
+    await line.peer.met.wait()
+    assert told(await made.ask_all(ASK)) == {"b": None}
+    await made._keep(set())
+    assert await made.ask_all(ASK) == []
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"version": "0.0.1"}, f"is version 0.0.1, not {__version__}"),
+        ({"model": "another (1 parameters, 1 bytes)"}, f"serves another (1 parameters, 1 bytes), not {MODEL}"),
+        ({"name": "a", "nonce": "x" * 16}, "is called a, as this server is: --replica gives another name"),
+    ],
+)
+async def test_one_that_is_another_server_is_left_out_and_named_and_told_once(
+    changes: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = Others()
+    others.are("b", **changes)
+    async with transport(others, "b") as made:
+        for _ in range(2):
+            assert list(told(await made.ask_all(ASK)).values()) == [why]
+        made.tell_all(news(1))
+        assert [one["message"] for one in others.messages] == [None]
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert lines == [f"the peer http://b:1 {why}: it is left out"]
+
+
+async def test_of_two_of_one_name_the_second_is_left_out() -> None:
+    others = Others()
+    others.are("b")
+    async with transport(others, "b") as made:
+        others.are("c", name="b", nonce="y" * 16)
+        made._use({Address("http", "b", 1), Address("http", "c", 1)})
+        await made._lines[Address("http", "c", 1)].peer.met.wait()
+        whys = [answer.error for answer in await made.ask_all(ASK)]
+        assert whys == [None, "is called b, as http://b:1 is: --replica gives another name"]
+
+
+async def test_a_server_with_two_addresses_is_asked_once() -> None:
+    others = Others()
+    others.are("b")
+    async with transport(others, "b") as made:
+        others.are("c", name="b", nonce="b" * 16)
+        made._use({Address("http", "c", 1)})
+        await made._lines[Address("http", "c", 1)].peer.met.wait()
+        assert told(await made.ask_all(ASK)) == {"b": None}
+
+
+async def test_one_that_is_loading_has_nothing_and_is_not_missed() -> None:
+    others = Others()
+    others.are("b", model=None)
+    async with transport(others, "b") as made:
+        assert await made.ask_all(ASK) == []
+
+
+async def test_one_that_hangs_is_waited_for_once_and_asked_again_when_it_answers() -> None:
+    others = Others()
+    others.are("b")
+    async with transport(others, "b") as made:
+        others.hang("b")
+        assert told(await made.ask_all(ASK)) == {"b": "does not answer in 0.05 s"}
+        assert told(await made.ask_all(ASK)) == {"b": "does not answer in 0.05 s"}
+        assert len([one for one in others.messages if one["message"] is not None]) == 1
+        others.are("b", nonce="z" * 16)  # it was started again
+        peer = made._lines[Address("http", "b", 1)].peer
+        async with asyncio.timeout(LIMIT):
+            while told(await made.ask_all(ASK)) != {"b": None}:
+                peer.met.clear()
+                peer.look_now()
+                await peer.met.wait()
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "why"),
+    [
+        (0, b"", "does not answer (ConnectError)"),
+        (200, b"hello", "answered what makes no sense"),
+        (200, b'{"sender": {}}', "answered what makes no sense"),
+        (500, b"\xff\n", r"answered with status 500: '\ufffd\n'"),
+        (401, b"no", "answered with status 401: 'no'"),
+    ],
+)
+async def test_one_that_lies_or_fails_is_not_reached(status: int, content: bytes, why: str) -> None:
+    others = Others()
+    others.fail("b", status, content)
+    others.are("c")
+    async with transport(others, "b", "c") as made:
+        assert told(await made.ask_all(ASK)) == {"b:1": why, "c": None}
+
+
+async def test_a_clock_that_is_set_wrongly_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    others = Others()
+    others.are("b")  # in 1970
+    async with transport(others, "b"):
+        assert any("the clock of b is" in record.getMessage() for record in caplog.records)
+
+
+# -- news -------------------------------------------------------------------------------------------------------------
+
+
+def news(number: int, key: str = "k", owner: str = "") -> News:
+    return News(owner=owner, key=key, arrived_us=number, id=f"r{number}")
+
+
+class Slow:
+    """Takes messages, and answers when a test says so."""
+
+    def __init__(self) -> None:
+        self.messages: list[Superseding] = []
+        self.answers: asyncio.Queue[bool] = asyncio.Queue()
+        self.came = asyncio.Condition()
+
+    async def __call__(self, message: Superseding) -> bool:
+        async with self.came:
+            self.messages.append(message)
+            self.came.notify_all()
+        return await self.answers.get()
+
+    async def until(self, n: int) -> list[list[str]]:
+        """Wait for so many messages; the ids in each."""
+        async with asyncio.timeout(LIMIT), self.came:
+            await self.came.wait_for(lambda: len(self.messages) >= n)
+        return [[one.id for one in message.news] for message in self.messages]
+
+
+async def test_of_a_storm_the_newest_of_each_key_is_sent_and_one_message_at_a_time() -> None:
+    slow = Slow()
+    outbox = Outbox("b", slow)
+    outbox.put(news(0))
+    await slow.until(1)
+    for number in (1, 3, 2):
+        outbox.put(news(number))
+        outbox.put(news(number + 10, key="l"))
+        outbox.put(news(number + 20, owner="ann"))
+    assert len(outbox) == 3
+    slow.answers.put_nowait(True)
+    assert await slow.until(2) == [["r0"], ["r3", "r13", "r23"]]
+    await outbox.close()
+
+
+async def test_what_did_not_arrive_is_sent_again_unless_something_newer_has_come() -> None:
+    slow = Slow()
+    outbox = Outbox("b", slow)
+    outbox.put(news(1))
+    outbox.put(news(2, key="l"))
+    await slow.until(1)
+    outbox.put(news(3))
+    slow.answers.put_nowait(False)
+    sent = await slow.until(2)
+    assert sorted(sent[1]) == ["r2", "r3"]
+    await outbox.close()
+
+
+async def test_an_outbox_holds_a_bounded_number_of_keys_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    slow = Slow()
+    outbox = Outbox("b", slow)
+    outbox.put(news(0))
+    await slow.until(1)
+    for number in range(MOST_KEYS + 10):
+        outbox.put(news(number, key=str(number)))
+    assert len(outbox) == MOST_KEYS
+    assert [record.getMessage() for record in caplog.records] == [
+        f"b takes news too slowly: the oldest of {MOST_KEYS} are dropped"
+    ]
+    await outbox.close()
