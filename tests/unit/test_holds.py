@@ -108,3 +108,19 @@ def test_a_request_that_is_superseded_and_held_on_its_arrival_is_told_of_once() 
     registry.accept(bare_request("newer", supersede="k"))
     registry.find("late", hold=60.0)
     assert registry.accept(late).cancelled == (late,)
+
+
+def test_a_session_that_another_server_knows_is_cancelled_for_what_has_arrived_here() -> None:
+    registry = Registry(max_queue=10)
+    early = bare_request("early", session="s")
+    assert registry.family_to_cancel("s", known_elsewhere=True) is None
+    registry.accept(early)
+    assert early.cancellation.reason is CancelReason.EXPLICIT
+    assert not arrive(registry, session="s").cancellation.requested
+
+
+def test_a_session_that_is_held_stays_held_though_another_server_cancels_it() -> None:
+    registry = Registry(max_queue=10)
+    registry.family_to_cancel("s", hold=60.0)
+    registry.family_to_cancel("s", known_elsewhere=True)
+    assert arrive(registry, session="s").cancellation.requested

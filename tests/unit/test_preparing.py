@@ -15,7 +15,7 @@ from starlette.types import Message
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import Origin
+from pyllmcancel.request import Origin, Rank
 from pyllmcancel.request import Request as AcceptedRequest
 from pyllmcancel.server.preparing import Preparation, Preparations
 
@@ -121,3 +121,14 @@ async def test_a_cancelled_submission_has_ended_when_its_request_is_known_and_ca
     assert seen == [False]
     assert found.ended.is_set()
     assert found.accepted is accepted
+
+
+async def test_what_is_in_preparation_gives_way_to_a_newer_request_of_its_key_elsewhere(
+    preparations: Preparations,
+) -> None:
+    with preparations._listed(ORIGIN | {"supersede": "k", "arrived_us": 5}) as preparation:
+        for owner, key, arrived_us in (("", "k", 4), ("", "l", 6), ("ann", "k", 6)):
+            preparations.heed(owner, key, Rank(arrived_us, "elsewhere"))
+            assert preparation.reason is None
+        preparations.heed("", "k", Rank(6, "elsewhere"))
+        assert preparation.reason is CancelReason.SUPERSEDED
