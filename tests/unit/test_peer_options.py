@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.cli import peers, serve, serve_options
+from pyllmcancel.cli import cluster_up, peers, serve, serve_options
 from pyllmcancel.cli.parser import Parser
+from pyllmcancel.cluster.haproxy import Program
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.fleet.addresses import Address, resolved
@@ -93,3 +94,19 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(peers, "NEEDED", "no_such_library")
     with pytest.raises(UsageError, match=r"--peers needs no_such_library: pip install 'pyllmcancel\[fleet\]'"):
         config(*ONE)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_servers_of_a_cluster_are_peers_where_the_extra_is_installed(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_up, "has_library", lambda: installed)
+    monkeypatch.setattr(Program, "find", lambda *_: Program("haproxy", (2, 6)))
+    parser = Parser(prog="pyllmcancel", allow_abbrev=False)
+    cluster_up.add_parser(parser.add_subparsers())
+    plan = cluster_up.plan_of(parser.parse_args(["up", "--replicas", "2", "--port", "0", "--api-key", "k"]))
+    urls = [f"http://{one.address}" for one in plan.settings.replicas]
+    peers_of_each = [command[command.index("--peers") + 1] for command in plan.commands if "--peers" in command]
+    assert peers_of_each == ([",".join(urls)] * 2 if installed else [])
+    assert list(plan.environment) == (["PYLLMCANCEL_PEER_KEY"] if installed else [])
+    assert not set(plan.environment.values()) & {word for command in plan.commands for word in command}

@@ -26,6 +26,7 @@ logger = logging.getLogger("pyllmcancel.fleet")
 
 GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds: one that answers, and one that does not
 MOST_BYTES = 32 << 20  # of an answer
+MOST_TOLD = 10  # reasons
 MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
 
@@ -70,6 +71,7 @@ class Peer:
         self.standing = Standing.UNKNOWN
         self.identity: Identity | None = None
         self._why = ""
+        self._told = set[str]()  # why it was not reached, since it was there
         self._client = client
         self._headers = {"Content-Type": "application/json"} | ({} if key is None else {KEY_HEADER: key})
         self._me = me
@@ -183,16 +185,18 @@ class Peer:
         return None
 
     def _stand(self, standing: Standing, why: str = "") -> None:
-        """Note how it stands; what changes is told once."""
+        """Note how it stands; changes are told, but each reason once: a network that is down has several in turn."""
         if (standing, why) == (self.standing, self._why):
             return
         self.standing, self._why = standing, why
         match standing:
             case Standing.READY:
+                self._told.clear()
                 logger.info("the peer %s is there: %s", self.address.url, self.name)
             case Standing.REFUSED:
                 logger.error("the peer %s %s: it is left out", self.address.url, why)
-            case Standing.SILENT:
+            case Standing.SILENT if why not in self._told and len(self._told) < MOST_TOLD:
+                self._told.add(why)
                 logger.warning("the peer %s (%s) is not reached: %s", self.address.url, self.name, why)
             case _:
                 pass

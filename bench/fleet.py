@@ -1,0 +1,206 @@
+"""What `--peers` does and costs: servers that know each other, on this machine, and no balancer before them.
+
+    python -m bench.fleet latency       # from a newer request at one server to the stop of the older one at another
+    python -m bench.fleet first-token   # a server's own first token, with a peer and without, in pairs
+    python -m bench.fleet storm         # sessions that type, each key at a random server, with names in bodies
+
+Times of servers are their own, by the monotonic clock, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+
+from bench.peers import PEERS, Settings
+from bench.peers.running import free_port, running
+from pyllmcancel.bench.report import describe_machine
+from pyllmcancel.models import packaged_model_path
+
+PATH = "/v1/completions"
+PATIENCE = 60.0  # seconds
+MODES = ("latency", "first-token", "storm")
+
+
+@contextmanager
+def servers(model: Path, n: int, *options: str, peers: bool = True) -> Iterator[list[str]]:
+    """So many, which know each other; their addresses."""
+    ports = [free_port() for _ in range(n)]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    among = ("--peers", ",".join(urls)) if peers else ()
+    with ExitStack() as stack:
+        for port in ports:
+            settings = Settings(
+                model=model, port=port, threads=1, parallel=4, ctx_size=8192, options=(*among, "--kv-unified", *options)
+            )
+            stack.enter_context(running(PEERS["pyllmcancel"], settings))
+        deadline = time.monotonic() + PATIENCE
+        while any("unreached" in httpx.get(f"{url}/v1/requests").json() for url in urls):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the servers do not find each other")
+            time.sleep(0.1)
+        yield urls
+
+
+class Stream:
+    """A streamed completion that has been accepted."""
+
+    def __init__(self, url: str, **fields: Any) -> None:
+        self.connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
+        body = json.dumps({"prompt": "def f():\n", "stream": True, "ignore_eos": True, "max_tokens": 1500} | fields)
+        self.sent_at = time.monotonic()
+        self.connection.request("POST", PATH, body, {"Content-Type": "application/json"})
+        self.answer = self.connection.getresponse()
+        self.id = self.answer.headers["X-Request-Id"]
+
+    def first_token(self) -> float:
+        """Seconds from the request to it."""
+        self.answer.readline()
+        return time.monotonic() - self.sent_at
+
+    def rest(self) -> bytes:
+        return self.answer.read()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def latency(urls: Sequence[str], n: int) -> list[float]:
+    """Seconds from the arrival of a newer request at one server to the end of the older one's computing at another."""
+    found = []
+    for number in range(n):
+        here, there = random.sample(urls, 2)
+        older = Stream(here, supersede=f"k{number}")
+        older.first_token()
+        newer = Stream(there, supersede=f"k{number}")
+        if b"superseded" not in older.rest():
+            raise RuntimeError("the older request was not superseded")
+        ended = httpx.get(f"{here}/v1/requests/{older.id}").json()["times"]["ended"]
+        arrived = httpx.get(f"{there}/v1/requests/{newer.id}").json()["times"]["arrived"]
+        httpx.post(f"{there}/v1/requests/{newer.id}/cancel")
+        newer.close()
+        older.close()
+        found.append(ended - arrived)
+    return found
+
+
+def first_tokens(alone: str, peer: str, n: int, **fields: Any) -> tuple[list[float], list[float]]:
+    """Seconds to the first token, of a server alone and of one with a peer, the one and the other first in turn."""
+    found: dict[str, list[float]] = {alone: [], peer: []}
+    for number in range(n + 10):
+        for url in (alone, peer) if number % 2 else (peer, alone):
+            stream = Stream(url, prompt=f"def f_{number}(a):\n", max_tokens=1, **fields)
+            seconds = stream.first_token()
+            stream.rest()
+            stream.close()
+            if number >= 10:  # the first ones warm up
+                found[url].append(seconds)
+            time.sleep(0.005)
+    return found[alone], found[peer]
+
+
+class Key(NamedTuple):
+    """A key typed in one session: when it was sent, and how and when it ended."""
+
+    sent_at: float
+    ended_at: float
+    outcome: str
+
+
+async def typed(client: httpx.AsyncClient, urls: Sequence[str], name: int, keys: int, pause: float) -> list[Key]:
+    """One session; each key is sent to a random server, and its names are in the body."""
+    await asyncio.sleep(random.uniform(0.0, pause))
+
+    async def send(number: int) -> Key:
+        body = {"prompt": f"def f_{name}():\n" + "x" * number, "max_tokens": 8, "ignore_eos": True}
+        names = {"session_id": f"s{name}", "supersede": f"k{name}"}
+        sent_at = time.monotonic()
+        answer = await client.post(f"{random.choice(urls)}{PATH}", json=body | names)
+        outcome = "completed" if answer.status_code == 200 else str(answer.json()["error"]["code"])
+        return Key(sent_at, time.monotonic(), outcome)
+
+    sending = []
+    for number in range(keys):
+        sending.append(asyncio.create_task(send(number)))
+        await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
+    return list(await asyncio.gather(*sending))
+
+
+async def storm(urls: Sequence[str], sessions: int, keys: int, pause: float) -> list[list[Key]]:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(timeout=600.0, limits=limits) as client:
+        return await asyncio.gather(*(typed(client, urls, name, keys, pause) for name in range(sessions)))
+
+
+def told_storm(found: Sequence[Sequence[Key]]) -> str:
+    newest = sum(keys[-1].outcome == "completed" for keys in found)
+    older = [(key, after) for keys in found for key, after in pairwise(keys)]
+    outcomes = Counter(key.outcome for key, _ in older)
+    late = [
+        key.ended_at - after.sent_at
+        for key, after in older
+        if key.outcome == "completed" and key.ended_at > after.sent_at
+    ]
+    lasted = [key.ended_at - after.sent_at for key, after in older if key.outcome == "superseded"]
+    return (
+        f"newest completed: {newest} of {len(found)}; older ones: {dict(outcomes)}, of those completed after the next"
+        f" was sent: {len(late)}, at most {1e3 * max(late, default=0.0):.0f} ms after; superseded, from the next one's"
+        f" sending to the answer: {told(lasted)}\n"
+    )
+
+
+def told(seconds: Sequence[float]) -> str:
+    if len(seconds) < 2:
+        return f"{len(seconds)} of them"
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    milliseconds = [1e3 * one for one in (statistics.median(seconds), cuts[89], cuts[98], max(seconds))]
+    return "p50 {:.1f} ms, p90 {:.1f}, p99 {:.1f}, at most {:.1f}".format(*milliseconds) + f" ({len(seconds)})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=MODES)
+    parser.add_argument("--model", type=Path, default=packaged_model_path(), help="GGUF file [the packaged one]")
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--number", type=int, default=300, help="pairs of requests, or sessions [300]")
+    parser.add_argument("--keys", type=int, default=10, help="of a session [10]")
+    parser.add_argument("--pause", type=float, default=0.2, help="between two keys, in seconds, on average [0.2]")
+    arguments = parser.parse_args()
+    sys.stdout.write(f"{describe_machine()}\n")
+    match arguments.mode:
+        case "latency":
+            with servers(arguments.model, arguments.servers) as urls:
+                sys.stdout.write(told(latency(urls, arguments.number)) + "\n")
+        case "first-token":
+            with servers(arguments.model, 1, peers=False) as (alone,), servers(arguments.model, 2) as urls:
+                for fields in ({"supersede": "k"}, {}):
+                    mine, theirs = first_tokens(alone, urls[0], arguments.number, **fields)
+                    apart = [1e3 * (b - a) for a, b in zip(mine, theirs, strict=True)]
+                    sys.stdout.write(
+                        f"{'with' if fields else 'without'} a key: alone {told(mine)}; with a peer {told(theirs)};"
+                        f" median of the differences {statistics.median(apart):+.2f} ms\n"
+                    )
+        case "storm":
+            options = ("--max-queue", str(10 * arguments.number))
+            with servers(arguments.model, arguments.servers, *options) as urls:
+                found = asyncio.run(storm(urls, arguments.number, arguments.keys, arguments.pause))
+                sys.stdout.write(told_storm(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
