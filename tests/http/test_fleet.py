@@ -15,6 +15,7 @@ pytestmark = pytest.mark.anyio
 
 KEYS = (ApiKey("ann", "ann's"), ApiKey("bob", "bob's"))
 ANN, BOB, ROOT = ({"authorization": f"Bearer {key}"} for key in ("ann's", "bob's", "root"))
+NOTHING: dict[str, Any] = {"requests": []}
 OWNED = {"api_keys": KEYS, "admin_api_keys": ("root",)}
 
 
@@ -279,6 +280,22 @@ async def test_a_replica_that_answers_nonsense_counts_as_not_reached() -> None:
         await begun(a, "r", supersede="k")
         await net.deliver()
         assert not a.engine.registry.requests()[0].cancellation.requested
+
+
+async def test_a_replica_that_makes_up_ever_more_sessions_is_not_followed_for_ever() -> None:
+    async with open_fleet("a", "b") as (net, (a, _b)):
+
+        class Liar:
+            n_asked = 0
+
+            async def receive(self, said: Any) -> dict[str, Any]:
+                self.n_asked += 1
+                return {"sessions": [f"child-{self.n_asked}"]} | ({} if said["kind"] == "name_families" else NOTHING)
+
+        net.fleets["b"] = Liar()  # type: ignore[assignment]
+        await begun(a, "r", session_id="s")
+        status, answer = await post(a, "/v1/sessions/s/cancel")
+        assert (status, [one["id"] for one in answer["requests"]]) == (200, ["r"])
 
 
 async def test_without_peers_entries_name_no_replica() -> None:

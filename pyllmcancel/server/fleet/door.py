@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.fleet.identity import Identity
 
-MAX_BODY = 8 << 20  # bytes
+MAX_BODY = 4 << 20  # bytes
 MAX_VALUES = 100_000
 
 

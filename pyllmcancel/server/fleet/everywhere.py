@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, TypeVar
 
+from pyllmcancel.families import MAX_GENERATIONS
 from pyllmcancel.server.fleet.merging import merged_cancels, merged_requests, merged_sessions
 from pyllmcancel.server.fleet.messages import (
     Cancel,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.visible import Visible
 
 R = TypeVar("R", bound=Reply)
+MOST_ROUNDS = MAX_GENERATIONS + 1  # each may find one more generation; a peer that makes names up must find an end
 
 
 class Everywhere:
@@ -143,7 +145,8 @@ class Everywhere:
         """Those of these names and, with descendants, of all that turn up meanwhile."""
         replies: list[FamilyCancelled] = []
         todo, done = set(names), set[str]()
-        while new := todo - done:
+        for _ in range(MOST_ROUNDS):
+            new = todo - done
             done |= new
             for some in slices(sorted(new)):
                 part = message.model_copy(update={"sessions": some})
@@ -158,7 +161,8 @@ class Everywhere:
     async def _family(self, owner: str, name: str) -> set[str]:
         """A session and all below it, as far as any replica knows."""
         names, asked = {name}, set[str]()
-        while new := names - asked:
+        for _ in range(MOST_ROUNDS):
+            new = names - asked
             asked |= new
             names |= self._acting.family_names(owner, new)
             for some in slices(sorted(new)):

@@ -14,11 +14,13 @@ from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, Outside
 
 # Characters of an id, a name or a key. Keys that a server makes have the name of a user in them.
 MAX_TEXT = MAX_NAME + 256
+MOST_KNOWN = 4_096  # sessions in one reply: more than an owner has on one server
 MOST_NEWS = 256  # in one message
 MAX_HOLD = 60.0  # seconds
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_HOLD)]
+Known = Annotated[list[Text], Field(max_length=MOST_KNOWN)]
 Names = Annotated[list[Text], Field(min_length=1, max_length=MAX_CANCELS)]
 
 
@@ -60,7 +62,7 @@ class Cancelled(Reply):
 class FamilyCancelled(Reply):
     """`sessions` are those that are known here, of the ones that were named, and their descendants."""
 
-    sessions: list[str]
+    sessions: Known
     requests: list[CancelAnswer]
 
 
@@ -75,7 +77,7 @@ class Owned(Reply):
 
 
 class Named(Reply):
-    sessions: list[str]
+    sessions: Known
 
 
 class Requests(Reply):

@@ -112,7 +112,8 @@ class Peer:
         try:
             reply = await self._exchange(message)
         except NoAnswer as error:
-            self.look_now()  # to ask it again as soon as it answers
+            # Not at once: one that answers greetings, but no messages, would hold up each message of a conversation.
+            asyncio.get_running_loop().call_later(SEEK_EVERY, self.look_now)
             return Answer(self.name, None, str(error))
         return Answer(self.name, reply)
 
