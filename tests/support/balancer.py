@@ -67,16 +67,19 @@ class Balancer(AbstractContextManager["Balancer"]):
         assert self._process.poll() is None, self._log.read_text()
         return self._socket.exists() and all(state == "2" for state in self.states().values())
 
-    def reload(self, replicas: Sequence[ServerProcess]) -> None:
-        """Have other replicas; returns when a new process serves, and knows the names of the old one."""
-        # In its first ten seconds a process waits for names itself, and would not pass any on.
-        until(lambda: int(self.tell("show peers").partition("flags=")[2].split()[0], 16), lambda flags: flags & 3 == 3)
-        before, noted = self._worker(), self.noted()
+    def reload(self, replicas: Sequence[ServerProcess], *, keep: bool = True) -> None:
+        """Have other replicas; returns when a new process serves, and, with `keep`, knows the names of the old one."""
+        if keep:  # in its first ten seconds a process waits for names itself, and would not pass any on
+            until(self._peers_flags, lambda flags: flags & 3 == 3)
+        before, noted = self._worker(), self.noted() if keep else 0
         self._write(replicas)
         self._process.send_signal(signal.SIGUSR2)
         until(self._worker, lambda pid: pid != before)
         until(self.noted, lambda found: found >= noted)
         until(self.states, lambda found: set(found) == set(self.servers) and set(found.values()) == {"2"})
+
+    def _peers_flags(self) -> int:
+        return int(self.tell("show peers").partition("flags=")[2].split()[0], 16)
 
     def place_of(self, request_id: str) -> str:
         """The replica that a request was given to, by the balancer's own note."""
