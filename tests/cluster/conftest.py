@@ -33,8 +33,11 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def started(stack: ExitStack, n: int, model: Path, *options: str) -> list[ServerProcess]:
     """So many servers, one after the other: beside each other they would be slow on a busy machine."""
-    make = ServerProcess
-    return [stack.enter_context(make("--model", str(model), *SIZE, *options)).started() for _ in range(n)]
+    return [start(stack, model, *options) for _ in range(n)]
+
+
+def start(stack: ExitStack, model: Path, *options: str) -> ServerProcess:
+    return stack.enter_context(ServerProcess("--model", str(model), *SIZE, *options)).started()
 
 
 @pytest.fixture(scope="session")

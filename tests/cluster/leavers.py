@@ -1,4 +1,4 @@
-"""Clients that leave at random moments, and what the replicas say of their requests afterwards.
+"""Clients that leave at random moments, or vanish, and what the replicas say of their requests afterwards.
 
 A *ghost* is a request whose client has left, and that was computed to its end, or is still there. None can reach its
 end by itself: each asks for more tokens than are computed while it is looked at.
@@ -11,17 +11,20 @@ import json
 import random
 import socket
 import struct
+import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from tests.support.http_process import CHAT, COMPLETIONS, ServerProcess, fresh_id, long_prompt, post_bytes, until
+from tests.support.network import Network, inside
 
 # An owner's ended requests that a server still lists are 256 at least.
 BATCH = 200
 AT_ONCE = 24
 LONGEST_STAY = 1.0  # seconds
+CABLE_EVERY, N_VANISHING = 5, 48  # rounds, clients: more than have a slot
 
 
 @dataclass
@@ -34,8 +37,21 @@ class Seen:
     ghosts: list[str] = field(default_factory=list)
 
 
-async def leave(port: int, chance: random.Random, left: Counter[str]) -> str:
-    """Ask for something, stay for a while, and leave; the id."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the balancer is, and the network between it and its clients, if that has cables to pull."""
+
+    port: int
+    host: str = "127.0.0.1"
+    network: Network | None = None
+
+    def on_client(self) -> AbstractContextManager[None]:
+        """Have this thread on the clients' machine."""
+        return nullcontext() if self.network is None else inside(self.network.client)
+
+
+def request_of(chance: random.Random) -> tuple[str, bytes]:
+    """Something to ask for, and its id."""
     request_id = fresh_id()
     path = chance.choice((COMPLETIONS, CHAT))
     more = (
@@ -43,9 +59,14 @@ async def leave(port: int, chance: random.Random, left: Counter[str]) -> str:
     )
     request = post_bytes(request_id, path, stream=chance.random() < 0.5, ignore_eos=True, **more)
     name = chance.choice(("", f"X-Session-Id: s{chance.randrange(40)}\r\n", f"X-Supersede: {request_id}\r\n"))
-    request = request.replace(b"X-Request-Id:", name.encode() + b"X-Request-Id:", 1)
+    return request_id, request.replace(b"X-Request-Id:", name.encode() + b"X-Request-Id:", 1)
+
+
+async def leave(place: Place, chance: random.Random, left: Counter[str]) -> str:
+    """Ask for something, stay for a while, and leave; the id."""
+    request_id, request = request_of(chance)
     way = chance.choice(("FIN", "RST"))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(place.host, place.port)
     try:
         writer.write(request)
         await writer.drain()
@@ -61,27 +82,59 @@ async def leave(port: int, chance: random.Random, left: Counter[str]) -> str:
     return request_id
 
 
-async def leave_all(port: int, n: int, chance: random.Random, left: Counter[str]) -> list[str]:
+async def leave_all(place: Place, n: int, chance: random.Random, left: Counter[str]) -> list[str]:
     at_once = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> str:
         async with at_once:
-            return await leave(port, chance, left)
+            return await leave(place, chance, left)
 
     return await asyncio.gather(*(one() for _ in range(n)))
 
 
-def abandon(port: int, servers: Sequence[ServerProcess], n: int, seed: int, *, each: int = BATCH) -> Seen:
-    """Have `n` clients leave, and look at every request, `each` at a time."""
+def vanish_all(place: Place, n: int, chance: random.Random, left: Counter[str], found: Callable[[], None]) -> list[str]:
+    """Ask for `n` things, one after the other, and pull the cable; `found` is called before it is plugged in again."""
+    assert place.network is not None
+    ids, sockets = list[str](), list[socket.socket]()
+    try:
+        with place.on_client():
+            for _ in range(n):
+                request_id, request = request_of(chance)
+                sockets.append(socket.create_connection((place.host, place.port)))
+                sockets[-1].sendall(request)
+                ids.append(request_id)
+        time.sleep(chance.uniform(0, LONGEST_STAY))
+        place.network.pull()
+        left["cable"] += n
+        found()
+    finally:
+        for each in sockets:
+            each.close()
+        place.network.plug_in()
+    return ids
+
+
+def abandon(place: Place, servers: Sequence[ServerProcess], n: int, seed: int, *, each: int = BATCH) -> Seen:
+    """Have `n` clients leave, and look at every request, `each` at a time. Where there are cables, some vanish."""
     seen, chance = Seen(), random.Random(seed)
-    while n > 0:
-        ids = asyncio.run(leave_all(port, min(n, each), chance, seen.left))
-        n -= len(ids)
+    n_rounds = 0
+
+    def wait_idle() -> None:
         for server in servers:
             try:
                 server.wait_idle()
             except TimeoutError:
                 continue  # what is still there is found below
+
+    while n > 0:
+        n_rounds += 1
+        if place.network is not None and n_rounds % CABLE_EVERY == 0:
+            ids = vanish_all(place, min(n, N_VANISHING), chance, seen.left, wait_idle)
+        else:
+            with place.on_client():
+                ids = asyncio.run(leave_all(place, min(n, each), chance, seen.left))
+            wait_idle()
+        n -= len(ids)
         look(ids, servers, seen)
     return seen
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.cluster.leavers import abandon
+from tests.cluster.leavers import Place, abandon
 from tests.support.balancer import Balancer
 
 
 def test_of_300_requests_abandoned_at_random_moments_none_goes_on(balancer: Balancer) -> None:
-    seen = abandon(balancer.port, list(balancer.servers.values()), 300, seed=23)
+    seen = abandon(Place(balancer.port), list(balancer.servers.values()), 300, seed=23)
     assert seen.ghosts == []
     assert sum(seen.left.values()) == 300
     assert sum(seen.ended.values()) > 100, "too few arrived to say anything"

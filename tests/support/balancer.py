@@ -38,12 +38,13 @@ class Balancer(AbstractContextManager["Balancer"]):
         program = haproxy()
         assert program is not None
         self.port = free_port()
+        host = settings.pop("host", "127.0.0.1")
         self._file, self._log = folder / "haproxy.cfg", folder / "log"
         self._socket = folder / "socket"
         self.servers = dict[str, ServerProcess]()
         self._settings = Settings(
             replicas=(),
-            bind=f"127.0.0.1:{self.port}",
+            bind=f"{host}:{self.port}",
             peers=settings.pop("peers", (Peer("balancer", f"127.0.0.1:{free_port()}"),)),
             socket=self._socket,
             **({"asks_for_keys": False, "settle": 0} | settings),
@@ -60,7 +61,7 @@ class Balancer(AbstractContextManager["Balancer"]):
 
     def _write(self, replicas: Sequence[ServerProcess]) -> None:
         self.servers = {f"r{i + 1}": server for i, server in enumerate(replicas)}
-        places = [Replica(name, f"127.0.0.1:{server.port}") for name, server in self.servers.items()]
+        places = [Replica(name, f"{server.host}:{server.port}") for name, server in self.servers.items()]
         self._file.write_text(configuration(replace(self._settings, replicas=places)))
 
     def _is_there(self) -> bool:

@@ -112,8 +112,9 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 
     def started(self) -> ServerProcess:
         """Wait until it serves."""
-        self.port = int(self.wait_for_log(r"running on http://127\.0\.0\.1:(\d+)")[1])
-        self.url = f"http://127.0.0.1:{self.port}"
+        found = self.wait_for_log(r"running on http://([\d.]+):(\d+)")
+        self.host, self.port = found[1], int(found[2])
+        self.url = f"http://{self.host}:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=LIMIT)
         try:
             until(lambda: self.http.get("/health").status_code, lambda status: status == 200)

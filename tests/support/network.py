@@ -1,4 +1,4 @@
-"""Two machines and the switch between them, made of network namespaces: cables that can be pulled.
+"""Machines and the switch between them, made of network namespaces: cables that can be pulled.
 
 Pulling the client's cable from the switch leaves the server's link as it is: nothing comes any more, neither a FIN, nor
 a RST, nor an error from the network, as when a laptop's lid is closed. Needs root and iproute2.
@@ -10,7 +10,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,22 +30,30 @@ def ip(*arguments: str) -> None:
 
 
 class Network(AbstractContextManager["Network"]):
-    """A server's machine and a client's, with a switch; NamespacesMissingError if that cannot be made."""
+    """A server's machine and a client's, with a switch; NamespacesMissingError if that cannot be made.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    more
+        Addresses of further machines; `namespaces` has theirs by address.
+    """
+
+    def __init__(self, more: Sequence[str] = ()) -> None:
         if shutil.which("ip") is None:
             raise NamespacesMissingError("there is no ip command: install iproute2")
         if os.geteuid() != 0:
             raise NamespacesMissingError("only root may make network namespaces")
         prefix = f"pyllmcancel-{os.getpid()}"
         self.server, self.client, self._switch = (f"{prefix}-{name}" for name in ("server", "client", "switch"))
+        self.namespaces = {SERVER: self.server, CLIENT: self.client}
+        self.namespaces |= {address: f"{prefix}-{address}" for address in more}
         with ExitStack() as stack:
-            for namespace in (self.server, self.client, self._switch):
+            for namespace in (*self.namespaces.values(), self._switch):
                 ip("netns", "add", namespace)
                 stack.callback(ip, "netns", "del", namespace)
             ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
             ip("-n", self._switch, "link", "set", "switch", "up")
-            for namespace, address in ((self.server, SERVER), (self.client, CLIENT)):
+            for address, namespace in self.namespaces.items():
                 self._connect(namespace, address)
             self._stack = stack.pop_all()
 
