@@ -26,6 +26,8 @@ logger = logging.getLogger("pyllmcancel.fleet")
 
 GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds: one that answers, and one that does not
 MOST_BYTES = 32 << 20  # of an answer
+# Of names that cannot be looked up, too.
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
 MOST_TOLD = 10  # reasons
 MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
@@ -124,7 +126,7 @@ class Peer:
         try:
             async with asyncio.timeout(self._deadline):
                 answered = ReplyEnvelope.model_validate_json(await self._post(said.model_dump_json().encode()))
-        except (NoAnswer, httpx.HTTPError, TimeoutError, ValidationError) as error:
+        except (*FAILURES, NoAnswer) as error:
             self._stand(Standing.SILENT, self._reason_of(error))
             raise NoAnswer(self._why) from None
         self._meet(answered.sender)
