@@ -108,7 +108,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     host = LOOPBACK if first in ("0.0.0.0", "*", "") else first
     # Not on the command line, which others can see.
     environment = {variable_of("peer-key"): secrets.token_hex(32)} if know_each_other else {}
-    return Plan(program, settings, commands, f"http://{bind_text(host, port)}", config.drain, environment)
+    url = f"http://{bind_text(host, port)}"
+    return Plan(program, settings, commands, url, config.drain_delay + config.drain, environment)
 
 
 def served(passed_on: Sequence[str]) -> argparse.Namespace:

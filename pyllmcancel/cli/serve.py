@@ -114,6 +114,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         unknown_fields=arguments.unknown_fields,
         tags=arguments.tags,
         drain=arguments.drain,
+        drain_delay=arguments.drain_delay,
         sampling=sampling_params(arguments),
         seed=arguments.seed,
         n_predict=arguments.n_predict,

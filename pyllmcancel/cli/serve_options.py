@@ -184,6 +184,9 @@ def _add_http_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "host", str, "127.0.0.1", "address to listen on; several with commas")
     add_option(group, "port", port_number, 8000, "port to listen on; 0 chooses a free one")
     add_option(group, "drain", seconds, SERVER.drain, "how long live requests may go on after SIGTERM", metavar="S")
+    text = "before that, how long all is served while /health says 503, for balancers; then the port is open until the"
+    text += " drain is over, for --peers. With 0 it is closed at once"
+    add_option(group, "drain-delay", seconds, SERVER.drain_delay, text, metavar="S")
     text = "comment in a stream after so much silence, for proxies; 0: never"
     add_option(group, "sse-ping-interval", seconds_or_off, SERVER.sse_ping_interval, text, metavar="S")
     text = "file of the responses that clients may ask for later, or memory, or off [a file in XDG_STATE_HOME]"

@@ -88,7 +88,7 @@ def looked_at(replica: Replica, key: str | None) -> Facts | str:
 def look(replica: Replica, key: str | None) -> Facts:
     """NoAnswer if it is not a server of ours that can serve."""
     status, health = ask(replica, "/health", None)
-    if status == 503 and health.get("status") in ("loading", "failed", "stalled"):
+    if status == 503 and health.get("status") in ("loading", "failed", "stalled", "draining"):
         raise NoAnswer(f"cannot serve now: it is {health['status']}")
     if status != 200:
         raise NoAnswer(f"is not a server of pyllmcancel: /health answered {status}")

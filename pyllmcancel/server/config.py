@@ -120,6 +120,8 @@ class ServerConfig:
         Words about the model for its clients, without any effect.
     drain
         Seconds that live requests may go on after SIGTERM.
+    drain_delay
+        Seconds before that, in which everything is served as ever, but ``/health`` says that it drains.
     sampling
         What a request gets where it leaves a parameter open; its seed is not looked at.
     seed
@@ -162,6 +164,7 @@ class ServerConfig:
     unknown_fields: UnknownFields = "warn"
     tags: tuple[str, ...] = ()
     drain: float = 5.0
+    drain_delay: float = 0.0
     sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int | None = None
     n_predict: int | None = None

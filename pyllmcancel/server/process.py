@@ -15,8 +15,9 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -30,7 +31,7 @@ from pyllmcancel.server.supervision import Supervision
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
     from types import FrameType
 
     from fastapi import FastAPI
@@ -56,13 +57,16 @@ LAST_RESORT_SECONDS = 10.0
 class Server(uvicorn.Server):
     """uvicorn, with the engine's drain beside its own."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, drain: float) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections) -> None:
         super().__init__(config)
         self._connections = connections
         self._state: ServerState = app.state.server
         self._state.on_load_failure = self._give_up
         self._state.on_engine_death = self._end_in_any_case
-        self._drain = drain
+        self._drain = self._state.config.drain
+        self._delay = self._state.config.drain_delay
+        self._hurry = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # from `startup` on
         self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
         self.exit_status = 0
 
@@ -74,6 +78,13 @@ class Server(uvicorn.Server):
         """Called by the engine's thread. The alarm needs neither memory, nor the GIL, nor the event loop."""
         signal.setitimer(signal.ITIMER_REAL, self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
         self._give_up()
+        self._make_haste()
+
+    def _make_haste(self) -> None:
+        """Called by any thread, and by signals' handlers."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self._hurry.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve, and take what was made so far, which is there to stay, out of the garbage collector's sight.
@@ -81,7 +92,8 @@ class Server(uvicorn.Server):
         A full collection walks over all objects it knows, with the GIL held: 50 ms for what the imports alone leave, in
         which no request can be cancelled.
         """
-        asyncio.get_running_loop().set_exception_handler(quiet_about_files)
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(quiet_about_files)
         self._state.on_ready = partial(self._on_ready, sockets or ())
         await super().startup(sockets)
         for listener in sockets or ():
@@ -100,11 +112,19 @@ class Server(uvicorn.Server):
         """Begin to drain; a second signal, of either kind, is out of patience."""
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
+        if self.force_exit:
+            self._make_haste()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._supervision.stopping()
-        self._connections.close()
+        leaves = self._delay > 0 and not self.force_exit and self._state.health()["status"] == "ok"
+        if leaves:
+            await self._leave()
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
+        if leaves:
+            # Other servers still reach what is computed here.
+            await self._unless_in_a_hurry(until_done(closing))
+        self._connections.close()
         closing.add_done_callback(self._end_blocked_soon)
         # Requests without a connection are drained, too: uvicorn waits for its tasks, unless it is out of patience.
         drained = asyncio.create_task(until_done(closing))
@@ -118,6 +138,19 @@ class Server(uvicorn.Server):
             await self.lifespan.shutdown()
         await closing
         self._supervision.stop()
+
+    async def _leave(self) -> None:
+        """Serve on for a while, and say to those who ask for the server's health that they had better go elsewhere."""
+        logger.info("draining: /health says so, and the port is open for %g s more", self._delay)
+        self._state.leaving = True
+        await self._unless_in_a_hurry(asyncio.sleep(self._delay))
+
+    async def _unless_in_a_hurry(self, wait: Coroutine[Any, Any, None]) -> None:
+        """Wait, but not after a second signal."""
+        tasks = [asyncio.create_task(wait), asyncio.create_task(self._hurry.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
     async def _last_words(self) -> None:
         """Let answers end: a task that is cancelled with the event loop, in whatever it does, leaves a traceback."""
@@ -168,7 +201,7 @@ def serve(
         ssl_keyfile=None if certificate is None else certificate.key,
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
-    server = Server(settings, app, connections, config.drain)
+    server = Server(settings, app, connections)
     try:
         server.run(sockets=list(listeners))
     finally:

@@ -53,7 +53,7 @@ class Healthy(Answer):
 class Unhealthy(Answer):
     """Not OpenAI's shape: it is a state, and nothing that a request did wrong."""
 
-    status: Literal["loading", "failed", "stalled"]
+    status: Literal["loading", "failed", "stalled", "draining"]
     stage: NotRequired[Literal["downloading", "loading"]]  # of what progress is told
     progress: NotRequired[Annotated[float | None, Field(default=None, ge=0, le=1)]]
     error: str | None
@@ -87,6 +87,7 @@ class ServerState:
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
+        self.leaving = False  # set by `process.Server`: it still serves, but who can had better go elsewhere
         self.fleet: Member | None = None  # set once, before anybody is served
         # Set by `process.Server`: a server that will never have a model had better end, and so had one whose
         # engine has died. The second is called by the engine's thread, when all requests have their endings.
@@ -240,6 +241,8 @@ class ServerState:
             return {"status": "failed", "error": self._engine.failure}
         if stalled > STALLED_AFTER_SECONDS:
             return {"status": "stalled", "error": f"the running step began {stalled:.0f} s ago"}
+        if self.leaving:
+            return {"status": "draining", "error": None}
         if self.config.shared:  # no key is asked for here, and owners must not learn of each other
             return {"status": "ok"}
         counts = self._engine.counts()

@@ -12,7 +12,7 @@ from typing import Literal
 
 logger = logging.getLogger("pyllmcancel.server")
 
-State = Literal["ok", "loading", "failed", "stalled"]  # as `/health` has it
+State = Literal["ok", "loading", "failed", "stalled", "draining"]  # as `/health` has it
 # A full socket, or a supervisor that has left, must not hold the event loop up.
 FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
@@ -59,7 +59,7 @@ class Supervision:
         if state == "ok" and not self._told_ready:
             self._told_ready = True
             news += ["READY=1", "STATUS=serving"]
-        if state in ("ok", "loading") and self._beat_every is not None:
+        if state in ("ok", "loading", "draining") and self._beat_every is not None:
             news.append("WATCHDOG=1")
         self._tell(*news)
 

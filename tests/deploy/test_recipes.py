@@ -81,13 +81,15 @@ def test_the_balancers_configuration_is_what_the_command_writes() -> None:
 
 def test_the_supervisor_waits_longer_than_the_server_drains(server: dict[str, Any]) -> None:
     (kubernetes,) = recipes.of_manifests()
-    assert server["terminationGracePeriodSeconds"] >= float(option(kubernetes, "drain")) + 10
+    drain = float(option(kubernetes, "drain-delay")) + float(option(kubernetes, "drain"))
+    assert server["terminationGracePeriodSeconds"] >= drain + 10
     balancer = manifest("Deployment", "pyllmcancel-balancer")["spec"]["template"]["spec"]
     assert balancer["terminationGracePeriodSeconds"] > server["terminationGracePeriodSeconds"]
     (systemd,) = recipes.of_units()
     stop = [value for unit in UNITS for name, value in recipes.settings(unit) if name == "TimeoutStopSec"]
     assert len(stop) == len(UNITS)
-    assert all(float(one.removesuffix("s")) >= float(systemd.environment["PYLLMCANCEL_DRAIN"]) + 10 for one in stop)
+    drain = sum(float(systemd.environment[f"PYLLMCANCEL_{name}"]) for name in ("DRAIN_DELAY", "DRAIN"))
+    assert all(float(one.removesuffix("s")) >= drain + 10 for one in stop)
 
 
 def test_probes_ask_what_answers_without_a_key(server: dict[str, Any]) -> None:

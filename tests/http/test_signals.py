@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_process import LIMIT, RawClient, ServerProcess, events, long_prompt
+from tests.support.http_process import LIMIT, RawClient, ServerProcess, events, long_prompt, until
 
 STATUS = {signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 128 + signal.SIGINT}
 signals = pytest.mark.parametrize("number", STATUS)
@@ -80,6 +80,17 @@ def test_an_idle_server_is_gone_at_once_and_its_supervisor_knows(
             assert "Traceback" not in server.log
         last = next(told for told in iter(lambda: supervisor.recv(4096), None) if told != b"WATCHDOG=1")
         assert last == b"STOPPING=1\nSTATUS=draining"
+
+
+def test_with_a_delay_it_serves_on_and_its_health_says_that_it_drains(long_model: Path) -> None:
+    with serving(long_model, "--drain-delay", "600", drain=600.0) as server:
+        server.signal()
+        until(lambda: server.http.get("/health").json()["status"], lambda status: status == "draining")
+        assert server.http.get("/health").status_code == 503
+        asked = {"prompt": "hello", "max_tokens": 1}
+        assert server.http.post("/v1/completions", json=asked).status_code == 200
+        server.signal()  # out of patience
+        assert server.wait() == STATUS[signal.SIGTERM]
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ async def test_signs_of_life_end_while_the_engine_is_stalled_and_come_again(supe
     supervision = Supervision(address_of(supervisor), 0.001, look)
     supervision.start()
     assert told(supervisor) == [["WATCHDOG=1"]]
-    cases: list[tuple[State, bool]] = [("stalled", False), ("ok", True), ("failed", False)]
+    cases: list[tuple[State, bool]] = [("stalled", False), ("ok", True), ("draining", True), ("failed", False)]
     for state, beats in cases:
         states.append(state)
         seen.clear()
