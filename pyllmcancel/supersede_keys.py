@@ -79,7 +79,8 @@ class SupersedeKeys:
     def remember(self, owner: str, key: str, rank: Rank) -> None:
         """Another process has accepted a request of this key: one that arrived before it may still be in preparation.
 
-        It is remembered for as long as that may take, unless too many are.
+        It is remembered for as long as that may take, unless too many are. What is older makes that no longer: a rank
+        that a wrong clock gave would never be forgotten where its key is in use.
         """
         now = time.monotonic()
         if owner not in self._elsewhere and len(self._elsewhere) >= MOST_OWNERS:
@@ -87,8 +88,10 @@ class SupersedeKeys:
             if len(self._elsewhere) >= MOST_OWNERS:
                 del self._elsewhere[next(iter(self._elsewhere))]
         marks = self._elsewhere.setdefault(owner, {})
-        known = marks.pop(key, None)
-        marks[key] = Mark(rank if known is None else max(rank, known.rank), now + LONGEST_PREPARATION)
+        known = marks.get(key)
+        if known is None or known.rank < rank or known.until <= now:
+            marks.pop(key, None)
+            marks[key] = Mark(rank, now + LONGEST_PREPARATION)
         while (oldest := next(iter(marks))) != key and (len(marks) > MOST_REMEMBERED or marks[oldest].until <= now):
             del marks[oldest]
 

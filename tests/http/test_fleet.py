@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.fleet.messages import News, Superseding
+from pyllmcancel.server.fleet.transport import Answer
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World
@@ -82,6 +85,17 @@ async def test_a_request_that_is_in_preparation_gives_way_to_a_newer_one_elsewhe
         assert await code_of(older) == "superseded"
         assert (await a.request("older"))["superseded_by"] == "newer"
         assert net.news.empty()
+
+
+async def test_one_that_claims_to_come_in_the_future_ends_nothing() -> None:
+    async with open_fleet("a") as (net, (a,)):
+        await begun(a, "r", supersede="k")
+        future = News(owner="", key="k", arrived_us=time.time_ns() // 1000 + 60_000_000, id="liar")
+        assert await net.fleets["a"].receive(Superseding(news=[future]).model_dump(mode="json")) == {"newer": []}
+        net.heard["a"]([Answer("b", {"newer": [future.model_dump()]})])
+        await begun(a, "next", supersede="k")
+        assert (await a.request("r"))["superseded_by"] == "next"
+        assert (await a.request("next"))["cancel_reason"] is None
 
 
 # -- cancelling -------------------------------------------------------------------------------------------------------

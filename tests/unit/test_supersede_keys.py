@@ -113,6 +113,19 @@ def test_what_is_told_is_remembered_as_long_as_a_preparation_may_take(monkeypatc
     assert keys.newer_than("", "k", Rank(4, "r")) is None
 
 
+def test_what_is_older_does_not_keep_a_wrong_clock_s_request_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = SupersedeKeys()
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    told(keys, 10**18, "ahead")
+    for number in range(4):
+        now += LONGEST_PREPARATION / 3
+        told(keys, number, f"r{number}")
+    assert keys.newer_than("", "k", Rank(0, "r")) == Rank(3, "r3")
+    request = bare_request("next", supersede="k", arrived_us=4)
+    assert keys.install(request) is None
+
+
 def test_of_too_many_that_are_told_the_oldest_are_forgotten_and_no_other_owners() -> None:
     keys = SupersedeKeys()
     told(keys, 5, owner="ann")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.request_answers import CancelAnswer
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Target
+
+MOST_AHEAD_US = 5_000_000  # of this server's clock: of servers whose clocks differ by more none supersedes the other's
 
 
 class Acting:
@@ -82,7 +85,12 @@ class Acting:
         return Visible(self._state, owner)
 
     def heed(self, news: News) -> News | None:
-        """Cancel what is older than this; a newer one of its key, if one is known here."""
+        """Cancel what is older than this; a newer one of its key, if one is known here.
+
+        Not if it is to arrive much later than now: until then it would end every request of its key.
+        """
+        if news.arrived_us > time.time_ns() // 1000 + MOST_AHEAD_US:
+            return None
         rank = Rank(news.arrived_us, news.id)
         self._state.preparations.heed(news.owner, news.key, rank)
         newer = self._state.engine.heed(news.owner, news.key, rank)
