@@ -56,13 +56,14 @@ class Choice(NamedTuple):
 
 
 class Held:
-    """What a live request holds in the balancer."""
+    """What a live request holds in the balancer: entries, each with its table. `noted` are those that it changed."""
 
-    __slots__ = ("entries", "server")
+    __slots__ = ("entries", "noted", "server")
 
-    def __init__(self, server: int, entries: list[tuple[StickTable, Entry]]) -> None:
+    def __init__(self, server: int) -> None:
         self.server = server
-        self.entries = entries
+        self.entries: list[tuple[StickTable, Entry]] = []
+        self.noted: list[tuple[StickTable, Entry]] = []
 
 
 class Process:
@@ -125,8 +126,9 @@ class Process:
         settled = not self.settings.paired and now - self.began >= self.settings.settle
 
         def stays(table: StickTable, name: str | None) -> int:
-            entry = None if name is None else table.entries.get(name)
-            if entry is None or (at := entry.at) == NOWHERE or at >= len(self.up) or not self.up[at]:
+            if name is None or (entry := table.entries.get(name)) is None:
+                return NOWHERE
+            if (at := entry.at) == NOWHERE or at >= len(self.up) or not self.up[at]:
                 return NOWHERE
             if entry.live or not settled or (self.open[at] and self.connections[at] < room):
                 return at
@@ -158,18 +160,26 @@ class Process:
         if names.key is None or self.settings.counters > 3:
             noted.append((self.sessions, names.parent, choice.parent))
         noted.append((self.sessions, names.session, choice.session))
-        entries = []
+        held = Held(choice.at)
         for table, name, stays in noted:
             if name is not None and (entry := table.enter(name, now)) is not None:
                 entry.live += 1
-                entries.append((table, entry))
+                held.entries.append((table, entry))
                 if not stays:
                     if name is names.session and entry.at != NOWHERE:
                         entry.moves += 1
                     entry.at = choice.at
+                    held.noted.append((table, entry))
         self.connections[choice.at] += 1
         self.n_connections += 1
-        return Held(choice.at, entries)
+        return held
+
+    def learn(self, told: Process, said: Iterable[tuple[StickTable, str, int]], now: float) -> None:
+        """What another process has noted: its table, the name, and where that is."""
+        for table, name, at in said:
+            mine = self.keys if table is told.keys else self.sessions if table is told.sessions else None
+            if mine is not None and (entry := mine.enter(name, now)) is not None:
+                entry.at = at
 
     def sent_again(self, held: Held, to: int) -> None:
         """The connection was refused, and another one had the request."""
@@ -179,6 +189,7 @@ class Process:
 
     def answered(self, held: Held) -> None:
         """The headers of its answer came: the names are there now."""
+        held.noted = held.entries
         for _, entry in held.entries:
             entry.at = held.server
 

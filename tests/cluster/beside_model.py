@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fleet_simulation.hashing import Ranking, digest
-from bench.fleet_simulation.rules import Held, Names, Process, Settings
+from bench.fleet_simulation.rules import Held, K, Names, Process, Settings
 from pyllmcancel.cluster.haproxy import Program
 from pyllmcancel.cluster.places import Peer, Replica
 from tests.support.balancer import Balancer
@@ -38,7 +38,15 @@ class BesideModel(AbstractContextManager["BesideModel"]):
     """
 
     def __init__(
-        self, program: Program, folder: Path, *, n: int, n_configured: int, settle: int = 0, paired: bool = False
+        self,
+        program: Program,
+        folder: Path,
+        *,
+        n: int,
+        n_configured: int,
+        settle: int = 0,
+        paired: bool = False,
+        size: int = 200 * K,
     ) -> None:
         self.predicted = 0
         self.live: list[Live] = []
@@ -49,6 +57,7 @@ class BesideModel(AbstractContextManager["BesideModel"]):
             names = "ab" if paired else "a"
             peers = tuple(Peer(name, f"127.0.0.1:{free_port()}") for name in names)
             options: dict[str, Any] = {"slots": SLOTS, "load_factor": FACTOR, "settle": settle}
+            options["edited"] = lambda text: text.replace(" size 200k ", f" size {size} ")
             self._balancer = stack.enter_context(
                 Balancer(self._servers(n_configured), folder, peers=peers, here="a", **options)
             )
@@ -62,6 +71,7 @@ class BesideModel(AbstractContextManager["BesideModel"]):
                 load_factor=FACTOR,
                 settle=settle,
                 paired=paired,
+                size=size,
                 counters=4 if program.version >= (2, 8) else 3,
             ),
             Ranking([Replica(f"r{i + 1}", "") for i in range(n)]),
@@ -121,6 +131,13 @@ class BesideModel(AbstractContextManager["BesideModel"]):
         expected = {f"r{i + 1}": n for i, n in enumerate(self.model.connections)}
         expected["BACKEND"] = self.model.n_connections
         until(self._counted, lambda counted: counted == expected)
+
+    def noted(self, request_id: str) -> bool:
+        """Whether the balancer knows where this is; the model must think so, too."""
+        name = digest(request_id)
+        known = f"key={name} " in self._balancer.table("requests")
+        assert known == (name in self.model.requests.entries)
+        return known
 
     def _counted(self) -> dict[str, int]:
         rows = [line.split(",") for line in self._balancer.tell("show stat llm 6 -1").splitlines() if line]

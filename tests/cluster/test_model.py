@@ -20,8 +20,8 @@ WAYS = {"moves for load": {}, "young": {"settle": 3_600}, "one of two": {"paired
 def test_the_model_knows_where_each_request_goes(program: Program, tmp_path: Path, settings: dict[str, int]) -> None:
     chance = random.Random(1)
     with BesideModel(program, tmp_path, n=4, n_configured=4, **settings) as beside:
-        random_life(beside, chance, 300, 100)
-        assert beside.predicted > 200
+        random_life(beside, chance, 200, 80)
+        assert beside.predicted > 150
         moves = sum(entry.moves for entry in beside.model.sessions.entries.values())
         assert (moves > 0) == (not settings)
 
@@ -31,27 +31,39 @@ def test_the_model_knows_where_names_go_when_their_replica_dies_and_comes_back(
 ) -> None:
     chance = random.Random(2)
     with BesideModel(program, tmp_path, n=4, n_configured=4) as beside:
-        random_life(beside, chance, 60, 60)
+        random_life(beside, chance, 40, 40)
         beside.release_all()
         beside.settled()
         beside.die(2)
         while beside.model.up[2]:
-            beside.send(dead=2, session=f"session {chance.randrange(60)}")
-        random_life(beside, chance, 60, 60)
+            beside.send(dead=2, session=f"session {chance.randrange(40)}")
+        random_life(beside, chance, 40, 40)
         beside.come_back(2)
-        random_life(beside, chance, 60, 60)
+        random_life(beside, chance, 40, 40)
 
 
 def test_the_model_knows_what_a_reload_keeps_and_forgets(program: Program, tmp_path: Path) -> None:
     """In its first ten seconds a balancer passes on no names: what a new process knows of them is their hash."""
     chance = random.Random(3)
     with BesideModel(program, tmp_path, n=4, n_configured=3, settle=3_600) as beside:
-        random_life(beside, chance, 100, 60)
+        random_life(beside, chance, 60, 40)
         beside.release_all()
         beside.settled()
         beside.reload(4, keep=False)
-        random_life(beside, chance, 100, 60)
+        random_life(beside, chance, 60, 40)
         assert any(entry.at == 3 for entry in beside.model.sessions.entries.values())
+
+
+def test_a_table_whose_oldest_names_are_live_takes_no_new_ones(program: Program, tmp_path: Path) -> None:
+    """To make room in a table of 256, HAProxy looks at four names."""
+    with BesideModel(program, tmp_path, n=4, n_configured=4, size=256) as beside:
+        for i in range(4):
+            beside.send(held=True, id=f"held {i}")
+        for i in range(253):
+            beside.send(id=f"short {i}")
+        assert beside.noted("short 251")
+        assert not beside.noted("short 252")
+        assert beside.noted("held 0")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def haproxy() -> Program | None:
 
 
 class Balancer(AbstractContextManager["Balancer"]):
-    """HAProxy before `replicas`, which can be told a new configuration."""
+    """HAProxy before `replicas`, which can be told a new configuration. `edited` is done to what is written."""
 
     def __init__(self, replicas: Sequence[ServerProcess], folder: Path, **settings: Any) -> None:
         program = haproxy()
@@ -41,6 +41,7 @@ class Balancer(AbstractContextManager["Balancer"]):
         host = settings.pop("host", "127.0.0.1")
         self._file, self._log = folder / "haproxy.cfg", folder / "log"
         self._socket = folder / "socket"
+        self._edited: Callable[[str], str] = settings.pop("edited", str)
         self.servers = dict[str, ServerProcess]()
         self._settings = Settings(
             replicas=(),
@@ -62,7 +63,7 @@ class Balancer(AbstractContextManager["Balancer"]):
     def _write(self, replicas: Sequence[ServerProcess]) -> None:
         self.servers = {f"r{i + 1}": server for i, server in enumerate(replicas)}
         places = [Replica(name, f"{server.host}:{server.port}") for name, server in self.servers.items()]
-        self._file.write_text(configuration(replace(self._settings, replicas=places)))
+        self._file.write_text(self._edited(configuration(replace(self._settings, replicas=places))))
 
     def _is_there(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
@@ -92,9 +93,14 @@ class Balancer(AbstractContextManager["Balancer"]):
 
     def die(self) -> None:
         """At once, both of its processes."""
-        worker = int(self._worker().partition(": ")[2])
+        worker = self.worker
         self._process.kill()
         os.kill(worker, signal.SIGKILL)
+
+    @property
+    def worker(self) -> int:
+        """The process that serves."""
+        return int(self._worker().partition(": ")[2])
 
     def _worker(self) -> str:
         return next(line for line in self.tell("show info").splitlines() if line.startswith("Pid:"))

@@ -16,12 +16,13 @@ class StubReplica:
     """Belongs to the loop of its `StubReplicas`."""
 
     def __init__(self) -> None:
+        self.host = "127.0.0.1"
         self.port = 0
         self._server: asyncio.Server | None = None
         self._writers = set[asyncio.StreamWriter]()
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
