@@ -7,12 +7,14 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from pyllmcancel import __version__
+from pyllmcancel.holds import LONGEST_PREPARATION
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
 from pyllmcancel.server.fleet.door import MAX_BODY
@@ -277,6 +279,46 @@ async def test_one_that_lies_or_fails_is_not_reached(status: int, content: bytes
         assert told(await made.ask_all(ASK)) == {"b:1": why, "c": None}
 
 
+async def test_one_that_declines_a_message_is_still_there() -> None:
+    others = Others()
+    others.are("b")
+    async with transport(others, "b") as made:
+        others.fail("b", 429, b"too many ids are held")
+        assert told(await made.ask_all(ASK)) == {"b": "answered with status 429: 'too many ids are held'"}
+        others.are("b")
+        assert told(await made.ask_all(ASK)) == {"b": None}
+
+
+async def test_what_happens_while_one_is_loading_is_told_when_it_is_there() -> None:
+    others = Others()
+    others.are("b", model=None)
+    async with transport(others, "b") as made:
+        made.tell_all(news(1))
+        others.are("b")
+        made._lines[Address("http", "b", 1)].peer.look_now()
+        await others.until(lambda: any(one["message"] is not None for one in others.messages))
+
+
+async def test_a_name_that_cannot_be_one_of_a_host_ends_nothing() -> None:
+    others = Others()
+    others.are("127.0.0.1", name="b")
+    peers = (Address("dns", "a..b", 1), Address("dns", "127.0.0.1", 1))
+    made = HttpTransport(
+        FleetSettings(peers=peers, name="a"), lambda: identity("a"), carrier=httpx.MockTransport(others)
+    )
+    made.start(lambda _: None)
+    await others.until(lambda: others.messages)
+    await made.close()
+
+
+async def test_a_clock_that_is_no_time_makes_no_sense() -> None:
+    others = Others()
+    sender = identity("b").model_dump() | {"clock_us": 10**400}
+    others.fail("b", 200, json.dumps({"sender": sender}).encode())
+    async with transport(others, "b") as made:
+        assert told(await made.ask_all(ASK)) == {"b:1": "answered what makes no sense"}
+
+
 async def test_a_clock_that_is_set_wrongly_is_told(caplog: pytest.LogCaptureFixture) -> None:
     others = Others()
     others.are("b")  # in 1970
@@ -337,6 +379,22 @@ async def test_what_did_not_arrive_is_sent_again_unless_something_newer_has_come
     slow.answers.put_nowait(False)
     sent = await slow.until(2)
     assert sorted(sent[1]) == ["r2", "r3"]
+    await outbox.close()
+
+
+async def test_what_is_newer_is_not_too_old_because_of_what_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("pyllmcancel.server.fleet.outbox.time", SimpleNamespace(monotonic=lambda: now))
+    slow = Slow()
+    outbox = Outbox("b", slow)
+    outbox.put(news(0))
+    await slow.until(1)
+    outbox.put(news(1))
+    now = LONGEST_PREPARATION - 1.0
+    outbox.put(news(2))
+    now = LONGEST_PREPARATION + 1.0
+    slow.answers.put_nowait(True)
+    assert await slow.until(2) == [["r0"], ["r2"]]
     await outbox.close()
 
 

@@ -44,7 +44,8 @@ class Line:
 
     @property
     def is_open(self) -> bool:
-        return self.peer.standing in (Standing.UNKNOWN, Standing.READY, Standing.SILENT)
+        # One that is loading may have accepted something before it is looked at again.
+        return self.peer.standing in (Standing.UNKNOWN, Standing.LOADING, Standing.READY, Standing.SILENT)
 
     async def close(self) -> None:
         self._looking.cancel()
@@ -105,7 +106,7 @@ class HttpTransport:
                 try:
                     found[one] = set(await asyncio.to_thread(resolved, one))
                     told.pop(one, None)
-                except OSError as error:
+                except (OSError, UnicodeError) as error:
                     # Those that are known stay: a name server that is away takes nobody along.
                     if told.setdefault(one, "") != str(error):
                         told[one] = str(error)

@@ -35,7 +35,7 @@ class Identity(BaseModel):
     name: str = Field(pattern=f"^{NAME.pattern}$")
     version: str = Field(max_length=100)
     model: str | None = Field(max_length=10_000)
-    clock_us: int
+    clock_us: int = Field(ge=0, lt=1 << 63)
 
     def differs(self, other: Identity) -> str | None:
         """Why the two do not work together: what `other` is, and this one is not; None if they do."""

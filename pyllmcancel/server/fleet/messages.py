@@ -35,7 +35,7 @@ class News(Said):
 
     owner: Text
     key: Text
-    arrived_us: int
+    arrived_us: Annotated[int, Field(ge=0, lt=1 << 63)]
     id: Text
 
 

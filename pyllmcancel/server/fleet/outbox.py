@@ -56,7 +56,7 @@ class Outbox:
             self._make_room()
             self._waiting[key] = Waiting(news, time.monotonic())
         elif (waiting.news.arrived_us, waiting.news.id) < (news.arrived_us, news.id):
-            self._waiting[key] = Waiting(news, waiting.since)
+            self._waiting[key] = Waiting(news, time.monotonic())
         self._filled.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"news for {self.name}")

@@ -48,6 +48,10 @@ class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
     """Nothing was answered, or nothing that makes sense."""
 
 
+class Declined(NoAnswer):
+    """It is there, and does not do what a message says: too much may be held there, for instance."""
+
+
 class Peer:
     """Belongs to the event loop.
 
@@ -127,6 +131,8 @@ class Peer:
             async with asyncio.timeout(self._deadline):
                 answered = ReplyEnvelope.model_validate_json(await self._post(said.model_dump_json().encode()))
         except (*FAILURES, NoAnswer) as error:
+            if message is not None and isinstance(error, Declined):
+                raise  # what one client asks for must not keep the others' news and cancels from it
             self._stand(Standing.SILENT, self._reason_of(error))
             raise NoAnswer(self._why) from None
         self._meet(answered.sender)
@@ -153,7 +159,8 @@ class Peer:
                 if len(body) > MOST_BYTES:
                     raise NoAnswer(f"answered more than {MOST_BYTES:,} bytes")
         if response.status_code != 200:
-            raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
+            kind = Declined if 400 <= response.status_code < 500 else NoAnswer
+            raise kind(f"answered with status {response.status_code}: {said_in(body)}")
         return bytes(body)
 
     def _reason_of(self, error: Exception) -> str:
