@@ -11,7 +11,7 @@ from pyllmcancel.cli.parser import Parser
 from pyllmcancel.cluster.haproxy import Program
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ServerConfig
-from pyllmcancel.server.fleet.addresses import Address, resolved
+from pyllmcancel.server.fleet.addresses import Address
 from pyllmcancel.server.listening import close_all, listen
 
 ONE = ("--peers", "http://127.0.0.1:1")
@@ -37,7 +37,6 @@ def test_peers_are_addresses_and_the_server_has_a_name() -> None:
         Address("dns", "many.local", 3),
     )
     assert fleet.peers[1].url == "https://[::1]:2"
-    assert resolved(Address("dns", "127.0.0.1", 3)) == [Address("http", "127.0.0.1", 3)]
 
 
 def test_a_server_without_a_name_is_called_by_its_address() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -79,11 +78,3 @@ def checked_name(text: str) -> str:
 def fitting(text: str) -> str:
     """A name made of what this machine is called."""
     return re.sub(r"[^A-Za-z0-9_.:\[\]-]", "-", text)[:128]
-
-
-def resolved(address: Address) -> list[Address]:
-    """The servers that an address stands for now; OSError where that cannot be told. Blocks."""
-    if address.scheme != "dns":
-        return [address]
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return [Address("http", host, address.port) for host in dict.fromkeys(str(one[4][0]) for one in found)]

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from pyllmcancel.server.fleet.addresses import resolved
+from pyllmcancel.server.fleet.addresses import Address
+from pyllmcancel.server.fleet.names import ByNames, Names
 from pyllmcancel.server.fleet.outbox import Outbox
 from pyllmcancel.server.fleet.peer import Peer, Standing
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.fleet.addresses import Address, FleetSettings
+    from pyllmcancel.server.fleet.addresses import FleetSettings
     from pyllmcancel.server.fleet.identity import Identity
     from pyllmcancel.server.fleet.messages import Message, News, Superseding
     from pyllmcancel.server.fleet.transport import Answer
@@ -77,6 +78,7 @@ class HttpTransport:
         self._me = me
         self._deadline = deadline
         self._carrier = carrier
+        self._names = Names()
         self._lines: dict[Address, Line] = {}
         self._client: httpx.AsyncClient | None = None
         self._heard: Callable[[list[Answer]], None] = lambda _: None
@@ -89,9 +91,8 @@ class HttpTransport:
         self._heard = heard
         # No proxy of the environment: peers are told by their own addresses.
         limits = httpx.Limits(keepalive_expiry=KEEP_SECONDS)
-        self._client = httpx.AsyncClient(
-            timeout=self._deadline, trust_env=False, limits=limits, transport=self._carrier
-        )
+        carrier = self._carrier or ByNames(self._names, httpx.AsyncHTTPTransport(trust_env=False, limits=limits))
+        self._client = httpx.AsyncClient(timeout=self._deadline, trust_env=False, transport=carrier)
         named = {one for one in self._settings.peers if one.scheme == "dns"}
         self._use({one for one in self._settings.peers if one not in named})
         if named:
@@ -104,13 +105,16 @@ class HttpTransport:
         while True:
             for one in named:
                 try:
-                    found[one] = set(await asyncio.to_thread(resolved, one))
+                    async with asyncio.timeout(self._deadline):
+                        hosts = await self._names.addresses(one.host)
+                    found[one] = {Address("http", host, one.port) for host in hosts}
                     told.pop(one, None)
                 except (OSError, UnicodeError) as error:
                     # Those that are known stay: a name server that is away takes nobody along.
-                    if told.setdefault(one, "") != str(error):
-                        told[one] = str(error)
-                        logger.warning("the name of %s cannot be resolved: %s", one.url, error)
+                    why = str(error) or f"no answer in {self._deadline:g} s"
+                    if told.get(one) != why:
+                        told[one] = why
+                        logger.warning("the name of %s cannot be resolved: %s", one.url, why)
             await self._keep(fixed.union(*found.values()))
             await asyncio.sleep(RESOLVE_EVERY)
 
