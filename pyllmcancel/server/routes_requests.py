@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.limits import MAX_CANCELS, MAX_SESSION_ID
+from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.request_answers import (
     CancelAnswer,
@@ -42,6 +42,7 @@ MAX_HOLD_SECONDS = 60.0
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
 Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for what may still come.")]
 RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+PathName = Annotated[str, Path(max_length=MAX_NAME)]
 
 
 class CancelBody(RequestBody):
@@ -51,8 +52,8 @@ class CancelBody(RequestBody):
     model_config = ConfigDict(extra="forbid")
 
     request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
-    session: str | None = Field(None, description="Of this session, its descendants not counted.")
-    owner: str | None = Field(None, description="With an administrator's key: of this owner.")
+    session: str | None = Field(None, max_length=MAX_NAME, description="Of this session, its descendants not counted.")
+    owner: str | None = Field(None, max_length=MAX_NAME, description="With an administrator's key: of this owner.")
     status: LiveStatus | None = None
 
     @model_validator(mode="after")
@@ -64,7 +65,9 @@ class CancelBody(RequestBody):
 
 
 @router.get("/requests", summary="Live requests, then the last that have ended", responses=answers(RequestList))
-async def list_requests(see: See, status: OutsideStatus | None = None, session: str | None = None) -> Any:
+async def list_requests(
+    see: See, status: OutsideStatus | None = None, session: Annotated[str | None, Query(max_length=MAX_NAME)] = None
+) -> Any:
     if (everywhere := whole(see)) is not None:
         data = await everywhere.requests(status, session)
         return with_unreached(RequestList(object="list", data=data), see)
@@ -105,7 +108,7 @@ async def cancel_everywhere(everywhere: Everywhere, body: CancelBody, *, wait: b
 
 # Ids are paths to the router: the clients choose them, and they may contain slashes.
 @router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
-async def get_request(see: See, request_id: str) -> Any:
+async def get_request(see: See, request_id: PathName) -> Any:
     if (everywhere := whole(see)) is not None:
         entry = await everywhere.request(request_id)
         if entry is None:
@@ -127,7 +130,7 @@ async def get_request(see: See, request_id: str) -> Any:
     summary="The same",
     responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
 )
-async def cancel_request(see: See, request_id: str, wait: Wait = True, hold: Hold = 0.0) -> Any:
+async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
     if (everywhere := whole(see)) is not None:
         done = await everywhere.cancel([request_id], wait=wait, hold=hold)
         if request_id in done:

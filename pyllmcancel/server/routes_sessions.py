@@ -15,7 +15,7 @@ from pyllmcancel.server.request_answers import (
     SessionList,
     session_entry,
 )
-from pyllmcancel.server.routes_requests import Hold, Wait, with_unreached
+from pyllmcancel.server.routes_requests import Hold, PathName, Wait, with_unreached
 from pyllmcancel.server.visible import See
 from pyllmcancel.server.whole import whole
 
@@ -36,7 +36,7 @@ async def list_sessions(
 
 # Sessions are paths to the router: the clients choose them, and they may contain slashes.
 @router.get("/sessions/{session_id:path}", summary="One session", responses=answers(SessionEntry) | errors(404))
-async def get_session(see: See, session_id: str) -> Any:
+async def get_session(see: See, session_id: PathName) -> Any:
     if (everywhere := whole(see)) is not None:
         entries = await everywhere.sessions(name=session_id)
         if not entries:
@@ -56,7 +56,7 @@ async def get_session(see: See, session_id: str) -> Any:
     | {202: {"model": SessionCancelAnswer, "description": "It may still come"}},
 )
 async def cancel_session(
-    see: See, session_id: str, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
+    see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
 ) -> Any:
     if (everywhere := whole(see)) is not None:
         cancelled = await everywhere.cancel_session(session_id, descendants=descendants, wait=wait, hold=hold)

@@ -15,6 +15,7 @@ from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.request import NO_OWNER, Request, RequestSummary
 from pyllmcancel.server.api_keys import is_admin, owner_of
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import MAX_NAME
 from pyllmcancel.server.origin import checked
 from pyllmcancel.server.preparing import Preparation
 from pyllmcancel.server.request_answers import CancelAnswer, cancel_answer, ended_answer, outside_status
@@ -204,7 +205,9 @@ def without_prefix(name: str) -> list[str]:
 
 def visible(
     http: HttpRequest,
-    owner: Annotated[str | None, Query(description="With an administrator's key: of this owner only.")] = None,
+    owner: Annotated[
+        str | None, Query(max_length=MAX_NAME, description="With an administrator's key: of this owner only.")
+    ] = None,
 ) -> Visible:
     """What the sender of `http` may see."""
     own = None if is_admin(http.scope) else owner_of(http.scope)

@@ -318,3 +318,28 @@ async def test_without_peers_entries_name_no_replica() -> None:
         await begun(a, "1", session_id="s")
         assert "replica" not in (await a.requests())[0]
         assert "replicas" not in (await a.get("/v1/sessions/s")).json()
+
+
+# -- names that nothing has -------------------------------------------------------------------------------------------
+
+LONG = "x" * 9_000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"/v1/requests?session={LONG}", None),
+        ("GET", f"/v1/requests?owner={LONG}", None),
+        ("GET", f"/v1/requests/{LONG}", None),
+        ("GET", f"/v1/sessions/{LONG}", None),
+        ("POST", f"/v1/requests/{LONG}/cancel", None),
+        ("POST", f"/v1/sessions/{LONG}/cancel", None),
+        ("POST", "/v1/requests/cancel", {"session": LONG}),
+        ("POST", "/v1/requests/cancel", {"owner": LONG}),
+        ("POST", "/v1/requests/cancel", b'{"session": "\\ud800"}'),
+    ],
+)
+async def test_a_name_that_no_message_has_room_for_is_refused(method: str, path: str, body: Any) -> None:
+    async with open_fleet("a", "b", **OWNED) as (_, (a, _b)):
+        answer = await a.begin(method, path, body, headers=ROOT).end()
+        assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_request")
