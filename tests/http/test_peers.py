@@ -149,7 +149,7 @@ async def transport(others: Others, *hosts: str) -> AsyncIterator[HttpTransport]
     """One that has greeted all of these."""
     settings = FleetSettings(peers=tuple(Address("http", host, 1) for host in hosts), name="a", key="secret")
     carrier = httpx.MockTransport(others)
-    made = HttpTransport(settings, lambda: identity("a"), deadline=0.05, carrier=carrier)
+    made = HttpTransport(settings, lambda: identity("a"), deadline=LIMIT, carrier=carrier)
     made.start(lambda _: None)
     made.start(lambda _: None)
     try:
@@ -248,12 +248,14 @@ async def test_one_that_hangs_is_waited_for_once_and_asked_again_when_it_answers
     others = Others()
     others.are("b")
     async with transport(others, "b") as made:
+        peer = made._lines[Address("http", "b", 1)].peer
+        peer._deadline = 0.05
         others.hang("b")
         assert told(await made.ask_all(ASK)) == {"b": "does not answer in 0.05 s"}
         assert told(await made.ask_all(ASK)) == {"b": "does not answer in 0.05 s"}
         assert len([one for one in others.messages if one["message"] is not None]) == 1
         others.are("b", nonce="z" * 16)  # it was started again
-        peer = made._lines[Address("http", "b", 1)].peer
+        peer._deadline = LIMIT
         async with asyncio.timeout(LIMIT):
             while told(await made.ask_all(ASK)) != {"b": None}:
                 peer.met.clear()
