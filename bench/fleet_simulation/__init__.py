@@ -9,6 +9,7 @@
 | `world` | replicas, balancers and live requests through time; what moves and what is missed |
 | `churn` | the scenarios: replicas that come, go, die and hang, balancers that start again |
 | `telling` | servers that tell each other: how many messages, and what they cost |
+| `message_cost` | what one message costs, measured |
 
 `tests/cluster/test_model.py` holds the model against a real HAProxy, request by request.
 """

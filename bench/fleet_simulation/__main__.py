@@ -9,6 +9,7 @@ import argparse
 import gc
 import sys
 import time
+from functools import partial
 
 from bench.fleet_simulation.churn import Scenario, began, scenarios
 from bench.fleet_simulation.counts import Counts
@@ -73,7 +74,7 @@ def played(
     )
     world.used_before()
     for share, happens in scenario.happens.items():
-        world.at(share * told.seconds, lambda act=happens: act(world, max(told.replicas // 100, 1)))
+        world.at(share * told.seconds, partial(happens, world, max(told.replicas // 100, 1)))
     return world.run(come, told.seconds)
 
 

@@ -25,7 +25,8 @@ def digest(text: str, owner: str = "all") -> str:
 
 
 def rotated(x: Words, bits: int) -> Words:
-    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+    turned: Words = (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+    return turned
 
 
 def xxh32(columns: Sequence[NDArray[np.uint8]]) -> Words:
@@ -40,9 +41,12 @@ def xxh32(columns: Sequence[NDArray[np.uint8]]) -> Words:
     byte = [column.astype(np.uint32) for column in columns]
 
     def word(at: int) -> Words:
-        return byte[at] | byte[at + 1] << np.uint32(8) | byte[at + 2] << np.uint32(16) | byte[at + 3] << np.uint32(24)
+        high: Words = byte[at + 2] << np.uint32(16) | byte[at + 3] << np.uint32(24)
+        high |= byte[at] | byte[at + 1] << np.uint32(8)
+        return high
 
     with np.errstate(over="ignore"):
+        h: Words
         if n < STRIPE:
             h = np.asarray(P5)
         else:
@@ -57,7 +61,8 @@ def xxh32(columns: Sequence[NDArray[np.uint8]]) -> Words:
             h = rotated(h + one * P5, 11) * P1
         h = (h ^ (h >> np.uint32(15))) * P2
         h = (h ^ (h >> np.uint32(13))) * P3
-        return h ^ (h >> np.uint32(16))
+        h ^= h >> np.uint32(16)
+    return h
 
 
 def columns_of(texts: Sequence[str], axis: int) -> list[NDArray[np.uint8]]:

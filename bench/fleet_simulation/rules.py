@@ -111,6 +111,11 @@ class Process:
             new.mark(replica, up=self.up[replica])  # the checks of a new process see it, too; weights are as written
         return new
 
+    def expire(self, now: float) -> None:
+        """Forget what nobody has asked for in so long."""
+        for table in (self.requests, self.keys, self.sessions):
+            table.expire(now)
+
     # -- one request --------------------------------------------------------------------------------------------------
 
     @property

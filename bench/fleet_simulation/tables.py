@@ -48,6 +48,7 @@ class StickTable:
         self._batch = (size >> 8) + 1
         self._queue: list[tuple[float, int, Entry]] = []
         self._turn = count()
+        self._jam = frozenset[Entry]()  # all that a look saw when it saw live ones only: it would see them again
 
     def at(self, name: str | None) -> int:
         entry = None if name is None else self.entries.get(name)
@@ -55,6 +56,8 @@ class StickTable:
 
     def touch(self, entry: Entry, now: float) -> None:
         entry.expires = now + self._expire
+        if entry in self._jam:
+            self._jam = frozenset()
 
     def enter(self, name: str, now: float) -> Entry | None:
         """The entry of a name, a new one if there is none; None: there is no room."""
@@ -71,6 +74,8 @@ class StickTable:
         return entry
 
     def _make_room(self) -> bool:
+        if self._jam:
+            return False
         before, live = len(self.entries), []
         for _ in range(2 * self._batch):
             if not self._queue or before - len(self.entries) == self._batch:
@@ -86,6 +91,8 @@ class StickTable:
                 del self.entries[entry.name]
         for queued in live:
             heappush(self._queue, queued)
+        if len(live) == 2 * self._batch:
+            self._jam = frozenset(entry for _, _, entry in live)
         return len(self.entries) < before
 
     def expire(self, now: float) -> None:

@@ -16,6 +16,7 @@ from bench.fleet_simulation.workload import Arrival
 
 MEDIAN_DELAY, LONGEST_DELAY = 0.0005, 0.0056  # seconds until another balancer has a note: docs/scale-out.md
 LATE = 10.0  # seconds before the end
+EXPIRY_EVERY = 60.0
 
 
 class Live:
@@ -84,12 +85,18 @@ class World:
         heappush(self._queue, (when, next(self._turn), act))
 
     def run(self, arrivals: Sequence[Arrival], until: float) -> Counts:
+        self.at(EXPIRY_EVERY, self._expire)
         for number, arrival in enumerate(arrivals):
             self._catch_up(arrival.at)
             self._arrive(arrival, str(number), late=arrival.at > until - LATE)
         self._catch_up(until)
         self._look_back()
         return self.counts
+
+    def _expire(self) -> None:
+        for process in self.balancers:
+            process.expire(self.now)
+        self.at(self.now + EXPIRY_EVERY, self._expire)
 
     def _catch_up(self, now: float) -> None:
         queue = self._queue
