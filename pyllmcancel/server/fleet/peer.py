@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ import httpx
 from pydantic import ValidationError
 
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
+from pyllmcancel.server.fleet.messages import Superseding
 from pyllmcancel.server.fleet.transport import Answer
+from pyllmcancel.server.fleet.turns import Turns
 from pyllmcancel.server.request_context import PEERS_PATH
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class Peer:
         self.met = asyncio.Event()  # it was greeted, with whatever result
         self._wake = asyncio.Event()
         self._skew_told = False
+        self._turns = Turns()
 
     @property
     def name(self) -> str:
@@ -113,6 +116,16 @@ class Peer:
 
     async def ask(self, message: Message) -> Answer:
         """Does not raise. One that did not answer the last time is not waited for again."""
+        if isinstance(message, Superseding):  # one at a time, and of all owners
+            return await self._ask(message)
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._turns.of(getattr(message, "owner", None), self._deadline))
+            except TimeoutError:
+                return Answer(self.name, None, "is asked too much at once")
+            return await self._ask(message)
+
+    async def _ask(self, message: Message) -> Answer:
         if self.standing is not Standing.READY:
             return Answer(self.name, None, self._why or self.standing.value)
         try:

@@ -1,0 +1,93 @@
+"""What a peer is asked at once: bounded for each owner, so that a flood of questions keeps nothing else from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pyllmcancel import __version__
+from pyllmcancel.server.fleet.addresses import Address, FleetSettings
+from pyllmcancel.server.fleet.http_transport import HttpTransport
+from pyllmcancel.server.fleet.identity import Identity
+from pyllmcancel.server.fleet.messages import ListRequests, News
+from pyllmcancel.server.fleet.turns import MOST_AT_ONCE, Turns
+from tests.support.http_asgi import LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.anyio
+
+
+def identity(name: str) -> Identity:
+    return Identity(nonce=name * 16, name=name, version=__version__, model="m", clock_us=0)
+
+
+class Busy:
+    """A peer that answers questions of ann when a test says so, and all else at once. `asked` are their owners."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.asked: list[str] = []
+        self.told = asyncio.Event()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        reply: dict[str, Any] = {"data": []}
+        match json.loads(request.content)["message"]:
+            case {"kind": "superseding"}:
+                reply = {"newer": []}
+                self.told.set()
+            case {"owner": owner}:
+                self.asked.append(owner)
+                if owner == "ann":
+                    await self.answers.wait()
+        return httpx.Response(200, json={"sender": identity("b").model_dump(), "reply": reply})
+
+
+@asynccontextmanager
+async def transport_to(busy: Busy, deadline: float) -> AsyncIterator[HttpTransport]:
+    settings = FleetSettings(peers=(Address("http", "b", 1),), name="a")
+    made = HttpTransport(settings, lambda: identity("a"), deadline=deadline, carrier=httpx.MockTransport(busy))
+    made.start(lambda _: None)
+    try:
+        await asyncio.gather(*(line.peer.met.wait() for line in made._lines.values()))
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_a_flood_of_one_owner_keeps_neither_others_nor_news_from_a_peer() -> None:
+    busy = Busy()
+    async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
+        flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(3 * MOST_AT_ONCE)]
+        (answer,) = await made.ask_all(ListRequests(owner="bob"))
+        assert answer.error is None
+        made.tell_all(News(owner="ann", key="k", arrived_us=1, id="r"))
+        await busy.told.wait()
+        assert sorted(busy.asked) == ["ann"] * MOST_AT_ONCE + ["bob"]
+        busy.answers.set()
+        assert {answer.error for answers in await asyncio.gather(*flood) for answer in answers} == {None}
+
+
+async def test_a_question_that_gets_no_turn_says_so_and_one_that_hangs_is_not_waited_for_by_those_behind_it() -> None:
+    busy = Busy()
+    async with asyncio.timeout(LIMIT), transport_to(busy, deadline=0.05) as made:
+        answers = await asyncio.gather(*(made.ask_all(ListRequests(owner="ann")) for _ in range(3 * MOST_AT_ONCE)))
+        whys = {answer.error for some in answers for answer in some}
+        assert whys <= {"does not answer in 0.05 s", "is asked too much at once"}
+        assert len(busy.asked) == MOST_AT_ONCE
+
+
+async def test_what_nobody_waits_for_is_forgotten() -> None:
+    turns = Turns()
+    async with turns.of("ann", LIMIT), turns.of("bob", LIMIT):
+        assert len(turns) == 2
+    for _ in range(MOST_AT_ONCE + 1):
+        async with turns.of("ann", LIMIT):
+            assert len(turns) == 1
+    assert len(turns) == 0
