@@ -140,7 +140,7 @@ class Server(uvicorn.Server):
         self._supervision.stop()
 
     async def _leave(self) -> None:
-        """Serve on for a while, and say to those who ask for the server's health that they had better go elsewhere."""
+        """Serve on for a while; `/health` says that it drains, so that balancers send what is new elsewhere."""
         logger.info("draining: /health says so, and the port is open for %g s more", self._delay)
         self._state.leaving = True
         await self._unless_in_a_hurry(asyncio.sleep(self._delay))

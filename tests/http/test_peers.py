@@ -313,6 +313,13 @@ async def test_a_name_that_cannot_be_one_of_a_host_ends_nothing() -> None:
     await made.close()
 
 
+async def test_one_that_was_never_reached_has_a_name_that_a_header_can_carry() -> None:
+    others = Others()
+    others.fail("日本")
+    async with transport(others, "日本") as made:
+        assert list(told(await made.ask_all(ASK))) == ["--:1"]
+
+
 async def test_a_clock_that_is_no_time_makes_no_sense() -> None:
     others = Others()
     sender = identity("b").model_dump() | {"clock_us": 10**400}

@@ -76,5 +76,5 @@ def checked_name(text: str) -> str:
 
 
 def fitting(text: str) -> str:
-    """A name made of what this machine is called."""
+    """A name, which headers can carry, made of a host's."""
     return re.sub(r"[^A-Za-z0-9_.:\[\]-]", "-", text)[:128]

@@ -119,7 +119,7 @@ class Everywhere:
     async def cancel_session(
         self, name: str, *, descendants: bool, wait: bool, hold: float
     ) -> list[CancelAnswer] | None:
-        """Those of a session and, with `descendants`, of the sessions below it, whoever knows them; None if none does.
+        """Those of a session and, with `descendants`, of the sessions below it, on all replicas; None if none knows it.
 
         A replica may know the child of a session, another one the child of that: names are asked for until no new ones
         come. The members that are known here are cancelled at once.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 from pydantic import ValidationError
 
+from pyllmcancel.server.fleet.addresses import fitting
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
 from pyllmcancel.server.fleet.messages import Superseding
 from pyllmcancel.server.fleet.transport import Answer
@@ -92,7 +93,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        return self.address.url.partition("://")[2] if self.identity is None else self.identity.name
+        return fitting(self.address.url.partition("://")[2]) if self.identity is None else self.identity.name
 
     @property
     def counts(self) -> bool:
