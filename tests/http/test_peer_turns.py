@@ -14,7 +14,7 @@ from pyllmcancel import __version__
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
-from pyllmcancel.server.fleet.messages import ListRequests, News
+from pyllmcancel.server.fleet.messages import Cancel, ListRequests, News
 from pyllmcancel.server.fleet.turns import MOST_AT_ONCE, Turns
 from tests.support.http_asgi import LIMIT
 
@@ -29,7 +29,7 @@ def identity(name: str) -> Identity:
 
 
 class Busy:
-    """A peer that answers questions of ann when a test says so, and all else at once. `asked` are their owners."""
+    """A peer that answers lists for ann when a test says so, and all else at once. `asked` are their owners."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
@@ -42,6 +42,8 @@ class Busy:
             case {"kind": "superseding"}:
                 reply = {"newer": []}
                 self.told.set()
+            case {"kind": "cancel"}:
+                reply = {"live": {}, "ended": {}}
             case {"owner": owner}:
                 self.asked.append(owner)
                 if owner == "ann":
@@ -61,7 +63,7 @@ async def transport_to(busy: Busy, deadline: float) -> AsyncIterator[HttpTranspo
         await made.close()
 
 
-async def test_a_flood_of_one_owner_keeps_neither_others_nor_news_from_a_peer() -> None:
+async def test_a_flood_of_one_owner_keeps_neither_others_nor_news_nor_cancels_from_a_peer() -> None:
     busy = Busy()
     async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
         flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(3 * MOST_AT_ONCE)]
@@ -69,6 +71,8 @@ async def test_a_flood_of_one_owner_keeps_neither_others_nor_news_from_a_peer() 
         assert answer.error is None
         made.tell_all(News(owner="ann", key="k", arrived_us=1, id="r"))
         await busy.told.wait()
+        (answer,) = await made.ask_all(Cancel(owner="ann", ids=["r"], wait=True))
+        assert answer.error is None
         assert sorted(busy.asked) == ["ann"] * MOST_AT_ONCE + ["bob"]
         busy.answers.set()
         assert {answer.error for answers in await asyncio.gather(*flood) for answer in answers} == {None}
@@ -76,7 +80,9 @@ async def test_a_flood_of_one_owner_keeps_neither_others_nor_news_from_a_peer() 
 
 async def test_a_question_that_gets_no_turn_says_so_and_one_that_hangs_is_not_waited_for_by_those_behind_it() -> None:
     busy = Busy()
-    async with asyncio.timeout(LIMIT), transport_to(busy, deadline=0.05) as made:
+    async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
+        for line in made._lines.values():
+            line.peer._deadline = 0.05
         answers = await asyncio.gather(*(made.ask_all(ListRequests(owner="ann")) for _ in range(3 * MOST_AT_ONCE)))
         whys = {answer.error for some in answers for answer in some}
         assert whys <= {"does not answer in 0.05 s", "is asked too much at once"}

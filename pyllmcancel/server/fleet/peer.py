@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pyllmcancel.server.fleet.addresses import fitting
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
-from pyllmcancel.server.fleet.messages import Superseding
+from pyllmcancel.server.fleet.messages import ListRequests, ListSessions, Superseding
 from pyllmcancel.server.fleet.transport import Answer
 from pyllmcancel.server.fleet.turns import Turns
 from pyllmcancel.server.request_context import PEERS_PATH
@@ -89,7 +89,7 @@ class Peer:
         self.met = asyncio.Event()  # it was greeted, with whatever result
         self._wake = asyncio.Event()
         self._skew_told = False
-        self._turns = Turns()
+        self._lists, self._cancels = Turns(), Turns()
 
     @property
     def name(self) -> str:
@@ -119,9 +119,11 @@ class Peer:
         """Does not raise. One that did not answer the last time is not waited for again."""
         if isinstance(message, Superseding):  # one at a time, and of all owners
             return await self._ask(message)
+        # A cancel does not wait behind lists, its own owner's among them.
+        turns = self._lists if isinstance(message, ListRequests | ListSessions) else self._cancels
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._turns.of(getattr(message, "owner", None), self._deadline))
+                await stack.enter_async_context(turns.of(getattr(message, "owner", None), self._deadline))
             except TimeoutError:
                 return Answer(self.name, None, "is asked too much at once")
             return await self._ask(message)
