@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from pyllmcancel.server.config import ApiKey
-from pyllmcancel.server.fleet.messages import News, Superseding
+from pyllmcancel.server.fleet.fleet import Fleet
+from pyllmcancel.server.fleet.messages import MOST_KNOWN, Message, News, Superseding
 from pyllmcancel.server.fleet.transport import Answer
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import World
+from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -318,6 +319,32 @@ async def test_without_peers_entries_name_no_replica() -> None:
         await begun(a, "1", session_id="s")
         assert "replica" not in (await a.requests())[0]
         assert "replicas" not in (await a.get("/v1/sessions/s")).json()
+
+
+class Liar:
+    """A transport to a replica that knows ever more sessions, all of one family."""
+
+    def __init__(self) -> None:
+        self.n_asked = self.n_made = 0
+
+    async def ask_all(self, _: Message) -> list[Answer]:
+        self.n_asked += 1
+        self.n_made += MOST_KNOWN
+        return [Answer("liar", {"sessions": [f"made-up-{self.n_made - i}" for i in range(MOST_KNOWN)]})]
+
+    def start(self, heard: Any) -> None: ...
+    def tell_all(self, news: News) -> None: ...
+    async def close(self) -> None: ...
+
+
+async def test_a_peer_that_makes_sessions_up_finds_an_end() -> None:
+    async with open_world() as world:
+        state, liar = world.app.state.server, Liar()
+        state.fleet = Fleet(state, liar, "a")
+        await begun(world, "r", session_id="s")
+        status, answer = await post(world, "/v1/sessions/s/cancel")
+        assert (status, [one["id"] for one in answer["requests"]]) == (200, ["r"])
+        assert liar.n_asked < 20
 
 
 # -- names that nothing has -------------------------------------------------------------------------------------------

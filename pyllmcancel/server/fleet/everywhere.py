@@ -6,12 +6,14 @@ What is known here is looked at, and cancelled, first; the answers are those tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, TypeVar
 
 from pyllmcancel.families import MAX_GENERATIONS
 from pyllmcancel.server.fleet.merging import merged_cancels, merged_requests, merged_sessions
 from pyllmcancel.server.fleet.messages import (
+    MOST_KNOWN,
     Cancel,
     CancelFamilies,
     Cancelled,
@@ -30,6 +32,7 @@ from pyllmcancel.server.fleet.messages import (
     WhoseRequest,
     WhoseSession,
 )
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 from pyllmcancel.server.limits import MAX_CANCELS
 from pyllmcancel.server.origin import checked
 from pyllmcancel.server.request_context import SANE_ID, bad_id
@@ -42,7 +45,9 @@ if TYPE_CHECKING:
     from pyllmcancel.server.visible import Visible
 
 R = TypeVar("R", bound=Reply)
-MOST_ROUNDS = MAX_GENERATIONS + 1  # each may find one more generation; a peer that makes names up must find an end
+# Each round may find one more generation. A peer that makes names up, or takes its time, must find an end.
+MOST_ROUNDS = MAX_GENERATIONS + 1
+MOST_SECONDS = 4 * DEADLINE_SECONDS
 
 
 class Everywhere:
@@ -128,8 +133,9 @@ class Everywhere:
         message = CancelFamilies(owner=owner, sessions=[name], descendants=descendants, wait=wait, hold=hold)
         here = asyncio.ensure_future(self._acting.cancel_families(message))
         try:
-            names = await self._family(owner, name) if descendants else {name}
-            elsewhere = await self._cancel_families(message, names)
+            until = time.monotonic() + MOST_SECONDS
+            names = await self._family(owner, name, until) if descendants else {name}
+            elsewhere = await self._cancel_families(message, names, until)
             replies = [await here, *elsewhere]
         finally:
             here.cancel()
@@ -141,12 +147,14 @@ class Everywhere:
                 found.setdefault(one["id"], one)  # one that had not ended yet is named again
         return list(found.values())
 
-    async def _cancel_families(self, message: CancelFamilies, names: Set[str]) -> list[FamilyCancelled]:
+    async def _cancel_families(self, message: CancelFamilies, names: Set[str], until: float) -> list[FamilyCancelled]:
         """Those of these names and, with descendants, of all that turn up meanwhile."""
         replies: list[FamilyCancelled] = []
         todo, done = set(names), set[str]()
         for _ in range(MOST_ROUNDS):
-            new = todo - done
+            new = some_new(todo, done)
+            if not new or (done and time.monotonic() > until):
+                break
             done |= new
             for some in slices(sorted(new)):
                 part = message.model_copy(update={"sessions": some})
@@ -158,17 +166,19 @@ class Everywhere:
                 todo |= {one for reply in replies for one in reply.sessions}
         return replies
 
-    async def _family(self, owner: str, name: str) -> set[str]:
+    async def _family(self, owner: str, name: str, until: float) -> set[str]:
         """A session and all below it, as far as any replica knows."""
         names, asked = {name}, set[str]()
         for _ in range(MOST_ROUNDS):
-            new = names - asked
+            new = some_new(names, asked)
+            if not new or time.monotonic() > until:
+                break
             asked |= new
             names |= self._acting.family_names(owner, new)
             for some in slices(sorted(new)):
                 replies = await self._ask(NameFamilies(owner=owner, sessions=some), Named)
                 names |= {one for reply in replies.values() for one in reply.sessions}
-        return names
+        return asked | some_new(names, asked)
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -191,6 +201,11 @@ class Everywhere:
         theirs = await self._ask(WhoseSession(sessions=[name]), Owned)
         told = (owner for reply in theirs.values() for owner in reply.owners.get(name, ()))
         return only({*self._see.owners_of_session(name), *told}, hold)
+
+
+def some_new(names: Set[str], asked: Set[str]) -> set[str]:
+    """Those that were not asked about, as long as these are not too many for one family."""
+    return set(sorted(names - asked)[: max(0, MOST_KNOWN - len(asked))])
 
 
 def slices(names: Sequence[str]) -> Iterator[list[str]]:
