@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx
@@ -153,8 +152,7 @@ class HttpTransport:
     async def close(self) -> None:
         if self._resolving is not None:
             self._resolving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._resolving
+            await asyncio.gather(self._resolving, return_exceptions=True)
         await asyncio.gather(*(line.close() for line in self._lines.values()))
         self._lines.clear()
         if self._client is not None:
