@@ -22,7 +22,6 @@ MAX_FIELD_PATH = 256  # characters of one of `response_fields`
 MAX_NAME = 8_192  # characters of a name that only its client understands
 MAX_SESSION_ID = 256  # characters
 MAX_CANCELS = 1024  # ids in one request to cancel several
-MAX_HOLD = 60.0  # seconds for which a cancel waits for what may still come
 
 # -- bodies as such ---------------------------------------------------------------------------------------------------
 

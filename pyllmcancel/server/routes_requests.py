@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.limits import MAX_CANCELS, MAX_HOLD, MAX_NAME, MAX_SESSION_ID
+from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.request_answers import (
     CancelAnswer,
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 ListOfAll = TypeVar("ListOfAll", RequestList, SessionList)
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
 
+MAX_HOLD_SECONDS = 60.0
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
-Hold = Annotated[float, Query(ge=0, le=MAX_HOLD, description="Seconds to wait for what may still come.")]
+Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for what may still come.")]
 RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
 

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "pyllmcancel"
 # The architecture, from the top down. A module may import modules of its own layer and of those below it. A package
 # stands for all of its modules that are not named themselves.
 LAYERS = {
-    "command": "cli __main__",
+    "command": "cli __main__ ray",
     "server": "server bench top hub cluster",
     "engine": "pyllmcancel engine loading",
     "loop": "loop engine_thread",

@@ -9,13 +9,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from pyllmcancel.server.limits import MAX_CANCELS, MAX_HOLD, MAX_NAME
+from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
 
 # Characters of an id, a name or a key. Keys that a server makes have the name of a user in them.
 MAX_TEXT = MAX_NAME + 256
 MOST_KNOWN = 4_096  # sessions in one reply: more than an owner has on one server
 MOST_NEWS = 256  # in one message
+MAX_HOLD = 60.0  # seconds
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_HOLD)]

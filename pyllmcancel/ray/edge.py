@@ -1,0 +1,145 @@
+"""Where a replica meets Ray: the HTTP protocol of its own listener, and what of a request is changed on its way in.
+
+In HAProxy mode each replica has a listener, made by Ray with uvicorn, so a client's leaving is seen on the connection,
+before any event loop hears of it; see `pyllmcancel.server.connection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import uvicorn.config
+
+from pyllmcancel.server.connection import CONNECTION, Cancel, Connection
+from pyllmcancel.server.connections import Connections
+from pyllmcancel.server.http_protocol import WatchfulProtocol
+
+if TYPE_CHECKING:
+    from starlette.middleware import Middleware
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pyllmcancel.server.limits import Limits
+
+# What Ray would obey, whoever says it: not to notice that the client leaves, and to give it up after so many seconds,
+# which would look like leaving. A body's "timeout" is ours.
+STRIPPED = frozenset({b"x-request-disconnect-disabled", b"x-request-timeout-seconds"})
+REQUEST_ID = b"x-request-id"
+EVERYWHERE = ("0.0.0.0/0", "::/0")
+
+
+class Edge:
+    """ASGI middleware outside of Ray's own. What comes from a client that has left by then goes no further."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        connection = scope.get("state", {}).get(CONNECTION)
+        if connection is not None and connection.has_left():
+            # Ray's own work for a request takes longer than all of ours: a burst of leavers would hold up the others.
+            connection.drop()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        scope["headers"] = [header for header in scope["headers"] if header[0].lower() not in STRIPPED]
+
+        async def send_one_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = with_one_id(message.get("headers", ()))
+            await send(message)
+
+        await self._app(scope, receive, send_one_id)
+
+
+def with_one_id(headers: Any) -> list[tuple[bytes, bytes]]:
+    """Ray adds the request's id to answers that have it: a client would read the two as one that nobody knows."""
+    found, seen = [], False
+    for name, value in headers:
+        is_id = name.lower() == REQUEST_ID
+        if not (is_id and seen):
+            found.append((name, value))
+        seen = seen or is_id
+    return found
+
+
+class Mounted:
+    """ASGI middleware inside of Ray's: the application sees paths as if it were alone, whatever its route prefix."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root = scope.get("root_path", "").rstrip("/")
+        if scope["type"] == "http" and root and f"{scope['path']}/".startswith(f"{root}/"):
+            scope = {**scope, "path": scope["path"][len(root) :] or "/"}
+        await self._app(scope, receive, send)
+
+
+class Distant:
+    """A connection, for an application in another thread than its event loop."""
+
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+
+    def has_left(self) -> bool:
+        return self._connection.has_left()
+
+    def answering(self, cancel: Cancel) -> AbstractContextManager[None]:
+        return self._connection.answering(cancel)
+
+    def drop(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended before
+            self._loop.call_soon_threadsafe(self._connection.drop)
+
+
+class ReplicaProtocol(WatchfulProtocol):
+    """The server's own, in a listener that Ray has made.
+
+    Parameters
+    ----------
+    on_shutdown
+        Called, for each connection, when the listener ends: Ray says it in no other way, and waits for the requests.
+    """
+
+    def __init__(
+        self, limits: Limits, connections: Connections, on_shutdown: Callable[[], object], **given: Any
+    ) -> None:
+        super().__init__(limits, connections, **given)
+        self.app: Any = Edge(self.app)  # uvicorn has other names for the same types
+        self._on_shutdown = on_shutdown
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._connection is not None:
+            self.app_state = self.app_state | {CONNECTION: Distant(self._connection, self.loop)}
+
+    def shutdown(self) -> None:
+        self._on_shutdown()
+        super().shutdown()
+
+
+def watch_clients(limits: Limits, on_shutdown: Callable[[], object]) -> Connections:
+    """Have the listener that Ray makes in this process use `ReplicaProtocol`.
+
+    Ray leaves the choice to uvicorn, whose table this is.
+    """
+    most, _ = limits.connections()
+    connections = Connections(most, most, proxies=EVERYWHERE)
+    protocol: Any = partial(ReplicaProtocol, limits, connections, on_shutdown)
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol
+    return connections
+
+
+def middlewares() -> list[Middleware]:
+    """For Ray's own proxies: ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=pyllmcancel.ray.edge:middlewares``."""
+    from starlette.middleware import Middleware
+
+    return [Middleware(Edge)]

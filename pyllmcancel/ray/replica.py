@@ -1,0 +1,145 @@
+"""One replica: the server's own ASGI application, made, looked after and ended by Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import serve
+from ray.serve.context import _get_global_client
+
+from pyllmcancel.cli import logs
+from pyllmcancel.cli.serve import hub_model
+from pyllmcancel.cli.tracing import open_tracing
+from pyllmcancel.loading import Loading
+from pyllmcancel.observer import Observers
+from pyllmcancel.ray.edge import Mounted, watch_clients
+from pyllmcancel.ray.options import check_open, checked, served
+from pyllmcancel.ray.scaling import load
+from pyllmcancel.ray.transport import BroadcastTransport
+from pyllmcancel.ray.versions import check_ray, warn_of_niceness
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.fleet.fleet import Fleet
+from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.server.listening import raise_file_limit
+from pyllmcancel.server.metrics import EngineMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import ASGIApp
+
+    from pyllmcancel.server.state import ServerState
+
+logger = logging.getLogger("pyllmcancel.ray")
+
+# When the engine has died all requests have their endings: so long for these to reach their clients.
+LAST_WORDS_SECONDS = 1.0
+
+
+class Replica:
+    """Made by Ray, which calls its methods by these names. Touched by the event loop for users' code only.
+
+    Parameters
+    ----------
+    line
+        As ``pyllmcancel serve`` would be told.
+    open_to_all
+        Strangers may be answered.
+    """
+
+    def __init__(self, line: Sequence[str], *, open_to_all: bool) -> None:
+        self._arguments = served(line)
+        self._open_to_all = open_to_all
+        self._state: ServerState | None = None
+        self._fleet: Fleet | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._context: Any = serve.get_replica_context()
+        self._name: str = self._context.replica_tag
+
+    async def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Make the application, when its engine is there: until then Ray lets no request in.
+
+        What is wrong with the options, the model or the environment is raised, and told by ``serve status``.
+        """
+        logs.set_up(self._arguments.log_format, self._arguments.log_level)
+        check_ray()
+        warn_of_niceness(os.getpriority(os.PRIO_PROCESS, 0))
+        raise_file_limit()
+        sys.setswitchinterval(GIL_SECONDS)
+        config = checked(self._arguments, ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
+        check_open(await listening_host(), config, open_to_all=self._open_to_all)
+        model = hub_model(self._arguments)
+        tracing = open_tracing(wanted=config.otel)
+        metrics = EngineMetrics()
+        observer = metrics if tracing is None else Observers(metrics, tracing)
+        loading = Loading(config.engine, observer, fetch=None if model is None else model.fetch)
+        await asyncio.wrap_future(loading.future)
+
+        config = replace(config, replica=self._name, fleet=None)
+        app = create_app(config, metrics=metrics, loading=loading, tracing=tracing, join=self._join)
+        state: ServerState = app.state.server
+        state.on_engine_death = end_soon
+        loop = asyncio.get_running_loop()
+        watch_clients(config.limits, lambda: loop.call_soon_threadsafe(self._drain))
+        self._state = state
+        gc.collect()
+        gc.freeze()
+        return Mounted(app)
+
+    def _join(self, state: ServerState) -> Fleet:
+        """One fleet is what Ray calls a deployment: all replicas of one application."""
+        handle: Any = serve.get_deployment_handle(self._context.deployment, app_name=self._context.app_name)
+        self._fleet = Fleet(state, BroadcastTransport(handle, self._name), self._name)
+        return self._fleet
+
+    async def hear(self, sender: str, message: Any) -> tuple[str, Mapping[str, Any] | None]:
+        """What `pyllmcancel.ray.transport` broadcasts; who answers, and what."""
+        if sender == self._name or self._fleet is None:
+            return self._name, None
+        try:
+            return self._name, await self._fleet.receive(message)
+        except ApiError as error:
+            raise RuntimeError(error.message) from None  # plain: Ray has to bring it across
+
+    def _drain(self) -> None:
+        """The listener takes no more: live requests have the time of --drain, then each gets its proper ending."""
+        if self._closing is None and self._state is not None:
+            drain = self._state.config.drain
+            logger.info("replica %s drains for %.1f s", self._name, drain)
+            self._closing = asyncio.create_task(self._state.close(drain))
+
+    async def check_health(self) -> None:
+        """Ray ends a replica that raises here, and makes another."""
+        if self._state is None or self._closing is not None:
+            return
+        health = self._state.health()
+        if health["status"] != "ok":
+            raise RuntimeError(f"{health['status']}: {health['error']}")
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """For `pyllmcancel.ray.scaling.Load`."""
+        assert self._state is not None
+        engine = self._state.engine
+        return load(engine.counts(), engine.occupancy(), engine.capacity)
+
+
+async def listening_host() -> str | None:
+    """Where Ray Serve listens. Ray tells it to nobody but its own: a new version has to be read first."""
+    options: Any = await _get_global_client()._controller.get_http_config.remote()
+    host: str | None = options.host
+    return host
+
+
+def end_soon() -> None:
+    """Called by the engine's thread when that dies. The alarm needs neither memory, nor the GIL, nor an event loop."""
+    signal.setitimer(signal.ITIMER_REAL, LAST_WORDS_SECONDS)

