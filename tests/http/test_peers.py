@@ -22,6 +22,7 @@ from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import ListRequests, News
 from pyllmcancel.server.fleet.outbox import MOST_KEYS, Outbox
+from pyllmcancel.server.fleet.peer import MOST_VALUES, NoAnswer, answer_in
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
@@ -326,6 +327,13 @@ async def test_a_clock_that_is_no_time_makes_no_sense() -> None:
     others.fail("b", 200, json.dumps({"sender": sender}).encode())
     async with transport(others, "b") as made:
         assert told(await made.ask_all(ASK)) == {"b:1": "answered what makes no sense"}
+
+
+@pytest.mark.parametrize("form", ["wide", "deep"])
+async def test_an_answer_of_too_many_values_is_not_parsed(form: str) -> None:
+    content = b"[" + b"1," * MOST_VALUES + b"1]" if form == "wide" else b'{"sender": ' + b"[" * 200
+    with pytest.raises(NoAnswer, match=f"answered more than {MOST_VALUES:,} values, or values too deep"):
+        answer_in(content)
 
 
 async def test_a_clock_that_is_set_wrongly_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import httpx
 from pydantic import ValidationError
 
+from pyllmcancel.server.bodies import check_size
+from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.fleet.addresses import fitting
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
 from pyllmcancel.server.fleet.messages import ListRequests, ListSessions, Superseding
@@ -29,6 +31,7 @@ logger = logging.getLogger("pyllmcancel.fleet")
 
 GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds: one that answers, and one that does not
 MOST_BYTES = 32 << 20  # of an answer
+MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
 # Of names that cannot be looked up, too.
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
 MOST_TOLD = 10  # reasons
@@ -82,7 +85,9 @@ class Peer:
         self._why = ""
         self._told = set[str]()  # why it was not reached, since it was there
         self._client = client
-        self._headers = {"Content-Type": "application/json"} | ({} if key is None else {KEY_HEADER: key})
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | (
+            {} if key is None else {KEY_HEADER: key}
+        )
         self._me = me
         self._beside = beside
         self._deadline = deadline
@@ -145,7 +150,7 @@ class Peer:
         began = time.time()
         try:
             async with asyncio.timeout(self._deadline):
-                answered = ReplyEnvelope.model_validate_json(await self._post(said.model_dump_json().encode()))
+                answered = answer_in(await self._post(said.model_dump_json().encode()))
         except (*FAILURES, NoAnswer) as error:
             if message is not None and isinstance(error, Declined):
                 raise  # what one client asks for must not keep the others' news and cancels from it
@@ -234,6 +239,15 @@ class Peer:
             text = "the clock of %s is %.3f s %s: requests of one key that come so close together may be confused"
             logger.warning(text, self.name, abs(skew), "ahead" if skew > 0 else "behind")
         self._skew_told = apart
+
+
+def answer_in(text: bytes) -> ReplyEnvelope:
+    """NoAnswer or ValidationError if it is none. Counted first: a parser holds up the event loop until it is done."""
+    try:
+        check_size(text, MOST_VALUES)
+    except ApiError:
+        raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values too deep in each other") from None
+    return ReplyEnvelope.model_validate_json(text)
 
 
 def said_in(body: bytes | bytearray) -> str:
