@@ -13,21 +13,25 @@ import argparse
 import asyncio
 import http.client
 import json
+import os
 import random
 import statistics
+import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import httpx
 
 from bench.peers import PEERS, Settings
-from bench.peers.running import free_port, running
+from bench.peers.running import free_port
 from pyllmcancel.bench.report import describe_machine
 from pyllmcancel.models import packaged_model_path
 
@@ -37,23 +41,40 @@ MODES = ("latency", "first-token", "storm")
 
 
 @contextmanager
-def servers(model: Path, n: int, *options: str, peers: bool = True) -> Iterator[list[str]]:
-    """So many, which know each other; their addresses."""
+def servers(model: Path, n: int, *options: str, peers: bool = True, logs: Path | None = None) -> Iterator[list[str]]:
+    """So many, which know each other; their addresses. Their logs, in JSON, go into the folder `logs`."""
     ports = [free_port() for _ in range(n)]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     among = ("--peers", ",".join(urls)) if peers else ()
     with ExitStack() as stack:
         for port in ports:
             settings = Settings(
-                model=model, port=port, threads=1, parallel=4, ctx_size=8192, options=(*among, "--kv-unified", *options)
+                model=model,
+                port=port,
+                threads=1,
+                parallel=4,
+                ctx_size=8192,
+                options=(*among, "--kv-unified", "--store", "off", "--log-format", "json", *options),
             )
-            stack.enter_context(running(PEERS["pyllmcancel"], settings))
-        deadline = time.monotonic() + PATIENCE
-        while any("unreached" in httpx.get(f"{url}/v1/requests").json() for url in urls):
-            if time.monotonic() > deadline:
-                raise RuntimeError("the servers do not find each other")
-            time.sleep(0.1)
+            # Not into a pipe: a server must not wait for this process to read.
+            path = Path(os.devnull) if logs is None else logs / f"{port}.log"
+            log = stack.enter_context(path.open("w"))
+            process = stack.enter_context(subprocess.Popen(PEERS["pyllmcancel"].command(settings), stderr=log))
+            stack.callback(process.terminate)
+        for url in urls:
+            until(lambda url=url: httpx.get(f"{url}/health").status_code == 200)  # type: ignore[misc]
+            until(lambda url=url: "unreached" not in httpx.get(f"{url}/v1/requests").json())  # type: ignore[misc]
         yield urls
+
+
+def until(accept: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            if accept():
+                return
+        time.sleep(0.1)
+    raise RuntimeError("the servers do not find each other")
 
 
 class Stream:
@@ -114,52 +135,56 @@ def first_tokens(alone: str, peer: str, n: int, **fields: Any) -> tuple[list[flo
 
 
 class Key(NamedTuple):
-    """A key typed in one session: when it was sent, and how and when it ended."""
+    """A key typed in one session, as its server has it: in seconds since the epoch, to a millisecond."""
 
-    sent_at: float
+    arrived_at: float
     ended_at: float
-    outcome: str
+    completed: bool
 
 
-async def typed(client: httpx.AsyncClient, urls: Sequence[str], name: int, keys: int, pause: float) -> list[Key]:
+async def typed(client: httpx.AsyncClient, urls: Sequence[str], name: int, keys: int, pause: float) -> None:
     """One session; each key is sent to a random server, and its names are in the body."""
     await asyncio.sleep(random.uniform(0.0, pause))
-
-    async def send(number: int) -> Key:
-        body = {"prompt": f"def f_{name}():\n" + "x" * number, "max_tokens": 8, "ignore_eos": True}
-        names = {"session_id": f"s{name}", "supersede": f"k{name}"}
-        sent_at = time.monotonic()
-        answer = await client.post(f"{random.choice(urls)}{PATH}", json=body | names)
-        outcome = "completed" if answer.status_code == 200 else str(answer.json()["error"]["code"])
-        return Key(sent_at, time.monotonic(), outcome)
-
     sending = []
     for number in range(keys):
-        sending.append(asyncio.create_task(send(number)))
+        # The last one is short, so that all sessions come to an end.
+        body = {"prompt": f"def f_{name}():\n", "max_tokens": 8 if number == keys - 1 else 1500, "ignore_eos": True}
+        names = {"session_id": f"s{name}", "supersede": f"k{name}"}
+        headers = {"X-Request-Id": f"{name}-{number}"}
+        url = f"{random.choice(urls)}{PATH}"
+        sending.append(asyncio.create_task(client.post(url, json=body | names, headers=headers)))
         await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
-    return list(await asyncio.gather(*sending))
+    await asyncio.gather(*sending)
 
 
-async def storm(urls: Sequence[str], sessions: int, keys: int, pause: float) -> list[list[Key]]:
+async def storm(urls: Sequence[str], sessions: int, keys: int, pause: float) -> None:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(timeout=600.0, limits=limits) as client:
-        return await asyncio.gather(*(typed(client, urls, name, keys, pause) for name in range(sessions)))
+        await asyncio.gather(*(typed(client, urls, name, keys, pause) for name in range(sessions)))
 
 
-def told_storm(found: Sequence[Sequence[Key]]) -> str:
-    newest = sum(keys[-1].outcome == "completed" for keys in found)
-    older = [(key, after) for keys in found for key, after in pairwise(keys)]
-    outcomes = Counter(key.outcome for key, _ in older)
-    late = [
-        key.ended_at - after.sent_at
-        for key, after in older
-        if key.outcome == "completed" and key.ended_at > after.sent_at
-    ]
-    lasted = [key.ended_at - after.sent_at for key, after in older if key.outcome == "superseded"]
+def logged(folder: Path) -> dict[str, list[Key]]:
+    """The keys of each session, in the order in which they arrived."""
+    found = defaultdict[str, list[Key]](list)
+    for path in folder.iterdir():
+        for text in path.read_text().splitlines():
+            line = json.loads(text)
+            if line["logger"] == "pyllmcancel.access" and line["path"] == PATH:
+                ended_at = datetime.fromisoformat(line["time"]).timestamp()
+                key = Key(ended_at - line["seconds"], ended_at, line["status"] == 200)
+                found[line["request_id"].partition("-")[0]].append(key)
+    return {name: sorted(keys) for name, keys in found.items()}
+
+
+def told_storm(found: Mapping[str, Sequence[Key]]) -> str:
+    newest = sum(keys[-1].completed for keys in found.values())
+    pairs = [pair for keys in found.values() for pair in pairwise(keys)]
+    superseded = [older.ended_at - newer.arrived_at for older, newer in pairs if not older.completed]
+    late = [older for older, newer in pairs if older.completed and older.ended_at > newer.arrived_at]
     return (
-        f"newest completed: {newest} of {len(found)}; older ones: {dict(outcomes)}, of those completed after the next"
-        f" was sent: {len(late)}, at most {1e3 * max(late, default=0.0):.0f} ms after; superseded, from the next one's"
-        f" sending to the answer: {told(lasted)}\n"
+        f"{sum(map(len, found.values()))} keys: the newest of a session completed: {newest} of {len(found)}; of"
+        f" {len(pairs)} older ones {len(superseded)} were superseded, {len(late)} completed beside a newer one; from"
+        f" the arrival of the newer one to the end of the older one's answer: {told(superseded)}\n"
     )
 
 
@@ -196,9 +221,10 @@ def main() -> int:
                     )
         case "storm":
             options = ("--max-queue", str(10 * arguments.number))
-            with servers(arguments.model, arguments.servers, *options) as urls:
-                found = asyncio.run(storm(urls, arguments.number, arguments.keys, arguments.pause))
-                sys.stdout.write(told_storm(found))
+            with TemporaryDirectory() as folder:
+                with servers(arguments.model, arguments.servers, *options, logs=Path(folder)) as urls:
+                    asyncio.run(storm(urls, arguments.number, arguments.keys, arguments.pause))
+                sys.stdout.write(told_storm(logged(Path(folder))))
     return 0
 
 
