@@ -1,16 +1,22 @@
-"""Requests that are abandoned at random moments, in any number, through a balancer before real servers.
+"""Requests that are abandoned at random moments, or superseded, in any number, through a balancer before real servers.
 
     python -m tests.cluster --requests 20000
     python -m tests.cluster --requests 20000 --replicas 4 --hosts 2
+    python -m tests.cluster --sessions 1000
 
 Prints how they ended, and exits with 1 if one of them was computed on for nobody. HAPROXY names another HAProxy. With
 `--hosts` the replicas are on so many machines, made of network namespaces, the balancer and the clients each on one
 more, and the clients' cable is pulled now and then: that needs root and iproute2.
+
+With `--sessions`, in each of so many a newer request supersedes the older one, while replicas are added, from 1 to 4,
+and taken away, down to 2; they know each other (`--peers`), as those of `cluster up` do. Exits with 1 if one of the
+newer ones did not live, or its older one did, or a cancel missed it.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import tempfile
 import time
@@ -18,18 +24,25 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from tests.cluster.conftest import CONTEXT, start, started
 from tests.cluster.leavers import Place, abandon
+from tests.cluster.superseding import superseded
 from tests.support.balancer import ADVICE, Balancer, haproxy
 from tests.support.http_process import ServerProcess
 from tests.support.network import SERVER, NamespacesMissingError, Network, inside
+from tests.support.proxies import free_port
 from tests.support.tiny_models import write_tiny_llama
+
+SIZES = (1, 2, 3, 4, 3, 2)  # replicas, one after the other
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--sessions", type=int)
     parser.add_argument("--hosts", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
@@ -40,6 +53,8 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model = write_tiny_llama(folder / "long.gguf", n_ctx_train=CONTEXT)
+        if arguments.sessions is not None:
+            return supersede(stack, folder, model, arguments.sessions, arguments.seed)
         try:
             place, servers = site(stack, arguments.replicas, arguments.hosts, folder, model)
         except NamespacesMissingError as error:
@@ -56,6 +71,21 @@ def main() -> int:
     )
     sys.stdout.write("".join(f"{ghost}\n" for ghost in seen.ghosts))
     return 1 if seen.ghosts else 0
+
+
+def supersede(stack: ExitStack, folder: Path, model: Path, n_sessions: int, seed: int) -> int:
+    ports = [free_port() for _ in range(max(SIZES))]
+    peers = ",".join(f"http://127.0.0.1:{port}" for port in ports)
+    servers = [start(stack, model, "--port", str(port), "--peers", peers) for port in ports]
+    balancer = stack.enter_context(Balancer(servers[: SIZES[0]], folder, settle=3_600))
+    outcome = asyncio.run(superseded(balancer, servers, SIZES[1:], n_sessions, seed))
+    p50, p99 = (1e3 * float(value) for value in np.percentile(outcome.stops, (50, 99)))
+    sys.stdout.write(
+        f"{' '.join(map(str, outcome.n_replicas))} replicas: newest won {outcome.n_right} of {n_sessions};"
+        f" from its sending to the end of the older answer {p50:.1f} ms (p50), {p99:.1f} ms (p99)\n"
+    )
+    sys.stdout.write("".join(f"{one}\n" for one in outcome.wrong))
+    return 1 if outcome.wrong else 0
 
 
 def site(
