@@ -145,9 +145,9 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         answer: dict[str, Any] = self.http.post(f"/v1/requests/{request_id}/cancel").json()
         return answer
 
-    def wait_idle(self) -> None:
+    def wait_idle(self, seconds: float = LIMIT) -> None:
         """Wait until nothing is live."""
-        until(lambda: self.http.get("/health").json(), lambda seen: seen["waiting"] == seen["running"] == 0)
+        until(lambda: self.http.get("/health").json(), lambda seen: seen["waiting"] == seen["running"] == 0, seconds)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
