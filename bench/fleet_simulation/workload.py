@@ -18,10 +18,10 @@ class People:
     Attributes
     ----------
     between_bursts, keystrokes, gap, spread, answer
-        Of those who type: the mean between two bursts, the mean number of requests in one, the median time between two
+        Of typists: the mean between two bursts, the mean number of requests in one, the median time between two
         of them and its logarithm's deviation, and the mean of what an answer takes that nothing supersedes.
     chatting, between_turns, turn
-        The share of those who chat, the mean time between two of their requests, and the mean of what one takes.
+        The share of chats, the mean time between two of their requests, and the mean of what one takes.
     streaming
         The share of requests that stream.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.server.limits import Limits
 
-# What Ray would obey, whoever says it: not to notice that the client leaves, and to give it up after so many seconds,
+# What Ray would obey from any client: not to notice that the client leaves, and to give it up after so many seconds,
 # which would look like leaving. A body's "timeout" is ours.
 STRIPPED = frozenset({b"x-request-disconnect-disabled", b"x-request-timeout-seconds"})
 REQUEST_ID = b"x-request-id"

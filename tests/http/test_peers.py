@@ -399,6 +399,23 @@ async def test_what_did_not_arrive_is_sent_again_unless_something_newer_has_come
     await outbox.close()
 
 
+async def test_an_outbox_outlives_what_nobody_foresaw(caplog: pytest.LogCaptureFixture) -> None:
+    slow, n_failed = Slow(), 0
+
+    async def fail_once(message: Superseding) -> bool:
+        nonlocal n_failed
+        if not n_failed:
+            n_failed += 1
+            raise KeyError("unforeseen")
+        return await slow(message)
+
+    outbox = Outbox("b", fail_once)
+    outbox.put(news(1))
+    assert await slow.until(1) == [["r1"]]
+    assert "news for b could not be sent" in caplog.text
+    await outbox.close()
+
+
 async def test_what_is_newer_is_not_too_old_because_of_what_it_replaces(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("pyllmcancel.server.fleet.outbox.time", SimpleNamespace(monotonic=lambda: now))

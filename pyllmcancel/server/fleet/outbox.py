@@ -78,13 +78,21 @@ class Outbox:
             taken = self._take()
             if not taken:
                 continue
-            if await self._send(Superseding(news=[one.news for one in taken])):
+            if await self._sent(taken):
                 pause = FIRST_PAUSE
                 continue
             for one in taken:
                 self._put_back(one)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _sent(self, taken: list[Waiting]) -> bool:
+        try:
+            return await self._send(Superseding(news=[one.news for one in taken]))
+        except Exception:
+            # This task is the only one that tells the other side: it must not end.
+            logger.exception("news for %s could not be sent", self.name)
+            return False
 
     def _take(self) -> list[Waiting]:
         oldest = time.monotonic() - LONGEST_PREPARATION

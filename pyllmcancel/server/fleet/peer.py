@@ -109,8 +109,12 @@ class Peer:
         """Greet it from time to time, so that one that comes, goes or changes is known."""
         while True:
             self._wake.clear()
-            with suppress(NoAnswer):
+            try:
                 await self._exchange(None)
+            except NoAnswer:
+                pass
+            except Exception:
+                logger.exception("%s could not be greeted", self.name)  # and is greeted again: this task must not end
             self.met.set()
             steady = self.standing in (Standing.READY, Standing.OWN, Standing.SAME)
             with suppress(TimeoutError):
