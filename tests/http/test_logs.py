@@ -83,6 +83,8 @@ def test_all_that_a_server_writes_is_in_the_form_that_was_asked_for(long_model: 
     assert {"uvicorn.error", "llama.cpp", "pyllmcancel.engine"} <= {record["logger"] for record in records}
     assert {"time", "level", "logger", "message"} <= set.intersection(*(set(record) for record in records))
     of_request = [record for record in records if record.get("request_id") == name]
-    assert [record.get("finish_reason") for record in of_request] == [None, "length", None]
-    assert (of_request[0]["session"], of_request[2]["client"]) == (SESSION, "127.0.0.1")
+    # A short answer may have ended before the thread that submitted it comes to say that it was added.
+    *of_engine, last = of_request
+    assert {record.get("finish_reason") for record in of_engine} == {None, "length"}
+    assert ([record["session"] for record in of_engine], last["client"]) == ([SESSION] * 2, "127.0.0.1")
     assert [record["status"] for record in records if record.get("request_id") == "lost"] == [404]
