@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import socket
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from tests.support.http_process import CHAT, COMPLETIONS, LIMIT, ServerProcess, fresh_id, long_prompt, post_bytes, until
+from tests.support.leaving import ask_and_leave
 from tests.support.network import Network, inside
 
 # An owner's ended requests that a server still lists are 256 at least.
@@ -68,20 +68,7 @@ def request_of(chance: random.Random) -> tuple[str, bytes]:
 async def leave(place: Place, chance: random.Random, left: Counter[str]) -> str:
     """Ask for something, stay for a while, and leave; the id."""
     request_id, request = request_of(chance)
-    way = chance.choice(("FIN", "RST"))
-    reader, writer = await asyncio.open_connection(place.host, place.port)
-    try:
-        writer.write(request)
-        await writer.drain()
-        stay = 0.0 if chance.random() < 0.2 else chance.uniform(0, LONGEST_STAY)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(reader.read(1 << 20), stay)
-        if way == "RST":
-            plain = writer.get_extra_info("socket")
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        left[way] += 1
-    finally:
-        writer.close()
+    left[await ask_and_leave(place.host, place.port, request, chance, LONGEST_STAY)] += 1
     return request_id
 
 

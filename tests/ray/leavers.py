@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
-import struct
 import time
 from collections import Counter
 from contextlib import suppress
@@ -19,6 +17,7 @@ from typing import NamedTuple
 from tests.ray.asking import LONG
 from tests.ray.cluster import RayCluster
 from tests.support.http_process import CHAT, COMPLETIONS, fresh_id, long_prompt, post_bytes, until
+from tests.support.leaving import ask_and_leave
 
 LIVE = ("waiting", "running", "cancelling")
 # A replica lists 256 ended requests; the step traces are as short.
@@ -56,20 +55,7 @@ async def leave(port: int, chance: random.Random) -> Left:
     long = {"prompt": long_prompt(chance.randrange(300, 1_800)), "max_tokens": 200}
     more = long if path == COMPLETIONS and chance.random() < 0.4 else {}
     request = post_bytes(request_id, path, stream=chance.random() < 0.5, **LONG | more)
-    way = chance.choice(("FIN", "RST"))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        await writer.drain()
-        stay = 0.0 if chance.random() < 0.2 else chance.uniform(0, LONGEST_STAY)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(reader.read(1 << 20), stay)
-        if way == "RST":
-            plain = writer.get_extra_info("socket")
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    finally:
-        writer.close()
-        await asyncio.sleep(0)  # asyncio closes it in its next turn
+    way = await ask_and_leave("127.0.0.1", port, request, chance, LONGEST_STAY)
     return Left(request_id, way, time.monotonic(), time.time())
 
 
