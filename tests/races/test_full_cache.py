@@ -17,7 +17,7 @@ from pyllmcancel.events import FinishReason
 from pyllmcancel.generation import Generation
 from pyllmcancel.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
-from tests.support.driver import RecordingSink, Watcher
+from tests.support.driver import RecordingSink, Stop, Watcher
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
 
@@ -44,6 +44,15 @@ class Crowd:
         request = self.engine.submit([prompt], params, sink)
         self.sinks[request.id] = sink
         return request
+
+    def submit_together(self, prompts: list[list[int]], max_tokens: int) -> list[Request]:
+        """One request for each; none computes its second step before all are there, and so they crowd each other."""
+        stop = Stop()
+        self.watcher.on_step_done = stop.here
+        try:
+            return [self.submit(prompt, max_tokens) for prompt in prompts]
+        finally:
+            stop.go_on()
 
     def tokens(self, request: Request, index: int = 0) -> list[int]:
         """What a request got in the end, which must be its whole answer."""
@@ -85,7 +94,7 @@ def alone(crowd: Callable[..., Crowd], kind: str, prompts: list[list[int]], max_
 def test_a_preempted_request_goes_on_with_the_same_output(crowd: Callable[..., Crowd], kind: str) -> None:
     prompts = [PROMPT[start : start + 40] for start in range(4)]
     crowded = crowd(kind)
-    requests = [crowded.submit(prompt, 100) for prompt in prompts]
+    requests = crowded.submit_together(prompts, 100)
     got = [crowded.tokens(request) for request in requests]
     assert crowded.n_preempted > 0
     assert {record.status for record in crowded.watcher.steps} <= {"ok", "no_room"}
@@ -96,7 +105,7 @@ def test_a_preempted_request_goes_on_with_the_same_output(crowd: Callable[..., C
 def test_many_sequences_in_a_tiny_context_all_come_to_their_end(crowd: Callable[..., Crowd], kind: str) -> None:
     prompts = [PROMPT[start : start + 5] for start in range(24)]
     crowded = crowd(kind, parallel=12)
-    requests = [crowded.submit(prompt, 30) for prompt in prompts]
+    requests = crowded.submit_together(prompts, 30)
     got = [crowded.tokens(request) for request in requests]
     assert crowded.n_preempted > 0
     assert got == alone(crowd, kind, prompts, 30)
@@ -116,7 +125,7 @@ def test_a_neighbour_is_not_touched_when_a_preempted_request_is_cancelled(
     crowd: Callable[..., Crowd], kind: str
 ) -> None:
     crowded = crowd(kind, parallel=2)
-    stays, gives_way = crowded.submit(PROMPT[:60], 150), crowded.submit(PROMPT[60:120], 150)
+    stays, gives_way = crowded.submit_together([PROMPT[:60], PROMPT[60:120]], 150)
 
     def cancel_once_it_gave_way(_record: object) -> None:
         if crowded.n_preempted:
