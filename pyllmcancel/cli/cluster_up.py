@@ -150,9 +150,9 @@ def as_peers(replica: Replica, replicas: Sequence[Replica]) -> Sequence[str]:
 def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Namespace) -> list[str]:
     """How to run this one."""
     threads = given.threads or max(1, default_threads() // arguments.replicas)
-    safe_path = ["-P"] if sys.flags.safe_path else []
     return [
-        *(sys.executable, *safe_path, "-m", "pyllmcancel", "serve", *arguments.passed_on),
+        # -P: the installed package, and not a checkout in which the command is run.
+        *(sys.executable, "-P", "-m", "pyllmcancel", "serve", *arguments.passed_on),
         *("--host", replica.host, "--port", str(replica.port), "--threads", str(threads)),
         # The clients' addresses are the balancer's to tell.
         *("--trusted-proxies", ",".join(dict.fromkeys((*given.trusted_proxies, LOOPBACK)))),

@@ -19,6 +19,7 @@ import pytest
 from tests.support.http_process import RawClient, events, fresh_id, post_bytes, until
 from tests.support.threads import N_THREADS
 
+ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0  # seconds; a server starts in two, alone on its machine
 
 
@@ -26,9 +27,18 @@ class Up:
     """The command in a process of its own."""
 
     def __init__(self, *options: str) -> None:
-        command = [sys.executable, "-m", "pyllmcancel", "cluster", "up", "--port", "0", *options]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+        # As a person runs it, in the checkout: its servers must find the installed package all the same.
+        command = [Path(sys.executable).with_name("pyllmcancel"), "cluster", "up", "--port", "0", *options]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
+        )
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
