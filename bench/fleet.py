@@ -142,7 +142,19 @@ class Key(NamedTuple):
     completed: bool
 
 
-async def typed(client: httpx.AsyncClient, urls: Sequence[str], name: int, keys: int, pause: float) -> None:
+async def post(url: str, request_id: str, body: Mapping[str, Any]) -> None:
+    """Ask, on a connection of its own, and read to the end: a client's pool of a thousand would be the slowest part."""
+    address = httpx.URL(url)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: {address.host}\r\nConnection: close\r\nX-Request-Id: {request_id}\r\n"
+    content = json.dumps(body).encode()
+    writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+    while await reader.read(1 << 16):
+        pass
+    writer.close()
+
+
+async def typed(urls: Sequence[str], name: int, keys: int, pause: float) -> None:
     """One session; each key is sent to a random server, and its names are in the body."""
     await asyncio.sleep(random.uniform(0.0, pause))
     sending = []
@@ -150,17 +162,13 @@ async def typed(client: httpx.AsyncClient, urls: Sequence[str], name: int, keys:
         # The last one is short, so that all sessions come to an end.
         body = {"prompt": f"def f_{name}():\n", "max_tokens": 8 if number == keys - 1 else 1500, "ignore_eos": True}
         names = {"session_id": f"s{name}", "supersede": f"k{name}"}
-        headers = {"X-Request-Id": f"{name}-{number}"}
-        url = f"{random.choice(urls)}{PATH}"
-        sending.append(asyncio.create_task(client.post(url, json=body | names, headers=headers)))
+        sending.append(asyncio.create_task(post(random.choice(urls), f"{name}-{number}", body | names)))
         await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
     await asyncio.gather(*sending)
 
 
 async def storm(urls: Sequence[str], sessions: int, keys: int, pause: float) -> None:
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(timeout=600.0, limits=limits) as client:
-        await asyncio.gather(*(typed(client, urls, name, keys, pause) for name in range(sessions)))
+    await asyncio.gather(*(typed(urls, name, keys, pause) for name in range(sessions)))
 
 
 def logged(folder: Path) -> dict[str, list[Key]]:
@@ -185,7 +193,15 @@ def told_storm(found: Mapping[str, Sequence[Key]]) -> str:
         f"{sum(map(len, found.values()))} keys: the newest of a session completed: {newest} of {len(found)}; of"
         f" {len(pairs)} older ones {len(superseded)} were superseded, {len(late)} completed beside a newer one; from"
         f" the arrival of the newer one to the end of the older one's answer: {told(superseded)}\n"
+        + "".join(told_lost(name, keys) for name, keys in found.items() if not keys[-1].completed)
     )
+
+
+def told_lost(name: str, keys: Sequence[Key]) -> str:
+    """A session whose newest key did not complete: how much later than the newest but one it arrived."""
+    apart = 1e3 * (keys[-1].arrived_at - keys[-2].arrived_at)
+    n_completed = sum(key.completed for key in keys)
+    return f"session {name}: {n_completed} keys completed; the last two arrived {apart:.1f} ms apart\n"
 
 
 def told(seconds: Sequence[float]) -> str:

@@ -135,6 +135,7 @@ class ClientWatch:
         self._reader_stall = limits.reader_stall or NEVER
         self._on_gone = on_gone
         self._loop = loop
+        self._began = loop.time()
         self._timer: asyncio.TimerHandle | None = None
         # While bytes wait in this process: since when the client has taken nothing (monotonic seconds), and how much
         # it had taken by then.
@@ -187,7 +188,9 @@ class ClientWatch:
             return NEVER  # keepalive closes the connection
         if info.window_closed:
             return self._client_timeout
-        return self._client_timeout - info.since_heard
+        # The kernel does not probe before `prepare`: a busy server may accept a connection long after its client's last
+        # word, and that silence is the server's.
+        return self._client_timeout - min(info.since_heard, self._loop.time() - self._began)
 
     def _until_stalled(self, info: TcpInfo | None) -> float:
         """Seconds until the client may have stalled."""

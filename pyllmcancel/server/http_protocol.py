@@ -51,8 +51,9 @@ class WatchfulProtocol(H11Protocol):
     others are idle.
     """
 
-    def __init__(self, limits: Limits, connections: Connections, **given: Any) -> None:
+    def __init__(self, limits: Limits, connections: Connections, *, served_by: str | None = None, **given: Any) -> None:
         super().__init__(**given)
+        self._served_by = served_by
         self._limits = limits
         self._others = connections
         self._at_once = LEAST_AT_ONCE
@@ -199,6 +200,8 @@ class WatchfulProtocol(H11Protocol):
             return
         response = error.response(new_request_id())
         headers = [*response.raw_headers, (b"connection", b"close")]
+        if self._served_by is not None:
+            headers.append((b"x-served-by", self._served_by.encode()))
         for event in (
             h11.Response(status_code=error.status, headers=headers),
             h11.Data(data=bytes(response.body)),

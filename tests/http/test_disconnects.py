@@ -110,7 +110,7 @@ async def test_in_prefill_the_step_is_aborted(stream: bool) -> None:
 
 async def test_in_prefill_beside_a_neighbour_the_neighbour_is_not_harmed(stream: bool) -> None:
     # As on a GPU, where a step takes prompts and decodes together.
-    async with open_world(n_gpu_layers=99) as world:
+    async with open_world(model=fake_native.Model(gpu=True)) as world:
         neighbour = await world.running_stream("neighbour", max_tokens=4)
         exchange = world.complete("m" * 60, stream=stream, headers=MINE)
         await world.added("mine")

@@ -133,6 +133,18 @@ def test_a_client_that_is_heard_now_and_then_stays_and_is_seldom_looked_at(rig: 
     assert rig.clock.n_calls <= 100
 
 
+def test_silence_before_the_connection_was_accepted_does_not_count(rig: Rig) -> None:
+    rig.heard_at = -30.0
+    rig.watch(client_timeout=20.0)
+    rig.clock.pass_until(19.0)
+    assert rig.gone == []
+    rig.heard_at = 18.0  # the answer to a probe
+    rig.clock.pass_until(37.0)
+    assert rig.gone == []
+    rig.clock.pass_until(39.0)
+    assert rig.gone == [(CancelReason.DISCONNECT, 38.0)]
+
+
 def test_a_closed_window_is_no_silence_and_counts_from_when_it_opens(rig: Rig) -> None:
     rig.watch(client_timeout=20.0, reader_stall=0.0)
     rig.unsent = 100
