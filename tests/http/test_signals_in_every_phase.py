@@ -53,6 +53,22 @@ def halted(*args, progress, **options):
 
 Engine.load = halted
 """
+# The model is there and serves, and its template is being prepared, until the application closes.
+PREPARING = """
+from pyllmcancel.server import state
+close, closing = state.ServerState.close, []
+
+def halted(self):
+    say("phase template")
+    while not closing:
+        time.sleep(0.01)
+
+def close_and_note(self, drain):
+    closing.append(drain)
+    return close(self, drain)
+
+state.ServerState._prepare_template, state.ServerState.close = halted, close_and_note
+"""
 # The end of the application: the engine is closed, and everything waits for the second signal.
 ENDING = """
 import threading
@@ -137,6 +153,16 @@ def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
         process.wait_for_log("running on http")
         process.signal(number)
         assert_gone(process, number)
+
+
+@signals
+def test_while_it_prepares_its_template(long_model: Path, number: signal.Signals) -> None:
+    with begun(long_model, PREPARING, "--drain", "0") as process:
+        process.wait_for_log("phase template")
+        process.wait_for_log("running on http")
+        process.signal(number)
+        assert_gone(process, number)
+        assert "is ready after" not in process.log
 
 
 def idle(_server: ServerProcess, _stack: ExitStack) -> None:
