@@ -2,11 +2,6 @@
 
 #include "steady_clock.hpp"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -14,22 +9,6 @@ namespace pyllmcancel {
 namespace {
 
 constexpr std::size_t LONGEST_LINE = 256; // of one core: eleven numbers
-
-// Empty where there is no such call: then the number of threads is fixed.
-std::vector<int> usable_cpus() {
-    std::vector<int> cpus;
-#ifdef __linux__
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-            if (CPU_ISSET(cpu, &set)) {
-                cpus.push_back(cpu);
-            }
-        }
-    }
-#endif
-    return cpus;
-}
 
 // The number that `text` begins with; -1 if it begins with none.
 int64_t number(std::string_view text) {
@@ -44,17 +23,6 @@ std::string_view without_words(std::string_view text, int count) {
         text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
     }
     return text;
-}
-
-std::string_view read_into(std::string & room, int file) {
-    const ssize_t size = file < 0 ? 0 : pread(file, room.data(), room.size(), 0);
-    return std::string_view(room).substr(0, static_cast<std::size_t>(std::max<ssize_t>(0, size)));
-}
-
-int64_t cpu_time_us() {
-    timespec spent{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
-    return int64_t{spent.tv_sec} * 1'000'000 + spent.tv_nsec / 1'000;
 }
 
 } // namespace
@@ -87,27 +55,21 @@ int32_t n_runnable(std::string_view text) {
     return static_cast<int32_t>(std::max<int64_t>(0, number(without_words(text, 3))));
 }
 
-CoreClock::CoreClock()
-    : cpus_(usable_cpus()), has_all_(static_cast<long>(cpus_.size()) == sysconf(_SC_NPROCESSORS_ONLN)),
-      us_per_tick_(1'000'000 / std::max(1L, sysconf(_SC_CLK_TCK))),
-      text_(LONGEST_LINE * static_cast<std::size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_CONF)) + 1), '\0'),
-      stat_(open("/proc/stat", O_RDONLY | O_CLOEXEC)), loadavg_(open("/proc/loadavg", O_RDONLY | O_CLOEXEC)) {}
+// Where the system does not tell which cores there are, read() finds none, and the number of threads is fixed.
+CoreClock::CoreClock() : CoreClock(platform::cores()) {}
 
-CoreClock::~CoreClock() {
-    for (const int file : {stat_, loadavg_}) {
-        if (file >= 0) {
-            close(file);
-        }
-    }
-}
+CoreClock::CoreClock(const platform::Cores & cores)
+    : cpus_(platform::usable_cores()), has_all_(static_cast<long>(cpus_.size()) == cores.n_online),
+      us_per_tick_(cores.us_per_tick), text_(LONGEST_LINE * static_cast<std::size_t>(cores.n_possible + 1), '\0'),
+      stat_("/proc/stat"), loadavg_("/proc/loadavg") {}
 
 std::optional<CoreTimes> CoreClock::read() {
-    const auto ticks = idle_ticks(read_into(text_, stat_), cpus_);
-    return ticks ? std::optional(CoreTimes{now_us(), *ticks * us_per_tick_, cpu_time_us()}) : std::nullopt;
+    const auto ticks = idle_ticks(stat_.read_into(text_), cpus_);
+    return ticks ? std::optional(CoreTimes{now_us(), *ticks * us_per_tick_, platform::cpu_time_us()}) : std::nullopt;
 }
 
 int32_t CoreClock::n_crowded_out() {
-    return has_all_ ? n_runnable(read_into(text_, loadavg_)) - static_cast<int32_t>(cpus_.size()) : 0;
+    return has_all_ ? n_runnable(loadavg_.read_into(text_)) - static_cast<int32_t>(cpus_.size()) : 0;
 }
 
 } // namespace pyllmcancel

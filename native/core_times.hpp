@@ -1,5 +1,7 @@
 #pragma once
 
+#include "platform.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,9 +29,6 @@ int32_t n_runnable(std::string_view text);
 class CoreClock {
   public:
     CoreClock();
-    ~CoreClock();
-    CoreClock(const CoreClock &) = delete;
-    CoreClock & operator=(const CoreClock &) = delete;
 
     // Empty where the system does not tell.
     std::optional<CoreTimes> read();
@@ -39,12 +38,14 @@ class CoreClock {
     int32_t n_crowded_out();
 
   private:
+    explicit CoreClock(const platform::Cores & cores);
+
     std::vector<int> cpus_;
     bool has_all_;
     int64_t us_per_tick_;
     std::string text_; // room for what is read
-    int stat_;         // open files; -1: there is none
-    int loadavg_;
+    platform::KernelFile stat_;
+    platform::KernelFile loadavg_;
 };
 
 } // namespace pyllmcancel

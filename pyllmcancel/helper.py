@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from typing import Any
 
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.pausing import Pause, no_pause
+from pyllmcancel.system import Ending, start_with_socket, wait_readable, why_ended
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -159,9 +158,7 @@ class Helper:
         """A caller that gives up leaves it to the next: if each of many ended the process, none would have one."""
         assert self._socket is not None
         assert self._opens_until is not None
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        while not poll.poll(LOOK_EVERY * 1000) and time.monotonic() < self._opens_until:
+        while not wait_readable(self._socket, LOOK_EVERY) and time.monotonic() < self._opens_until:
             pause()
         try:
             self._opened = self._answer(self._opens_until, no_pause)
@@ -173,13 +170,8 @@ class Helper:
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            # A session of its own: Ctrl-C is for us.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pyllmcancel.helper_process", str(self._cpu_seconds), str(MEMORY_MIB)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            command = (sys.executable, "-P", "-m", "pyllmcancel.helper_process")
+            self._process = start_with_socket([*command, str(self._cpu_seconds), str(MEMORY_MIB)], theirs)
         if self._closed:
             self._process.kill()  # close() may have come before there was one to end
 
@@ -244,17 +236,18 @@ class Helper:
     def _cause(self) -> HelperEnded:
         """Why there was no answer."""
         assert self._process is not None
-        try:
-            status = self._process.wait(timeout=LOOK_EVERY)
-        except subprocess.TimeoutExpired:
-            status = -signal.SIGALRM  # it is still at it
-        if status in (-signal.SIGALRM, -signal.SIGPROF):
-            return HelperEnded(f"it takes longer than {self._cpu_seconds:g} s")
-        if status == -signal.SIGKILL:
-            return HelperLost("it was killed")
-        if status == -signal.SIGSEGV:
-            return HelperEnded("it is nested too deeply")
-        return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
+        why: Ending = "time"
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is still at it
+            why = why_ended(self._process.wait(timeout=LOOK_EVERY))
+        match why:
+            case "time":
+                return HelperEnded(f"it takes longer than {self._cpu_seconds:g} s")
+            case "killed":
+                return HelperLost("it was killed")
+            case "stack":
+                return HelperEnded("it is nested too deeply")
+            case "memory":
+                return HelperEnded(f"it needs more than {MEMORY_MIB} MiB of memory")
 
     def _end(self) -> None:
         if self._socket is not None:

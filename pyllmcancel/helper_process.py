@@ -5,21 +5,18 @@ A message is JSON behind its length: a function's name and arguments, back its r
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
-import signal
 import socket
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, WALL_SECONDS
+from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
 
 FIRST_BYTES = 32
 NEEDLE = "needle"
@@ -108,60 +105,39 @@ def adapted_to_tools(source: str, caps: Mapping[str, bool]) -> str:
 def main() -> None:
     cpu_seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
     # It ends with the server, whose end of the socket is closed then, not by a SIGTERM to the process group.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for number in (signal.SIGPROF, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
+    end_by_limits_only()
     limit_memory(memory_mib)
     functions = Functions()
-    peer = socket.socket(fileno=0)
+    peer = socket_given()
     while (text := receive(peer)) is not None:
         name, *arguments = json.loads(text)
-        # What no Python code could end either: both signals end the process.
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+        # What no Python code could end either.
+        limit_call(cpu_seconds, WALL_SECONDS)
         answer = outcome(getattr(functions, name), arguments)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        limit_call(0.0, 0.0)
         try:
             peer.sendall(len(answer).to_bytes(HEAD, "little") + answer)
         except OSError:
             return  # the server has ended
 
 
-def limit_memory(mib: int) -> None:
-    """Let this process have so much more than it has. Where that cannot be told, time alone is a limit."""
-    size = memory(0)
-    if size is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (size + (mib << 20),) * 2)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def memory(field: int) -> int | None:
-    """Bytes of this process: 0 all, 1 resident; None where that cannot be told.
-
-    Not by `getrusage`, whose peak is that of the server that started us.
-    """
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
-    except OSError:
-        return None
-
-
 def receive(peer: socket.socket) -> bytes | None:
     """The next message; None when there will be none."""
-    head = peer.recv(HEAD, socket.MSG_WAITALL)
-    if len(head) < HEAD:
-        return None
-    text = bytearray()
-    left = int.from_bytes(head, "little")
-    while left > 0:
-        piece = peer.recv(min(left, 1 << 20))
+    head = receive_all(peer, HEAD)
+    return None if head is None else receive_all(peer, int.from_bytes(head, "little"))
+
+
+def receive_all(peer: socket.socket, length: int) -> bytes | None:
+    received = bytearray()
+    while len(received) < length:
+        try:
+            piece = peer.recv(min(length - len(received), 1 << 20))
+        except OSError:  # the server was killed before it had read an answer
+            return None
         if not piece:
             return None
-        text += piece
-        left -= len(piece)
-    return bytes(text)
+        received += piece
+    return bytes(received)
 
 
 def outcome(function: Any, arguments: list[Any]) -> bytes:
@@ -175,7 +151,7 @@ def outcome(function: Any, arguments: list[Any]) -> bytes:
     except Exception as error:
         text = json.dumps(f"{type(error).__name__}: {error}").encode()
     # What one call took, and the allocator keeps, would count against the next.
-    last = json.dumps((memory(1) or 0) > TIRED_MIB << 20)
+    last = json.dumps((memory_in_use(1) or 0) > TIRED_MIB << 20)
     return f'{{"{key}": '.encode() + text + f', "last": {last}}}'.encode()
 
 

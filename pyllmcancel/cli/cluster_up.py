@@ -52,6 +52,10 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if sys.platform != "linux":
+        # Nothing else ends the servers with this command, by whatever way it ends.
+        sys.stderr.write("pyllmcancel: `cluster up` needs Linux; elsewhere start each server, and `cluster haproxy`\n")
+        return 2
     logging.basicConfig(
         level="INFO",
         format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s",

@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 
+assert sys.platform == "linux"
+
 PR_SET_PDEATHSIG = 1
 
 

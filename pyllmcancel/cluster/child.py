@@ -69,6 +69,8 @@ class Child:
 
     async def _live(self) -> int:
         """Start it once; its status."""
+        if sys.platform == "win32":
+            raise NotImplementedError("`cluster up` needs Linux")
         # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(BOUND), str(os.getpid())),

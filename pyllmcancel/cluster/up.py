@@ -135,6 +135,8 @@ class Cluster:
 
     async def _drain(self) -> None:
         """The balancer takes no more, and lives as long as the replicas: their last answers go through it."""
+        if sys.platform == "win32":
+            raise NotImplementedError("`cluster up` needs Linux")
         for child in self._children:
             child.close()
             child.signal(signal.SIGUSR1 if child.name == BALANCER.name else signal.SIGTERM)
@@ -142,6 +144,8 @@ class Cluster:
         await asyncio.wait(replicas, timeout=self._plan.drain + GRACE_SECONDS)
 
     async def _end(self) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError("`cluster up` needs Linux")
         for child in self._children:
             child.close()
             child.signal(signal.SIGKILL)

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from pyllmcancel.errors import HubError
 from pyllmcancel.hub.names import SUFFIX, ModelName, model_files, parts_of, quant_of, tag_of
+from pyllmcancel.system import lock
 
 logger = logging.getLogger("pyllmcancel.hub")
 
@@ -112,11 +112,7 @@ class Repository:
         """Wait until no other process downloads it; the kernel gives the lock back when a process ends."""
         self._locks.mkdir(parents=True, exist_ok=True)
         with (self._locks / f"{etag}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                logger.info("another process downloads %s, too: waiting for it", self.repo)
-                fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file, lambda: logger.info("another process downloads %s, too: waiting for it", self.repo))
             yield
 
 

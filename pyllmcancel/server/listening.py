@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 import socket
-from contextlib import suppress
 from typing import Any
 
 from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MOST_CONNECTIONS, OTHER_FILES
+from pyllmcancel.system import ask_for_descriptors, claim_address, descriptor_limits
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -90,7 +89,7 @@ def addresses_of(host: str, port: int) -> list[Any]:
 def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
     listener = Listener(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claim_address(listener)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
@@ -119,13 +118,10 @@ def url_at(host: str, port: int, *, secure: bool) -> str:
 
 def raise_file_limit() -> None:
     """Have as many descriptors as the connections that may be there need, if the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = descriptor_limits()
     wanted = MOST_CONNECTIONS + OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft < wanted:
+        ask_for_descriptors(int(min(wanted, hard)))
 
 
 def quiet_about_files(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

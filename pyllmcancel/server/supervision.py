@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Literal
 
+from pyllmcancel.system import send_datagram
+
 logger = logging.getLogger("pyllmcancel.server")
 
 State = Literal["ok", "loading", "failed", "stalled", "draining"]  # as `/health` has it
-# A full socket, or a supervisor that has left, must not hold the event loop up.
-FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 class Supervision:
@@ -85,8 +84,8 @@ class Supervision:
         # An abstract name begins with a null, which cannot be in the environment.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
-                teller.sendto("\n".join(news).encode(), FLAGS, address)
+            # A full socket, or a supervisor that has left, must not hold the event loop up.
+            send_datagram(address, "\n".join(news).encode())
         except OSError as error:
             logger.warning("the supervisor cannot be told %s: %s", ", ".join(news), error.strerror or error)
 

@@ -20,14 +20,15 @@ PACKAGE = ROOT / "pyllmcancel"
 LAYERS = {
     "command": "cli __main__ ray",
     "server": "server bench top hub cluster",
-    "engine": "pyllmcancel engine loading",
+    "engine": "pyllmcancel engine loading fitting",
     "loop": "loop engine_thread",
     "workloads": "workload generation choices embeddings.workload",
     "policy": "scheduler step_planner fair_share prefix_cache swap_space swap_store step_cost embeddings.scheduler",
     "tables and streams": "registry waiting_queue supersede_keys families holds token_stream endings watcher observer",
     "requests": "request embeddings.request",
     "text": "chat_template chat_grammar infill detokenizer constraints helper helper_process",
-    "values": "cancellation events errors sampling config step pausing models embeddings embeddings.pooling _native",
+    "values": "cancellation events errors sampling config placement step pausing models embeddings embeddings.pooling"
+    " _native missing_libraries system",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede"}

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What each system calls by another name, or does not have: platform_posix.cpp and platform_windows.cpp, of which CMake
+// takes one. Linux is where it is tested.
+namespace pyllmcancel::platform {
+
+long process_id() noexcept;
+
+// Of the machine.
+uint64_t memory_bytes() noexcept;
+
+// Of this process's threads, all together.
+int64_t cpu_time_us() noexcept;
+
+std::tm local_time(std::time_t time) noexcept;
+
+// A thread with a stack of at least so many bytes that runs `work`; null if it cannot be started. join_thread() waits for
+// its end, and frees it.
+struct Thread;
+Thread * start_thread(std::size_t stack_bytes, void (*work)(void *), void * argument) noexcept;
+void join_thread(Thread * thread) noexcept;
+
+// Runs `work` in a thread with a stack of at least so many bytes, and waits for its end. False, and nothing has run, if
+// the thread cannot be started.
+bool run_in_thread(std::size_t stack_bytes, void (*work)(void *), void * argument) noexcept;
+
+// Whether the other end of a connected socket has closed it, or the connection broke. Neither waits nor reads.
+bool has_hung_up(int socket) noexcept;
+
+// The file that was loaded for the code or data at `address`; empty if none was.
+std::string file_of(const void * address);
+
+// The cores that this thread may use; none where the system does not tell.
+std::vector<int> usable_cores();
+
+// How many cores run, and how many there may be. Of a tick, in which Linux counts CPU times, the microseconds.
+struct Cores {
+    long n_online = 0;
+    long n_possible = 0;
+    int64_t us_per_tick = 0;
+};
+Cores cores() noexcept;
+
+// A file of the kernel's, which is opened once and read again and again. There is none on other systems.
+class KernelFile {
+  public:
+    explicit KernelFile(const char * path) noexcept;
+    ~KernelFile();
+    KernelFile(const KernelFile &) = delete;
+    KernelFile & operator=(const KernelFile &) = delete;
+
+    // What it says now, as much as there is room for; nothing if there is no such file.
+    std::string_view read_into(std::string & room) const noexcept;
+
+  private:
+    int descriptor_;
+};
+
+} // namespace pyllmcancel::platform
