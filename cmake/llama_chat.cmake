@@ -1,6 +1,7 @@
-# llama.cpp's chat layer: templates, the parsers of answers, and the grammars that constrain them. Of its library `common`
-# only the files that these need: no downloads, no sub-processes, no thread that writes the log. What they call of the
-# rest, native/chat_support.cpp defines; chat.cpp is a part of native/chat_template.cpp.
+# llama.cpp's chat layer: templates, the parsers of answers, and the grammars that constrain them; and how it fits a model
+# to the memory of devices (native/placement.cpp). Of its library `common` only the files that these need: no downloads,
+# no sub-processes, no thread that writes the log. What they call of the rest, native/chat_support.cpp defines; chat.cpp
+# is a part of native/chat_template.cpp.
 
 set(COMMON_DIR ${LLAMA_CPP_DIR}/common)
 include(${COMMON_DIR}/parsers/sources.cmake)
@@ -11,6 +12,7 @@ add_library(llama_chat STATIC EXCLUDE_FROM_ALL
   ${COMMON_DIR}/chat-auto-parser-helpers.cpp
   ${COMMON_DIR}/chat-diff-analyzer.cpp
   ${COMMON_DIR}/chat-peg-parser.cpp
+  ${COMMON_DIR}/fit.cpp
   ${COMMON_DIR}/json.cpp
   ${COMMON_DIR}/json-schema.cpp
   ${COMMON_DIR}/json-schema-to-grammar.cpp

@@ -34,7 +34,9 @@ set(LLAMA_ALL_WARNINGS OFF)
 # ggml's own thread pool: one that we attach and pause, and no libgomp for the wheel to carry.
 set(GGML_OPENMP OFF)
 set(GGML_CCACHE OFF)
-if(PYLLMCANCEL_PORTABLE)
+if(PYLLMCANCEL_MODULES)
+  set(GGML_NATIVE OFF) # each module has flags of its own
+elseif(PYLLMCANCEL_PORTABLE)
   set(GGML_NATIVE OFF)
   # Said outright: in a build directory that has been configured otherwise, ggml's cached options would say otherwise.
   set(has_avx2 ON)
@@ -48,14 +50,21 @@ if(PYLLMCANCEL_PORTABLE)
 else()
   set(GGML_NATIVE ON)
 endif()
+select_backends()
 
 # A failed assertion is thrown while a model loads (native/assertions.hpp), through ggml's C code, too.
-add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
+if(NOT MSVC)
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
+endif()
+if(PYLLMCANCEL_MODULES)
+  add_ggml_as_modules()
+endif()
 add_subdirectory(${LLAMA_CPP_DIR} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL SYSTEM)
 
 # On processors with AMX (Sapphire Rapids and later), built by GCC: see the header.
-if(TARGET ggml-cpu)
+if(NOT MSVC)
+  # ggml's base is made in the folder in which the CPU's back ends are.
   set_source_files_properties(
-    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-cpu
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-base
     PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/amx_tile_config.hpp")
 endif()

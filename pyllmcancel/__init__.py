@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.config import EngineConfig
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine import Engine, devices
     from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
     from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
+    from pyllmcancel.placement import Placement
     from pyllmcancel.request import GenerationParams
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.token_stream import AsyncStream, ThreadStream
@@ -29,12 +30,14 @@ __all__ = [
     "Error",
     "FinishReason",
     "GenerationParams",
+    "Placement",
     "RequestCancelled",
     "RequestFailed",
     "RequestStatus",
     "SamplingParams",
     "ThreadStream",
     "Usage",
+    "devices",
 ]
 
 __version__ = "0.1.0"
@@ -42,9 +45,10 @@ __version__ = "0.1.0"
 _MODULES = {
     "cancellation": ("CancelReason",),
     "config": ("EngineConfig",),
-    "engine": ("Engine",),
+    "engine": ("Engine", "devices"),
     "errors": ("Error", "RequestCancelled", "RequestFailed"),
     "events": ("Delta", "Ending", "FinishReason", "RequestStatus", "Usage"),
+    "placement": ("Placement",),
     "request": ("GenerationParams",),
     "sampling": ("SamplingParams",),
     "token_stream": ("AsyncStream", "ThreadStream"),

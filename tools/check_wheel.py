@@ -1,7 +1,8 @@
 """Build the sdist, build the wheel from the sdist with no index in reach, and check both; then print their figures.
 
-For maintainers, before a release, and too slow for the test suite: ``python tools/check_wheel.py [--portable]``. It
-needs the build requirements, cmake, ninja and the ``[dev]`` extra in the environment that runs it (CONTRIBUTING.md).
+For maintainers, before a release, and too slow for the test suite: ``python tools/check_wheel.py``, with ``--portable``
+or ``--modules`` for a wheel to be passed on. It needs the build requirements, cmake, ninja and the ``[dev]`` extra in
+the environment that runs it (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -112,12 +113,12 @@ def build_sdist(out: Path) -> Path:
     return sdist
 
 
-def build_wheel(sdist: Path, out: Path, scratch: Path, *, portable: bool) -> Path:
+def build_wheel(sdist: Path, out: Path, scratch: Path, define: str | None) -> Path:
     """Build from the unpacked sdist, outside the checkout and with no index."""
     with tarfile.open(sdist) as tar:
         tar.extractall(scratch, filter="data")
     source = scratch / sdist.name.removesuffix(".tar.gz")
-    options = ["-Ccmake.define.PYLLMCANCEL_PORTABLE=ON"] if portable else []
+    options = [] if define is None else [f"-Ccmake.define.{define}=ON"]
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", *options, "-o", out, cwd=source, **NO_INDEX)
     wheel = only(out, "*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -143,7 +144,11 @@ def install(wheel: Path, scratch: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--portable", action="store_true", help="a wheel for x86-64 with AVX2, to be passed on")
+    kinds = parser.add_mutually_exclusive_group()
+    text = "a wheel for x86-64 with AVX2, to be passed on"
+    kinds.add_argument("--portable", action="store_const", dest="define", const="PYLLMCANCEL_PORTABLE", help=text)
+    text = "a wheel for any CPU, to be passed on, which chooses among its back ends at run time"
+    kinds.add_argument("--modules", action="store_const", dest="define", const="PYLLMCANCEL_MODULES", help=text)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where both are left (default: dist)")
     arguments = parser.parse_args()
     figures = Figures()
@@ -155,7 +160,7 @@ def main() -> int:
                 sdist = build_sdist(out)
             figures.size(sdist)
             with figures.timed("wheel, from the sdist with no index"):
-                wheel = build_wheel(sdist, out, scratch, portable=arguments.portable)
+                wheel = build_wheel(sdist, out, scratch, arguments.define)
             figures.size(wheel)
             with figures.timed("abi3audit --strict"):
                 audit(wheel)

@@ -13,11 +13,14 @@ import pytest
 from pyllmcancel import _native
 
 MODULE = Path(_native.__file__)
+BACKENDS = MODULE.with_name("backends")  # of a build with PYLLMCANCEL_MODULES
 
 # What every Linux has; whatever else the module needed, a wheel would have to carry.
 SYSTEM_LIBRARIES = re.compile(
     r"(libc|libm|libdl|libpthread|librt|libc\.musl-\w+|ld-linux[-\w]*|ld-musl-\w+)\.so(\.\d+)*"
 )
+# Between modules exceptions are thrown: they share the C++ library.
+SHARED_LIBRARIES = re.compile(r"libpyllmcancel-ggml(-base)?\.so|libstdc\+\+\.so\.6|libgcc_s\.so\.1")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads an ELF file")
 
@@ -37,7 +40,8 @@ def test_only_the_init_function_is_exported() -> None:
 def test_no_library_beyond_the_systems_own_is_needed() -> None:
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", binutils("readelf", "-d"))
     assert needed
-    assert [name for name in needed if not SYSTEM_LIBRARIES.fullmatch(name)] == []
+    others = [name for name in needed if not SYSTEM_LIBRARIES.fullmatch(name)]
+    assert [name for name in others if not (BACKENDS.is_dir() and SHARED_LIBRARIES.fullmatch(name))] == []
 
 
 def test_a_release_has_no_fault_injection() -> None:
@@ -46,7 +50,14 @@ def test_a_release_has_no_fault_injection() -> None:
 
 
 def test_no_search_path_is_left_in_the_module() -> None:
-    assert re.findall(r"\((?:RPATH|RUNPATH)\)", binutils("readelf", "-d")) == []
+    found = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", binutils("readelf", "-d"))
+    assert found == (["$ORIGIN/backends"] if BACKENDS.is_dir() else [])
+
+
+def test_a_cpu_has_a_variant_where_back_ends_are_modules() -> None:
+    variant = _native.cpu_variant()
+    assert (variant is not None) == BACKENDS.is_dir()
+    assert variant is None or (BACKENDS / f"libggml-cpu-{variant}.so").is_file()
 
 
 def test_the_module_does_not_name_the_folder_it_was_built_in() -> None:

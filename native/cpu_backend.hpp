@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+struct ggml_threadpool;
+struct ggml_threadpool_params;
+
+// The CPU's back end, which is linked in, or, with PYLLMCANCEL_MODULES, a library that is chosen and loaded at run time: then
+// what no other back end has is asked of it by name. All other code of ours is the same for both.
+namespace pyllmcancel {
+
+// Where libraries of back ends are; called once, before anything else here.
+void set_backend_folder(const std::string & folder);
+
+// Loads them, once: to be called before the first question to ggml about devices or features. A library that cannot be
+// loaded, because what it needs is missing, is skipped. Does nothing where all is linked in.
+void load_backends();
+
+// The file of the CPU's back end; empty where it is linked in.
+std::string cpu_backend_file();
+
+// ggml's functions of the same names. Null if the threads cannot be started.
+ggml_threadpool * new_threadpool(ggml_threadpool_params & params);
+void free_threadpool(ggml_threadpool * pool) noexcept;
+void pause_threadpool(ggml_threadpool * pool) noexcept;
+
+} // namespace pyllmcancel

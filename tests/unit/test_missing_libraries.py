@@ -1,0 +1,74 @@
+"""A build for a GPU on a machine without the GPU's libraries says which one lacks, and what brings it."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+
+import pytest
+
+import pyllmcancel
+from pyllmcancel.engine import compiled_module
+from pyllmcancel.missing_libraries import MODULE, missing_library
+
+GLIBC = "{}: cannot open shared object file: No such file or directory"
+MUSL = "Error loading shared library {}: No such file or directory (needed by /x/pyllmcancel/_native.abi3.so)"
+MACOS = "dlopen(/x/_native.abi3.so, 0x0002): Library not loaded: @rpath/{}\n  Referenced from: <…> /x/_native.abi3.so"
+
+
+def cannot_import(text: str, name: str = MODULE) -> ImportError:
+    return ImportError(text, name=name, path="/x/pyllmcancel/_native.abi3.so")
+
+
+@pytest.mark.parametrize("system", [GLIBC, MUSL, MACOS])
+@pytest.mark.parametrize(
+    ("library", "provider"),
+    [
+        ("libcuda.so.1", "NVIDIA's driver"),
+        ("libcudart.so.13", "CUDA toolkit"),
+        ("libcublas.so.13", "CUDA toolkit"),
+        ("libvulkan.so.1", "libvulkan1"),
+        ("libhipblas.so.3", "ROCm"),
+        ("libsycl.so.8", "oneAPI"),
+        ("libopenblas.so.0", "libopenblas0"),
+    ],
+)
+def test_the_library_and_what_brings_it_are_named(system: str, library: str, provider: str) -> None:
+    why = missing_library(cannot_import(system.format(library)))
+    assert why is not None
+    assert why.startswith(f"{library} is missing")
+    assert provider in why
+
+
+def test_a_library_of_nobody_is_named_too() -> None:
+    why = missing_library(cannot_import(GLIBC.format("libother.so.2")))
+    assert why is not None
+    assert why.startswith("libother.so.2 is missing")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError(f"No module named '{MODULE}'", name=MODULE),
+        cannot_import(GLIBC.format("libgfortran.so.5"), name="numpy._core._multiarray_umath"),
+        cannot_import("undefined symbol: PyType_Ready"),
+    ],
+)
+def test_other_failures_are_left_as_they_are(error: ImportError) -> None:
+    assert missing_library(error) is None
+
+
+class Unloadable(MetaPathFinder):
+    """Has the compiled module need a library that is not there."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == MODULE:
+            raise cannot_import(GLIBC.format("libcublas.so.13"))
+
+
+def test_loading_an_engine_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(pyllmcancel, "_native", raising=False)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Unloadable(), *sys.meta_path])
+    with pytest.raises(ImportError, match=r"^libcublas\.so\.13 is missing, which comes with NVIDIA's CUDA toolkit"):
+        compiled_module()
