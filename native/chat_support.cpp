@@ -1,4 +1,4 @@
-// What llama.cpp's chat layer calls of its common.cpp and log.cpp, which also hold downloads, options and threads.
+// What llama.cpp's chat layer and its fit call of its common.cpp and log.cpp, which also hold downloads, options and threads.
 
 #include "common.h"
 #include "log.h"
@@ -74,6 +74,10 @@ std::string common_token_to_piece(const llama_vocab * vocab, llama_token token, 
 int common_log_get_verbosity_thold() { return pyllmcancel::logs_to_stderr() ? LOG_LEVEL_INFO : SILENT; }
 
 struct common_log * common_log_main() { return nullptr; }
+
+bool common_log_get_jsonl() { return false; }
+
+void common_log_add_json(struct common_log * /*log*/, const char * /*type*/, const common_json & /*data*/) {}
 
 void common_log_add(struct common_log * /*log*/, ggml_log_level level, const char * format, ...) {
     std::array<char, 4096> text{}; // the rest of a longer one is left out

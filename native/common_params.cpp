@@ -23,6 +23,8 @@ llama_context_params native_params(const CommonParams & params) {
     native.type_k = static_cast<ggml_type>(params.type_k);
     native.type_v = static_cast<ggml_type>(params.type_v);
     native.flash_attn_type = static_cast<llama_flash_attn_type>(params.flash_attention);
+    native.offload_kqv = params.kv_offload;
+    native.op_offload = params.op_offload;
     native.no_perf = true;
     return native;
 }

@@ -17,6 +17,8 @@ struct CommonParams {
     int32_t flash_attention = -1; // llama.cpp's: -1 automatic, 0 off, 1 on
     int32_t type_k = 1;           // ggml_type of the cells' keys; 1 is F16
     int32_t type_v = 1;           // and of their values
+    bool kv_offload = true;       // the cells of an offloaded layer, and their attention, are on its device
+    bool op_offload = true;       // a device may compute large batches with weights that the CPU keeps
     double cut_seconds = -1.0;    // see AbortGate::install
     bool abortable = true;        // false: never abort a step (for tests that show what that guards against)
 };

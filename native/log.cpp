@@ -1,5 +1,7 @@
 #include "log.hpp"
 
+#include "platform.hpp"
+
 #include "llama.h"
 #include "src/unicode.h"
 
@@ -97,8 +99,7 @@ void write_line() {
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
     const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
     const std::string fraction = std::to_string(1000 + since_epoch % 1000).replace(0, 1, ".");
-    std::tm time{};
-    localtime_r(&seconds, &time);
+    const std::tm time = platform::local_time(seconds);
     const std::string text = escaped(line.text);
     const std::string level = name_of(line.level);
     std::string out;

@@ -1,12 +1,15 @@
 #include "model.hpp"
 
 #include "assertions.hpp"
+#include "devices.hpp"
 #include "errors.hpp"
 #include "large_stack.hpp"
 #include "llama_calls.hpp"
 #include "read_string.hpp"
 
 #include "ggml-backend.h"
+// llama.cpp's internal header: its API does not tell which device has a layer.
+#include "llama-model.h"
 
 #include <algorithm>
 #include <array>
@@ -34,6 +37,14 @@ bool is_repacked(const ggml_tensor * tensor) {
            std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
 }
 
+bool is_on_gpu(const ggml_tensor * tensor) {
+    if (!tensor->buffer || ggml_backend_buffer_is_host(tensor->buffer)) {
+        return false;
+    }
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer));
+    return device && is_gpu(device);
+}
+
 // 4737792 is "4.7M".
 std::string in_thousands(uint64_t count) {
     double rest = static_cast<double>(count);
@@ -57,6 +68,34 @@ void Model::apply_adapters(llama_context * context) const {
         auto scales = scales_;
         llama_set_adapters_lora(context, adapters.data(), adapters.size(), scales.data());
     }
+}
+
+std::vector<std::pair<std::string, int32_t>> Model::layers_by_device() const {
+    std::vector<std::pair<std::string, int32_t>> found;
+    const auto count = [&](ggml_backend_dev_t device) {
+        const std::string name = ggml_backend_dev_name(device);
+        if (found.empty() || found.back().first != name) {
+            found.emplace_back(name, 0);
+        }
+        ++found.back().second;
+    };
+    for (uint32_t layer = 0; layer < handle()->hparams.n_layer_all; ++layer) {
+        count(handle()->dev_layer(static_cast<int>(layer)));
+    }
+    count(handle()->dev_output());
+    return found;
+}
+
+bool Model::is_offloaded() const {
+    const auto & tensors = llama_internal_get_tensor_map(handle());
+    for (uint32_t layer = 0; layer < handle()->hparams.n_layer_all; ++layer) {
+        if (is_gpu(handle()->dev_layer(static_cast<int>(layer)))) {
+            return true;
+        }
+    }
+    // One whose tensors alone were put there.
+    return is_gpu(handle()->dev_output()) ||
+           std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) { return is_on_gpu(entry.second); });
 }
 
 bool Model::has_repacked_weights() const {

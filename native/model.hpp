@@ -1,5 +1,7 @@
 #pragma once
 
+#include "placement.hpp"
+
 #include "llama.h"
 
 #include <cstdint>
@@ -16,13 +18,14 @@ namespace pyllmcancel {
 enum class MemoryKind : int32_t { attention = 0, recurrent = 1, hybrid = 2, none = 3 };
 
 struct ModelParams {
-    int32_t n_gpu_layers = 0;
+    Placement placement;
     bool use_mmap = true;
     bool use_mlock = false;
     bool check_tensors = false;
     std::vector<std::pair<std::string, float>> lora; // adapters' files and scales
     int64_t progress_interval_us = 100'000; // least time between two calls of the progress callback
     bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
+    bool without_weights = false;   // its facts only: no memory is taken, and nothing can be computed
 };
 
 // Called from the loading thread with a fraction in [0, 1]; returning false cancels the load.
@@ -45,6 +48,12 @@ class Model {
     // Whether a context's cells can be divided among its sequences: not tried with recurrent, hybrid and sliding-window
     // memories.
     bool can_divide_cells() const;
+
+    // How many layers each device computes, the output's as one; in the order of the layers.
+    std::vector<std::pair<std::string, int32_t>> layers_by_device() const;
+
+    // Whether weights are computed by a GPU.
+    bool is_offloaded() const;
 
     // Whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four rows at once.
     bool has_repacked_weights() const;

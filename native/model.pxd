@@ -6,6 +6,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from llama cimport llama_model, llama_token, llama_vocab
+from placement cimport CppPlacement
 from translate cimport translate_exception
 
 
@@ -17,13 +18,14 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         none
 
     cdef cppclass ModelParams:
-        int32_t n_gpu_layers
+        CppPlacement placement
         cbool use_mmap
         cbool use_mlock
         cbool check_tensors
         vector[pair[string, float]] lora
         int64_t progress_interval_us
         cbool require_vocabulary
+        cbool without_weights
 
     cdef cppclass Progress:
         pass
@@ -37,6 +39,8 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         const llama_vocab * vocab()
         MemoryKind memory_kind()
         cbool can_divide_cells()
+        vector[pair[string, int32_t]] layers_by_device() except +translate_exception
+        cbool is_offloaded() except +translate_exception
         string description() except +translate_exception
         vector[pair[string, string]] metadata() except +translate_exception
         string chat_template() except +translate_exception

@@ -49,15 +49,20 @@ cdef class Model:
         raise TypeError("a Model is made by Model.load")
 
     @staticmethod
-    def load(path, *, int n_gpu_layers=0, cbool mmap=True, cbool mlock=False, cbool check_tensors=False,
-             cbool require_vocabulary=True, lora=(), progress=None, double progress_interval=0.1):
+    def load(path, *, int n_gpu_layers=0, placement=None, cbool mmap=True, cbool mlock=False,
+             cbool check_tensors=False, cbool require_vocabulary=True, cbool without_weights=False, lora=(),
+             progress=None, double progress_interval=0.1):
         cdef string c_path = os.fsencode(path)
         cdef ModelParams params
-        params.n_gpu_layers = n_gpu_layers
+        if placement is not None:
+            params.placement = placement_of(placement)
+        else:
+            params.placement.n_gpu_layers = n_gpu_layers
         params.use_mmap = mmap
         params.use_mlock = mlock
         params.check_tensors = check_tensors
         params.require_vocabulary = require_vocabulary
+        params.without_weights = without_weights
         params.progress_interval_us = <int64_t> (progress_interval * 1e6)
         cdef string c_adapter
         for adapter, scale in lora:
@@ -109,6 +114,18 @@ cdef class Model:
             entry.first.decode("utf-8", "replace"): entry.second.decode("utf-8", "replace")
             for entry in self.c_obj.get().metadata()
         }
+
+    @property
+    def layers_by_device(self):
+        counts = {}
+        for entry in self.c_obj.get().layers_by_device():
+            name = decoded(entry.first)
+            counts[name] = counts.get(name, 0) + entry.second
+        return counts
+
+    @property
+    def is_offloaded(self):
+        return self.c_obj.get().is_offloaded()
 
     @property
     def chat_template(self):

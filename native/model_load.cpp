@@ -3,6 +3,7 @@
 #include "model.hpp"
 
 #include "assertions.hpp"
+#include "devices.hpp"
 #include "errors.hpp"
 #include "gguf_check.hpp"
 #include "llama_calls.hpp"
@@ -10,19 +11,8 @@
 #include "read_string.hpp"
 #include "steady_clock.hpp"
 
-#include <mutex>
-
 namespace pyllmcancel {
 namespace {
-
-void init_backend() {
-    static std::once_flag once;
-    std::call_once(once, [] {
-        install_log();
-        install_assertions();
-        llama_backend_init();
-    });
-}
 
 // llama.cpp reports progress for every tensor. Only some reports go on to Python: for each the loading thread waits for the
 // GIL, milliseconds if another thread is busy in Python.
@@ -86,11 +76,13 @@ void check_rotation(const llama_model * model) {
 } // namespace
 
 std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams & params, const Progress & progress) {
-    init_backend();
+    init_back_ends();
     Loading loading{progress, params.progress_interval_us};
     llama_model_params native = llama_model_default_params();
-    native.n_gpu_layers = params.n_gpu_layers;
-    native.load_mode = load_mode(params);
+    PlacementParams placement(params.placement);
+    placement.set(native);
+    native.load_mode = params.without_weights ? LLAMA_LOAD_MODE_NONE : load_mode(params);
+    native.no_alloc = params.without_weights;
     native.check_tensors = params.check_tensors;
     native.progress_callback = on_progress;
     native.progress_callback_user_data = &loading;
@@ -108,7 +100,9 @@ std::shared_ptr<Model> Model::load(const std::string & path, const ModelParams &
         }
         check_vocabulary(model->vocab());
         check_rotation(model->handle());
-        model->load_adapters(params.lora);
+        if (!params.without_weights) {
+            model->load_adapters(params.lora);
+        }
         return model;
     } catch (const LoadCancelled &) {
         throw;

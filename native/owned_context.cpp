@@ -4,8 +4,7 @@
 #include "errors.hpp"
 #include "llama_calls.hpp"
 #include "log.hpp"
-
-#include <unistd.h>
+#include "platform.hpp"
 
 #include <algorithm>
 
@@ -20,8 +19,7 @@ namespace {
 // system would end the process before llama.cpp sees that there is no memory.
 void check_bookkeeping(const llama_context_params & params, const std::string & what) {
     constexpr uint64_t bytes_per_cell = 64;
-    const auto memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    if (params.n_ctx > memory / bytes_per_cell / 2) {
+    if (params.n_ctx > platform::memory_bytes() / bytes_per_cell / 2) {
         refuse(what, "the bookkeeping of the cells alone would fill half of this machine's memory");
     }
 }
@@ -40,10 +38,10 @@ llama_context * init_context(llama_model * model, const llama_context_params & p
 
 } // namespace
 
-OwnedContext::OwnedContext() : owner_pid_(getpid()) {}
+OwnedContext::OwnedContext() : owner_pid_(platform::process_id()) {}
 
 OwnedContext::~OwnedContext() {
-    if (getpid() != owner_pid_) {
+    if (platform::process_id() != owner_pid_) {
         (void) context_.release();
         if (threads_) {
             threads_->leak();

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+
+from pyllmcancel.placement import Placement
+from pyllmcancel.system import usable_cores
 
 
 def default_threads() -> int:
@@ -14,8 +16,7 @@ def default_threads() -> int:
 
     A quota of one and a half cores gives one thread: two that meet at barriers would be halted in each period.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(cores, core_quota())))
+    return max(1, int(min(usable_cores(), core_quota())))
 
 
 def core_quota(groups: Path = Path("/sys/fs/cgroup")) -> float:
@@ -99,6 +100,8 @@ class EngineConfig:
         The model was trained so that its embeddings can be cut short: serve those of fewer `dimensions`.
     flash_attn
         ``auto``, ``on`` or ``off``.
+    placement
+        Which layers are on which devices, and what else is.
     lora
         LoRA adapters to apply, each a GGUF file and its scale.
     itl_target
@@ -107,6 +110,9 @@ class EngineConfig:
         those of 16 to 63 are made 64.
     max_step_seconds
         Longest prefill step when no other request decodes: it bounds how long a newcomer waits for the next step.
+    steps_ahead
+        Begin a decode step before the last one's tokens are looked at, where nothing has changed. None: where layers
+        are computed on a GPU, which would wait for Python between two steps.
     """
 
     model: Path | None = None
@@ -128,10 +134,11 @@ class EngineConfig:
     request_timeout: float | None = None
     itl_target: float = 0.5
     max_step_seconds: float = 0.5
+    steps_ahead: bool | None = None
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     flash_attn: str = "auto"
-    n_gpu_layers: int = 0
+    placement: Placement = field(default_factory=Placement)
     mmap: bool = True
     mlock: bool = False
     lora: tuple[tuple[Path, float], ...] = ()

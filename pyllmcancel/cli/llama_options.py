@@ -40,7 +40,7 @@ ANYWAY = (
     Foreign("prefixes are reused", "--cache-prompt --cache-idle-slots"),
     Foreign("there are no images", "--no-mmproj --no-mmproj-auto"),
     Foreign("the server runs no tools", "-no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy"),
-    Foreign("as llama.cpp does by default", "--repack -kvo --kv-offload --op-offload --no-perf"),
+    Foreign("as llama.cpp does by default", "--repack --no-perf"),
     Foreign("the log has times and names", "--log-prefix --log-timestamps"),
     Foreign("nothing is drafted", "--no-spec-draft-backend-sampling"),
     Foreign("answers of chats are parsed", "--no-skip-chat-parsing"),
@@ -73,11 +73,7 @@ IGNORED = (
     Foreign("requests' bodies and command lines are taken as they are", "-e --escape --no-escape"),
     Foreign("/metrics and /v1/steps tell times", "--perf"),
     Foreign("llama.cpp's CPU back end chooses the layout of weights", "-nr --no-repack --no-host"),
-    Foreign("layers are on the GPU or not, with all that is theirs: --n-gpu-layers", "-nkvo --no-kv-offload"
-            " --no-op-offload -cmoe --cpu-moe", "-ot --override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn"),
-    Foreign("CUDA_VISIBLE_DEVICES chooses GPUs; layers are shared among them by their memory", "",
-            "-dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu"),
-    Foreign("--n-gpu-layers and --ctx-size are taken as they are", "", "-fit --fit -fitt --fit-target -fitc --fit-ctx"),
+    Foreign("--ctx-size is taken as it is: fewer layers are offloaded instead", "", "-fitc --fit-ctx"),
     Foreign("the whole file is mapped, or read: --mmap", "", "-lzm --lazy-mode"),
     Foreign("the file's structure is checked in any case, its weights are not", "--check-tensors"),
     Foreign("llama.cpp itself does nothing with it", "", "-dt --defrag-thold"),
@@ -146,7 +142,7 @@ REFUSED = (
     Foreign("have a proxy serve files, and strip a prefix of the path", "", "--path --api-prefix"),
     Foreign("one process listens on a port", "--reuse-port"),
     Foreign("see `pyllmcancel models`", "-cl --cache-list"),
-    Foreign("there is nothing of the kind", "--completion-bash --list-devices"),
+    Foreign("there is nothing of the kind", "--completion-bash"),
 )  # fmt: skip
 
 KINDS: dict[Kind, Sequence[Foreign]] = {"anyway": ANYWAY, "ignored": IGNORED, "refused": REFUSED}

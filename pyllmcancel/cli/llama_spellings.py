@@ -72,6 +72,7 @@ def add_spellings(parser: argparse.ArgumentParser) -> None:
         shortcuts.add_argument(name, nargs=0, help=settings["hf_repo"], **options)
     _add(parser, "-lm", "--load-mode", action=LoadMode, metavar="MODE", choices=tuple(LOAD_MODES))
     _add(parser, "-no-kvu", action="store_const", dest="kv_unified", const=False)
+    _add(parser, "-nkvo", action="store_const", dest="kv_offload", const=False)
     _add(parser, "-v", "--verbose", "--log-verbose", action=Settings, nargs=0, settings=VERBOSE, warning="")
     parser.set_defaults(verbose=False)
     _add(parser, "--log-disable", action="store_const", dest="log_level", const="error")

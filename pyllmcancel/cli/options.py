@@ -77,11 +77,18 @@ def add_switch(
 
 
 def add_list(
-    group: argparse._ArgumentGroup, name: str, convert: Callable[[str], Any], text: str, *, metavar: str
+    group: argparse._ArgumentGroup,
+    name: str,
+    convert: Callable[[str], Any],
+    text: str,
+    *,
+    metavar: str,
+    also: tuple[str, ...] = (),
 ) -> None:
     """Add ``--name``, to be given any number of times, or once with commas; the environment counts if it is not."""
     group.add_argument(
         f"--{name}",
+        *also,
         type=lambda given: tuple(convert(part.strip()) for part in given.split(",") if part.strip()),
         default=os.environ.get(variable_of(name), ""),
         action=Several,
@@ -158,11 +165,6 @@ def natural_or_auto(text: str) -> int:
 def positive_or_auto(text: str) -> int | None:
     """A number of at least 1; -1 leaves it open, as llama-server has it."""
     return None if text.strip() == "-1" else positive_int(text)
-
-
-def layers(text: str) -> int:
-    """A number of layers; all of them are -1, by whatever word llama-server has for as many as possible."""
-    return -1 if text.strip() in ("all", "auto", "-1", "-2") else natural(text)
 
 
 def flash_attention(text: str) -> str:

@@ -29,7 +29,7 @@ def add_peer_options(group: argparse._ArgumentGroup) -> None:
     )
     text += " commas; this one may be among them; needs the extra [fleet]"
     add_list(group, "peers", str, text, metavar="URLS")
-    text = "name of this server in lists, and in X-Served-By [HOST:PORT, and no header]"
+    text = "name of this server in lists, and in X-Served-By [HOST:PORT with --peers; without, no header]"
     add_option(group, "replica", str, None, text, metavar="NAME")
     text = "key that peers must send, and get; needed with --api-key, unless it is in a file"
     add_option(group, "peer-key", str, None, text, metavar="KEY")
@@ -78,5 +78,5 @@ def named(config: ServerConfig, listeners: Sequence[Listener]) -> ServerConfig:
     host, port = listeners[0].getsockname()[:2]
     if host in WILDCARDS:
         host = socket.gethostname()
-    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return replace(config, fleet=replace(config.fleet, name=fitting(name)))
+    name = fitting(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return replace(config, fleet=replace(config.fleet, name=name), replica=name)

@@ -17,6 +17,7 @@ from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
+from pyllmcancel.cli.placement_options import check_placement, placement_of
 from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
@@ -57,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_environment(arguments, os.environ)
         model = hub_model(arguments)
         config = server_config(arguments)
+        check_placement(config.engine.placement)
         certificate = certificate_of(arguments)
         tracing = open_tracing(wanted=arguments.otel)
     except (Error, OSError, UnicodeDecodeError) as error:
@@ -160,6 +162,7 @@ def limits(arguments: argparse.Namespace) -> Limits:
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options = {name: getattr(arguments, name) for name in EngineConfig.__slots__ if hasattr(arguments, name)}
     options["lora"] = arguments.lora + arguments.lora_scaled
+    options["placement"] = placement_of(arguments)
     # As llama-server has it: who says how many slots there are divides the cells among them.
     if arguments.kv_unified is None:
         options["kv_unified"] = arguments.parallel is None or arguments.parallel == 1

@@ -16,7 +16,6 @@ from pyllmcancel.cli.options import (
     address_or_network,
     client_seconds,
     flash_attention,
-    layers,
     natural,
     natural_or_auto,
     natural_or_none,
@@ -29,6 +28,7 @@ from pyllmcancel.cli.options import (
     unscaled_file,
 )
 from pyllmcancel.cli.peers import add_peer_options
+from pyllmcancel.cli.placement_options import add_placement_options
 from pyllmcancel.cli.storage import DAY
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.embeddings.pooling import POOLINGS
@@ -70,6 +70,7 @@ SAMPLING_OPTIONS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
 def add_all(parser: argparse.ArgumentParser) -> None:
     _add_model_options(parser.add_argument_group("model"))
     _add_computing_options(parser.add_argument_group("computing"))
+    add_placement_options(parser.add_argument_group("devices", "For builds with a back end for GPUs: docs/gpu.md."))
     _add_checkpoint_options(
         parser.add_argument_group("checkpoints", "For models whose memory cannot be rolled back: recurrent, hybrid …")
     )
@@ -106,8 +107,6 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
     text = "refuse a model that would generate; one that pools serves embeddings in any case"
     add_switch(group, "embeddings", ENGINE.embeddings, text, also=("--embedding",))
     add_switch(group, "matryoshka", ENGINE.matryoshka, "the model was trained for embeddings of fewer dimensions")
-    text = "layers to offload, in a build that has a GPU; all, auto and -1 are all of them"
-    add_option(group, "n-gpu-layers", layers, ENGINE.n_gpu_layers, text, also=("-ngl", "--gpu-layers"))
     add_switch(group, "mmap", ENGINE.mmap, "map the file into memory instead of reading it")
     add_switch(group, "mlock", ENGINE.mlock, "keep the model in memory")
 
@@ -134,6 +133,8 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     kinds = "|".join(FLASH_ATTENTION)
     text = "flash attention"
     add_option(group, "flash-attn", flash_attention, ENGINE.flash_attn, text, also=("-fa",), metavar=kinds, bare="on")
+    text = "begin a decode step before Python looks at the last one's tokens; by itself: where layers are offloaded"
+    add_switch(group, "steps-ahead", ENGINE.steps_ahead, text)
     text = "longest step a prompt may cause beside decodes"
     add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
     text = "longest step a prompt may cause alone"

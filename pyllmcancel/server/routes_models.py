@@ -26,6 +26,7 @@ class ModelFacts(Answer):
     n_embd: int
     n_vocab: int
     memory_kind: Literal["attention", "recurrent", "hybrid", "none"]
+    layers: Annotated[dict[str, int], Field(description="How many each device computes, the output's among them.")]
 
 
 class ModelEntry(Answer):
@@ -85,5 +86,6 @@ def model_entry(state: ServerState) -> ModelEntry:
             "n_embd": model.n_embd,
             "n_vocab": model.n_vocab,
             "memory_kind": model.memory_kind,
+            "layers": model.layers_by_device,
         },
     }

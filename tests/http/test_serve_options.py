@@ -42,8 +42,6 @@ def adapter(tmp_path: Path) -> Path:
         ("-np 2", "kv_unified", False),
         ("-np 2 -kvu", "kv_unified", True),
         ("--no-kv-unified", "kv_unified", False),
-        ("-ngl 12", "n_gpu_layers", 12),
-        ("--gpu-layers all", "n_gpu_layers", -1),
         ("-fa", "flash_attn", "on"),
         ("-fa off", "flash_attn", "off"),
         ("-ctk q8_0", "cache_type_k", "q8_0"),
@@ -53,6 +51,9 @@ def adapter(tmp_path: Path) -> Path:
         ("--mlock", "mlock", True),
         ("--embeddings --pooling mean", "pooling", "mean"),
         ("--matryoshka", "matryoshka", True),
+        ("", "steps_ahead", None),
+        ("--steps-ahead", "steps_ahead", True),
+        ("--no-steps-ahead", "steps_ahead", False),
     ],
 )
 def test_llama_servers_spellings_reach_the_engine(options: str, name: str, value: Any) -> None:

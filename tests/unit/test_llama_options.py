@@ -156,8 +156,6 @@ def test_what_follows_a_shortcut_changes_it(caplog: pytest.LogCaptureFixture) ->
         ("-np 3 -no-kvu", "kv_unified", False),
         ("--parallel -1", "parallel", 4),
         ("--threads -1 -tb -1", "threads_batch", 0),
-        ("-ngl auto", "n_gpu_layers", -1),
-        ("-ngl -1", "n_gpu_layers", -1),
         ("-fa enabled", "flash_attn", "on"),
         ("-fa 0", "flash_attn", "off"),
         ("-fa -1", "flash_attn", "auto"),

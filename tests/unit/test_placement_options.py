@@ -1,0 +1,136 @@
+"""``serve``'s options for devices, under llama-server's names: what they mean, and what they cannot mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyllmcancel.cli import main
+from pyllmcancel.cli.placement_options import NO_DEVICES
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.placement import Device, Placement
+from tests.http.test_serve_options import config_of
+
+GPU = Device("GPU0", "a card", "Fake", 8 << 30, 6 << 30, True)
+
+
+def placement_of(*given: str) -> Placement:
+    return config_of(*given).engine.placement
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *given: str) -> str:
+    """What ``serve`` says of options that it refuses; nothing is loaded, and no port is opened."""
+    try:
+        status = main(["serve", "--port", "0", *given])
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    assert status == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ("", "n_gpu_layers", "auto"),
+        ("-ngl auto", "n_gpu_layers", "auto"),
+        ("-ngl -1", "n_gpu_layers", "auto"),
+        ("--gpu-layers all", "n_gpu_layers", "all"),
+        ("-ngl -2", "n_gpu_layers", "all"),
+        ("--n-gpu-layers 12", "n_gpu_layers", 12),
+        ("", "devices", None),
+        ("-dev none", "devices", ()),
+        ("--device GPU0,GPU1", "devices", ("GPU0", "GPU1")),
+        ("-sm row", "split_mode", "row"),
+        ("-ts 3,1", "tensor_split", (3.0, 1.0)),
+        ("-ts 3/1", "tensor_split", (3.0, 1.0)),
+        ("-mg 1", "main_gpu", 1),
+        ("-ot exps=CPU,attn=GPU0 -ot out=CPU", "override_tensors", (("exps", "CPU"), ("attn", "GPU0"), ("out", "CPU"))),
+        ("-cmoe", "cpu_moe", True),
+        ("-ncmoe 3", "n_cpu_moe", 3),
+        ("-ncffn 2", "n_cpu_ffn", 2),
+        ("-nkvo", "kv_offload", False),
+        ("--no-kv-offload", "kv_offload", False),
+        ("-nkvo -kvo", "kv_offload", True),
+        ("--no-op-offload", "op_offload", False),
+        ("-fit off", "fit", False),
+        ("", "fit_target", (1024,)),
+        ("-fitt 512,2048", "fit_target", (512, 2048)),
+    ],
+)
+def test_llama_servers_spellings_reach_the_placement(given: str, name: str, value: Any) -> None:
+    assert getattr(placement_of(*given.split()), name) == value
+
+
+def test_without_options_it_is_the_engines_own() -> None:
+    assert placement_of() == EngineConfig().placement == Placement()
+
+
+def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"DEVICE": "none", "FIT": "off", "TENSOR_SPLIT": "1,2", "KV_OFFLOAD": "0"}.items():
+        monkeypatch.setenv(f"PYLLMCANCEL_{name}", value)
+    expected = Placement(devices=(), fit=False, tensor_split=(1.0, 2.0), kv_offload=False)
+    assert placement_of() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("-ngl -3", "must not be negative"),
+        ("-ngl many", "invalid"),
+        ("-dev GPU0,none", "names with commas, or none"),
+        ("-dev ,", "names with commas, or none"),
+        ("-sm diagonal", "must be one of none, layer, row, tensor"),
+        ("-ts a,b", "invalid"),
+        ("-mg -1", "must not be negative"),
+        ("-ot exps", "must be PATTERN=TYPE"),
+        ("-ot =CPU", "must be PATTERN=TYPE"),
+        ("-ncmoe -1", "must not be negative"),
+        ("-fit perhaps", "must be on or off"),
+        ("-fitt -5", "must not be negative"),
+    ],
+)
+def test_what_an_option_cannot_mean_is_an_error(capsys: pytest.CaptureFixture[str], given: str, why: str) -> None:
+    assert why in error_of(capsys, *given.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("-dev GPU7", "there is no device GPU7; there is"),
+        ("-dev none -ngl 4", "--device none leaves no device"),
+        ("-dev none -ts 1,1", "--device none leaves no device"),
+        ("-ts 1,-1", "and none negative"),
+        ("-ts nan", "must be numbers"),
+        ("-ts 0,0", "are all 0"),
+        ("-ts 1,1 -sm none", "--split-mode none takes one"),
+        ("-cmoe -ncmoe 2", "say one"),
+        ("-ot exps=NVRAM", "no buffer type is NVRAM; there are CPU"),
+        ("-ot (=CPU", "no pattern of tensors' names is ("),
+    ],
+)
+def test_what_makes_no_sense_here_is_told_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str], given: str, why: str
+) -> None:
+    assert why in error_of(capsys, *given.split())
+
+
+def list_devices(capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--list-devices"])
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_devices_are_listed_with_their_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyllmcancel.cli.placement_options.devices", lambda: [GPU, GPU._replace(preferred=False)])
+    first, second = list_devices(capsys).splitlines()
+    assert first == "GPU0: a card, Fake, 8.0 GiB, 6.0 GiB free"
+    assert second == f"{first}, not used unless it is named"
+
+
+def test_without_devices_the_list_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyllmcancel.cli.placement_options.devices", list)
+    assert list_devices(capsys) == NO_DEVICES
