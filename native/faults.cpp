@@ -2,16 +2,21 @@
 
 #include <Python.h>
 
+#include "ggml.h"
+
 #include <algorithm>
 #include <array>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 #include <string_view>
 
 namespace pyllmcancel::faults {
 namespace {
 
 constexpr int32_t throw_bad_alloc = 1000;
+constexpr int32_t throw_runtime_error = 1001; // as a back end whose device is lost
+constexpr int32_t fail_assertion = 1002;      // as a back end that checks what its driver says
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(Call::count)> names = {
     "load_model", "init_context", "start_threads", "tokenize",  "decode",    "encode",
@@ -69,7 +74,7 @@ std::array<PyMethodDef, 3> methods = {{
 } // namespace
 
 std::optional<Fault> due(Call call) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
     if (call != plan.call) {
         return std::nullopt;
     }
@@ -79,6 +84,13 @@ std::optional<Fault> due(Call call) {
     }
     if (plan.fault.code == throw_bad_alloc) {
         throw std::bad_alloc();
+    }
+    if (plan.fault.code == throw_runtime_error) {
+        throw std::runtime_error("the device is lost");
+    }
+    if (plan.fault.code == fail_assertion) {
+        lock.unlock();
+        GGML_ABORT("the device is lost");
     }
     return plan.fault;
 }

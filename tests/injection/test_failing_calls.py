@@ -14,6 +14,7 @@ from pyllmcancel.errors import ContextError, ModelLoadError
 from tests.injection.party import Party, fault
 
 BAD_ALLOC = 1000  # native/faults.cpp: throw std::bad_alloc
+DEVICE_LOST = 1001  # … std::runtime_error, as a back end does whose device is gone
 MOST_CALLS = 400
 
 # llama_decode: -1 an invalid batch, -2 no memory, -3 a failed computation, and what it may say one day; 2 an abort that
@@ -77,10 +78,13 @@ def test_no_memory_while_a_token_is_chosen_costs_that_request_alone(party: Party
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nth", [1, 4])
-def test_an_exception_in_a_step_ends_every_request_with_an_error(party: Party, nth: int) -> None:
-    with fault("decode", nth, BAD_ALLOC):
+@pytest.mark.parametrize(("code", "why"), [(BAD_ALLOC, "bad_alloc"), (DEVICE_LOST, "the device is lost")])
+def test_an_exception_in_a_step_ends_every_request_with_an_error(party: Party, nth: int, code: int, why: str) -> None:
+    with fault("decode", nth, code):
         came = party.meet_until_it_closes()
-    assert party.check_outcome(came, most_failed=len(came))
+    failed = party.check_outcome(came, most_failed=len(came))
+    assert failed
+    assert all(why in str(ending.error) for ending in failed)
     party.check_dead()
 
 
