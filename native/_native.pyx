@@ -10,11 +10,13 @@ here, in the order in which they need each other, so that all is one extension m
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
+from cpu_backend cimport cpu_backend_file, load_backends, set_backend_folder
 from factories cimport add_test_functions
 from hang_up cimport c_has_hung_up
 from llama cimport llama_print_system_info
 from translate cimport python_errors
 
+import os
 import re
 import sys
 
@@ -33,6 +35,7 @@ hand_over(errors.ContextError, &python_errors().context)
 hand_over(errors.ContextBusy, &python_errors().busy)
 hand_over(errors.UsageError, &python_errors().usage)
 
+set_backend_folder(os.fsencode(os.path.join(os.path.dirname(__file__), "backends")))
 add_test_functions(sys.modules[__name__])
 
 
@@ -44,13 +47,22 @@ def has_hung_up(int socket):
 
 def kernel_features():
     """The CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
+    load_backends()
     return frozenset(re.findall(r"(\w+) = 1\b", llama_print_system_info().decode()))
+
+
+def cpu_variant():
+    """Which of the CPU's back ends this machine got: ``zen4``, ``haswell`` …; None where one is linked in."""
+    name = os.path.basename(os.fsdecode(cpu_backend_file()))
+    return name.rpartition("ggml-cpu-")[2].partition(".")[0] or None
 
 
 include "json_size.pxi"
 include "grammar_check.pxi"
 include "cancel_flag.pxi"
+include "last_words.pxi"
 include "thread_policy.pxi"
+include "placement.pxi"
 include "model.pxi"
 include "sampler.pxi"
 include "arrays.pxi"
@@ -58,5 +70,6 @@ include "swapped_prefix.pxi"
 include "step.pxi"
 include "context.pxi"
 include "embedder.pxi"
+include "fit.pxi"
 include "chat_template.pxi"
 include "chat_parser.pxi"

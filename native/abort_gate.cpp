@@ -20,26 +20,16 @@ constexpr uint32_t ENDLESS = std::numeric_limits<uint32_t>::max();
 // The end of a layer. No back end fuses kernels across it, so a cut there changes no bits.
 bool ends_layer(const ggml_tensor & node) noexcept { return std::string_view(node.name).substr(0, 5) == "l_out"; }
 
-bool has_device_without_callback() {
-    for (std::size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-        const auto type = ggml_backend_dev_type(ggml_backend_dev_get(i));
-        if (type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU) {
-            return true;
-        }
-    }
-    return false;
-}
-
 } // namespace
 
 bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept {
     return n_surviving_tokens == 0 || (1.0 - done) * cost.of(n_tokens) > cost.of(n_surviving_tokens);
 }
 
-void AbortGate::install(llama_context_params & params, double cut_seconds) {
+void AbortGate::install(llama_context_params & params, double cut_seconds, bool offloaded) {
     params.abort_callback = poll;
     params.abort_callback_data = this;
-    const double automatic = has_device_without_callback() ? CUT_SECONDS : std::numeric_limits<double>::infinity();
+    const double automatic = offloaded ? CUT_SECONDS : std::numeric_limits<double>::infinity();
     cut_seconds_ = cut_seconds < 0.0 ? automatic : cut_seconds;
     // llama.cpp gives the callback to its scheduler whenever it makes a new graph.
     if (!std::isinf(cut_seconds_)) {
@@ -85,16 +75,21 @@ AbortGate::Ticket AbortGate::arm(StepCost cost, std::vector<Member> members, boo
 void AbortGate::disarm() noexcept {
     fired_ = false;
     members_.clear();
-    trap_flag_.reset();
+    if (trap_later_ > 0) {
+        --trap_later_;
+    } else {
+        trap_flag_.reset();
+    }
 }
 
-void AbortGate::raise_at(uint32_t node, std::shared_ptr<CancelFlag> flag) {
+void AbortGate::raise_at(uint32_t node, std::shared_ptr<CancelFlag> flag, uint32_t n_later) {
     trap_node_ = node;
+    trap_later_ = n_later;
     trap_flag_ = std::move(flag);
 }
 
 void AbortGate::spring_trap() noexcept {
-    if (trap_flag_ && n_computed_ >= trap_node_) {
+    if (trap_flag_ && trap_later_ == 0 && n_computed_ >= trap_node_) {
         trap_flag_->raise();
         trap_flag_.reset();
     }

@@ -59,8 +59,8 @@ class AbortGate {
 
     // Have a context that is made with `params` ask this gate, which must outlive it. `cut_seconds`: about the longest
     // time that a part of a prompt's graph may take; 0 cuts after every node of any graph; infinite: no cuts; negative:
-    // CUT_SECONDS where ggml has a device without an abort callback, else no cuts.
-    void install(llama_context_params & params, double cut_seconds);
+    // CUT_SECONDS for a model that is `offloaded` to a device without an abort callback, else no cuts.
+    void install(llama_context_params & params, double cut_seconds, bool offloaded);
 
     // For one step. `nodes_expected`: of the last step that ran to its end; 0 is unknown. Without members it never fires.
     [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, uint32_t nodes_expected);
@@ -68,9 +68,9 @@ class AbortGate {
     // Returns what `compute`, llama_decode or llama_encode, does, and its code for an abort if a cut ended it.
     int32_t run(int32_t (*compute)(llama_context *, llama_batch), llama_context * context, const llama_batch & batch);
 
-    // For tests: raise `flag` once the given node of the next step is computed, counted from 1, and never again. It makes
-    // every point at which a cancel can arrive reachable, one by one.
-    void raise_at(uint32_t node, std::shared_ptr<CancelFlag> flag);
+    // For tests: raise `flag` once the given node of the next step, or of one `n_later` steps later, is computed, counted
+    // from 1, and never again. It makes every point at which a cancel can arrive reachable, one by one.
+    void raise_at(uint32_t node, std::shared_ptr<CancelFlag> flag, uint32_t n_later = 0);
 
     // ggml_abort_callback; `self` is the gate.
     static bool poll(void * self) noexcept;
@@ -108,6 +108,7 @@ class AbortGate {
     uint32_t nodes_expected_ = 0;
     int32_t n_tokens_ = 0;
     uint32_t trap_node_ = 0;
+    uint32_t trap_later_ = 0; // steps that come before the one with the trap
     std::shared_ptr<CancelFlag> trap_flag_;
 };
 

@@ -1,20 +1,21 @@
 #include "compute_threads.hpp"
 
+#include "cpu_backend.hpp"
 #include "errors.hpp"
 #include "llama_calls.hpp"
 #include "steady_clock.hpp"
 
-#include "ggml-cpu.h"
+#include "ggml.h"
 
 namespace pyllmcancel {
 
-void ComputeThreads::FreePool::operator()(ggml_threadpool * pool) const noexcept { ggml_threadpool_free(pool); }
+void ComputeThreads::FreePool::operator()(ggml_threadpool * pool) const noexcept { free_threadpool(pool); }
 
 namespace {
 
 ggml_threadpool * start_threads(ggml_threadpool_params & params) {
     PYLLMCANCEL_FAIL(start_threads, nullptr)
-    return ggml_threadpool_new(&params);
+    return new_threadpool(params);
 }
 
 } // namespace
@@ -54,7 +55,7 @@ bool ComputeThreads::adapt() {
     if (!policy_ || policy_->n_threads() == n_threads()) {
         return false;
     }
-    ggml_threadpool_pause(pool()); // of the former pool
+    pause_threadpool(pool()); // of the former pool
     n_threads_.store(policy_->n_threads(), std::memory_order_relaxed);
     return true;
 }
@@ -71,7 +72,7 @@ ggml_threadpool * ComputeThreads::pool() const noexcept {
 }
 
 void ComputeThreads::rest() noexcept {
-    ggml_threadpool_pause(pool());
+    pause_threadpool(pool());
     if (policy_) {
         policy_->rest();
     }

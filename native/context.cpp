@@ -30,15 +30,6 @@ ContextParams checked(const Model & model, ContextParams params) {
     return params;
 }
 
-llama_context_params with_outputs(llama_context_params native, const ContextParams & params) {
-    // The default reserves n_batch rows of the whole vocabulary.
-    native.n_outputs_max = max_outputs(params);
-    // Unified, any sequence may use any cell, and sharing a prefix costs nothing. Divided, no attention walks over the
-    // cells of others.
-    native.kv_unified = params.kv_unified;
-    return native;
-}
-
 // What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
 Sampled sample(Sampler & sampler, const float * logits) {
     try {
@@ -54,10 +45,19 @@ Sampled sample(Sampler & sampler, const float * logits) {
 
 } // namespace
 
+llama_context_params llama_params(const ContextParams & params) {
+    llama_context_params native = native_params(params);
+    // The default reserves n_batch rows of the whole vocabulary.
+    native.n_outputs_max = max_outputs(params);
+    // Unified, any sequence may use any cell, and sharing a prefix costs nothing. Divided, no attention walks over the
+    // cells of others.
+    native.kv_unified = params.kv_unified;
+    return native;
+}
+
 Context::Context(std::shared_ptr<const Model> model, const ContextParams & params)
     : model_(std::move(model)), params_(checked(*model_, params)),
-      runner_(*model_, with_outputs(native_params(params_), params_), params_,
-              "a context of " + std::to_string(params.n_ctx) + " cells"),
+      runner_(*model_, llama_params(params_), params_, "a context of " + std::to_string(params.n_ctx) + " cells"),
       sequences_(runner_.context(), *model_, params_), pads_logits_(model_->has_repacked_output()) {
     if (!llama_get_memory(runner_.context())) {
         throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
@@ -112,6 +112,10 @@ void Context::drop_cells(int32_t seq) {
 
 StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     const BusyGuard guard = runner_.enter();
+    return compute(items, cost);
+}
+
+StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) {
     check(items);
     for (ContextSequence & sequence : sequences_) {
         sequence.logits = nullptr;
@@ -122,7 +126,7 @@ StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
     // A recurrent or hybrid memory loses the survivors' state in an abort. Divided cells may take several graphs a step, and
     // the nodes of one do not tell how far the step has come.
     const bool only_unanimous = !sequences_.keeps_truth() || !params_.kv_unified;
-    StepResult result{runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous), 0, {}};
+    StepResult result{runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous), 0, {}, false};
     const int64_t begin = now_us();
     remove(padded);
     if (result.status == StepStatus::ok) {

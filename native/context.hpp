@@ -6,9 +6,12 @@
 #include "sampler.hpp"
 #include "sequences.hpp"
 #include "step_items.hpp"
+#include "step_result.hpp"
 #include "step_runner.hpp"
+#include "steps_ahead.hpp"
 #include "swapped_prefix.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,23 +29,19 @@ struct ContextParams : CommonParams {
     bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for tests)
 };
 
+// As a Context asks for them.
+llama_context_params llama_params(const ContextParams & params);
+
 // How a request starts on a sequence.
 struct OpenOptions {
     bool reuse = true;       // keep what the sequence's cells hold of the tokens
     int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
 };
 
-struct StepRow {
-    int32_t seq;
-    int32_t n_tokens;
-    bool sampled = false; // whether this row reached the end of its known tokens, so that `next` means something
-    Sampled next;
-    std::vector<Sampled> described; // known tokens that this step's logits predict, in order
-};
-
-struct StepResult : StepOutcome {
-    int64_t sample_us = 0;
-    std::vector<StepRow> rows; // in the order of the items
+// When one item's sequence ends, as far as its tokens tell: a step ahead begins for none that has ended.
+struct StepEnd {
+    int32_t n_wanted = 0; // tokens, the next one included
+    std::vector<llama_token> stop_tokens; // that end it, as the model's own do
 };
 
 // A llama.cpp context, its sequences, and the one function that computes: step().
@@ -74,11 +73,27 @@ class Context {
 
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
 
+    // context_ahead.cpp: a step that begins before the last one's result is looked at.
+
+    // As step(), where each sequence gets its next token, and does so again in a step ahead: the same sequences, a token each.
+    // It begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or somebody has rung.
+    // While it is ahead, as StepResult tells, calls other than collect() and ring() throw ContextBusy.
+    StepResult step_ahead(const std::vector<StepItem> & items, StepCost cost, std::vector<StepEnd> ends);
+
+    // The result of the step ahead; with `goes_on` another may begin. Throws UsageError if none is ahead.
+    StepResult collect(bool goes_on);
+
+    // From any thread: have no step begin ahead, until hush().
+    void ring() noexcept { rung_.store(true, std::memory_order_release); }
+    void hush() noexcept { rung_.store(false, std::memory_order_release); }
+
     // Have the compute threads sleep until the next step; between steps they spin for it.
     void rest() { runner_.rest(); }
 
-    // For tests: raise `flag` at the given graph node, counted from 1, of the next step.
-    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { runner_.raise_at(poll, std::move(flag)); }
+    // For tests: raise `flag` at the given graph node, counted from 1, of the next step, or `n_later` steps later.
+    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later) {
+        runner_.raise_at(poll, std::move(flag), n_later);
+    }
 
     // context_prefixes.cpp: copies of idle prefixes.
 
@@ -106,7 +121,8 @@ class Context {
     // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
     bool swap_in(int32_t seq, const SwappedPrefix & prefix);
 
-    // State.
+    // State. None of it may be read while a step is ahead; this one throws ContextBusy then, and while a step runs.
+    void check_at_rest() const { runner_.check_at_rest(); }
 
     int32_t n_committed(int32_t seq) const { return sequences_.at(seq).n_committed; }
     const std::vector<llama_token> & tokens(int32_t seq) const { return sequences_.at(seq).tokens; }
@@ -124,8 +140,8 @@ class Context {
     int32_t n_seq_max() const noexcept { return sequences_.size(); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
 
-    // Whether layers may be computed by something else than the CPU.
-    static bool can_offload() noexcept { return llama_supports_gpu_offload(); }
+    // Whether a GPU computes a part of its steps.
+    bool is_offloaded() const { return model_->is_offloaded(); }
 
     // Cells that `seqs` hold together, and all sequences; cells that several hold count once.
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const { return sequences_.n_cells_of(seqs); }
@@ -140,6 +156,16 @@ class Context {
     MemoryKind memory_kind() const noexcept { return sequences_.memory_kind(); }
 
   private:
+    // The step that is ahead, or begins.
+    struct Present {
+        std::vector<StepItem> items;
+        std::vector<StepEnd> ends;
+        StepCost cost;
+    };
+
+    StepResult compute(const std::vector<StepItem> & items, StepCost cost);
+    bool advance(const StepResult & result);
+    bool has_ended(const StepRow & row, const StepEnd & end) const;
     void check(const std::vector<StepItem> & items) const;
     std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
     void remove(const std::vector<PaddingToken> & padding);
@@ -154,6 +180,9 @@ class Context {
     Sequences sequences_;
     bool pads_logits_ = false; // whether rows of padding are wanted for the logits, too
     int64_t n_padding_ = 0;
+    Present present_; // of the thread that computes steps ahead; written by others only while none is ahead
+    std::atomic<bool> rung_{false};
+    StepsAhead::Owner steps_ahead_; // from the first one on; after all the others, which its thread uses
 };
 
 } // namespace pyllmcancel

@@ -36,6 +36,11 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass CppStepResult "pyllmcancel::StepResult"(StepOutcome):
         int64_t sample_us
         vector[CppStepRow] rows
+        cbool ahead
+
+    cdef cppclass StepEnd:
+        int32_t n_wanted
+        vector[llama_token] stop_tokens
 
     cdef cppclass CppContext "pyllmcancel::Context":
         int32_t open(
@@ -49,13 +54,20 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
             int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes
         ) except +translate_exception
         cbool can_swap()
-        cbool can_offload()
+        cbool is_offloaded() except +translate_exception
         size_t swap_bytes(int32_t seq) except +translate_exception
         shared_ptr[const CppSwappedPrefix] copy_out(int32_t seq, size_t max_bytes) except +translate_exception
         cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
         void rest() except +translate_exception
-        void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag)
+        void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag, uint32_t n_later)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
+        CppStepResult step_ahead(
+            const vector[StepItem] & items, StepCost cost, vector[StepEnd] ends
+        ) except +translate_exception
+        CppStepResult collect(cbool goes_on) except +translate_exception
+        void ring()
+        void hush()
+        void check_at_rest() except +translate_exception
         int32_t n_committed(int32_t seq) except +translate_exception
         const vector[llama_token] & tokens(int32_t seq) except +translate_exception
         const float * logits(int32_t seq) except +translate_exception

@@ -4,7 +4,7 @@ from libcpp.memory cimport shared_ptr, unique_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
 
-from context cimport ContextParams, CppContext, CppStepResult, CppStepRow, OpenOptions
+from context cimport ContextParams, CppContext, CppStepResult, CppStepRow, OpenOptions, StepEnd
 from factories cimport make_context
 from llama cimport llama_token
 from sampler cimport CppLogitFault
@@ -41,6 +41,16 @@ cdef object step_row(CppStepRow & row, cbool logprobs_wanted):
     return StepRow(row.seq, row.n_tokens, row.next.token, fault, row.next.logprob, top, described(row))
 
 
+cdef vector[StepEnd] step_ends(object ends) except *:
+    cdef vector[StepEnd] c_ends
+    cdef StepEnd c_end
+    for n_wanted, stop_tokens in ends:
+        c_end.n_wanted = n_wanted
+        c_end.stop_tokens = stop_tokens
+        c_ends.push_back(c_end)
+    return c_ends
+
+
 cdef class _Logits(_Array):
     cdef Context context  # owns llama.cpp's logits buffer
 
@@ -49,24 +59,26 @@ cdef class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
     Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
-    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them.
+    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them. While a step
+    is ahead, `collect` it: all calls but `ring`, `hush` and those for constants get ContextBusy.
     """
 
     cdef unique_ptr[CppContext] c_obj
     cdef readonly Model model
     cdef readonly int32_t n_ctx, n_cells, n_seq_max, n_batch
-    cdef readonly cbool kv_unified, can_swap, can_offload
+    cdef readonly cbool kv_unified, can_swap, is_offloaded
     cdef readonly str memory_kind
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
     def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
                   n_threads_batch=None, cbool adapt_threads=False, cbool kv_unified=True,
+                  cbool kv_offload=True, cbool op_offload=True,
                   int flash_attention=-1, int type_k=1, int type_v=1, int checkpoint_interval=64, int n_checkpoints=4,
                   checkpoint_bytes=1 << 30, row_padding=None, cut_seconds=None, cbool abortable=True,
                   cbool trust_any_memory=False):
         cdef ContextParams params
         set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads,
-                   flash_attention, type_k, type_v, cut_seconds, abortable)
+                   kv_offload, op_offload, flash_attention, type_k, type_v, cut_seconds, abortable)
         params.kv_unified = kv_unified
         params.n_described_max = _MOST_DESCRIBED
         params.checkpoint_interval = checkpoint_interval
@@ -84,7 +96,7 @@ cdef class Context:
         self.n_batch = self.c_obj.get().n_batch()
         self.kv_unified = self.c_obj.get().kv_unified()
         self.can_swap = self.c_obj.get().can_swap()
-        self.can_offload = self.c_obj.get().can_offload()
+        self.is_offloaded = self.c_obj.get().is_offloaded()
         self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 
     def __dealloc__(self):
@@ -92,21 +104,26 @@ cdef class Context:
         with nogil:
             self.c_obj.reset()
 
+    cdef CppContext * at_rest(self) except NULL:
+        """For readers of what a step ahead writes."""
+        self.c_obj.get().check_at_rest()
+        return self.c_obj.get()
+
     @property
     def n_threads(self):
         return self.c_obj.get().n_threads()
 
     @property
     def n_cells_used(self):
-        return self.c_obj.get().n_cells_used()
+        return self.at_rest().n_cells_used()
 
     @property
     def checkpoint_bytes(self):
-        return self.c_obj.get().checkpoint_bytes()
+        return self.at_rest().checkpoint_bytes()
 
     @property
     def n_padding(self):
-        return self.c_obj.get().n_padding()
+        return self.at_rest().n_padding()
 
     def open(self, int32_t seq, tokens, Sampler sampler not None, CancelFlag flag not None, *, cbool reuse=True,
              int32_t n_described=0):
@@ -137,7 +154,8 @@ cdef class Context:
     def common_prefixes(self, tokens):
         cdef vector[llama_token] c_tokens = tokens
         cdef int32_t seq
-        return [self.c_obj.get().common_prefix(seq, c_tokens) for seq in range(self.n_seq_max)]
+        cdef CppContext * c_context = self.at_rest()
+        return [c_context.common_prefix(seq, c_tokens) for seq in range(self.n_seq_max)]
 
     def share_prefix(self, int32_t source, int32_t target, int32_t n_tokens, *, size_t max_bytes):
         cdef cbool shared
@@ -150,7 +168,7 @@ cdef class Context:
         return [(<SwappedPrefix?> prefix).c_obj.get().common_prefix(c_tokens) for prefix in prefixes]
 
     def swap_bytes(self, int32_t seq):
-        return self.c_obj.get().swap_bytes(seq)
+        return self.at_rest().swap_bytes(seq)
 
     def copy_out(self, int32_t seq, *, size_t max_bytes):
         cdef shared_ptr[const CppSwappedPrefix] made
@@ -164,33 +182,54 @@ cdef class Context:
             swapped = self.c_obj.get().swap_in(seq, prefix.c_obj.get()[0])
         return swapped
 
-    def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0):
+    def step(self, items, *, double fixed_cost=0.0, double cost_per_token=1.0, ends=None):
         cdef vector[StepItem] c_items = step_items(items)
         cdef StepCost cost = step_cost(fixed_cost, cost_per_token)
+        cdef vector[StepEnd] c_ends
+        cdef CppStepResult result
+        if ends is None:
+            with nogil:
+                result = self.c_obj.get().step(c_items, cost)
+        else:
+            c_ends = step_ends(ends)
+            with nogil:
+                result = self.c_obj.get().step_ahead(c_items, cost, move(c_ends))
+        return self.step_result(result)
+
+    def collect(self, *, cbool goes_on):
         cdef CppStepResult result
         with nogil:
-            result = self.c_obj.get().step(c_items, cost)
+            result = self.c_obj.get().collect(goes_on)
+        return self.step_result(result)
+
+    cdef object step_result(self, CppStepResult & result):
         cdef size_t i
         rows = []
         for i in range(result.rows.size()):
             rows.append(step_row(result.rows[i], result.rows[i].seq in self.logprob_seqs))
         return StepResult(STATUSES[<int> result.status], rows, result.spared, result.polls, result.decode_us,
-                          result.sample_us, result.n_threads)
+                          result.sample_us, result.n_threads, result.began_us, result.ahead)
 
-    def raise_at(self, int poll, CancelFlag flag not None):
-        self.c_obj.get().raise_at(poll, flag.c_obj)
+    def ring(self):
+        self.c_obj.get().ring()
+
+    def hush(self):
+        self.c_obj.get().hush()
+
+    def raise_at(self, int poll, CancelFlag flag not None, *, int n_later=0):
+        self.c_obj.get().raise_at(poll, flag.c_obj, n_later)
 
     def n_committed(self, int32_t seq):
-        return self.c_obj.get().n_committed(seq)
+        return self.at_rest().n_committed(seq)
 
     def n_cells_of(self, seqs):
-        return self.c_obj.get().n_cells_of(seqs)
+        return self.at_rest().n_cells_of(seqs)
 
     def tokens(self, int32_t seq):
-        return self.c_obj.get().tokens(seq)
+        return self.at_rest().tokens(seq)
 
     def logits(self, int32_t seq):
-        cdef const float * data = self.c_obj.get().logits(seq)
+        cdef const float * data = self.at_rest().logits(seq)
         if data == NULL:
             return None
         cdef _Logits row = _Logits()

@@ -17,7 +17,10 @@ EmbedderParams checked(const Model & model, const EmbedderParams & params) {
     return params;
 }
 
-llama_context_params with_pooling(llama_context_params native, const EmbedderParams & params) {
+} // namespace
+
+llama_context_params llama_params(const EmbedderParams & params) {
+    llama_context_params native = native_params(params);
     native.embeddings = true;
     native.pooling_type = static_cast<enum llama_pooling_type>(params.pooling);
     // Any text may use any cell.
@@ -25,11 +28,9 @@ llama_context_params with_pooling(llama_context_params native, const EmbedderPar
     return native;
 }
 
-} // namespace
-
 Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedderParams & params)
     : model_(std::move(model)), params_(checked(*model_, params)),
-      runner_(*model_, with_pooling(native_params(params_), params_), params_, "a context for embeddings"),
+      runner_(*model_, llama_params(params_), params_, "a context for embeddings"),
       memory_(llama_get_memory(runner_.context())), kind_(memory_ ? model_->memory_kind() : MemoryKind::none),
       pooling_(llama_pooling_type(runner_.context())),
       // A causal mask, and a pooling that asks for the last token only.

@@ -16,6 +16,9 @@ struct EmbedderParams : CommonParams {
     int32_t pooling = -1; // llama_pooling_type; -1 is what the model says
 };
 
+// As an Embedder asks for them.
+llama_context_params llama_params(const EmbedderParams & params);
+
 struct EmbedRow {
     int32_t seq;
     int32_t n_tokens;

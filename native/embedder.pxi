@@ -26,11 +26,12 @@ cdef class Embedder:
     cdef readonly str memory_kind
 
     def __cinit__(self, Model model not None, *, n_ctx, n_seq_max, n_batch, n_threads,
-                  n_threads_batch=None, cbool adapt_threads=False, pooling=None,
+                  n_threads_batch=None, cbool adapt_threads=False, cbool kv_offload=True, cbool op_offload=True,
+                  pooling=None,
                   int flash_attention=-1, int type_k=1, int type_v=1, cut_seconds=None, cbool abortable=True):
         cdef EmbedderParams params
         set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads,
-                   flash_attention, type_k, type_v, cut_seconds, abortable)
+                   kv_offload, op_offload, flash_attention, type_k, type_v, cut_seconds, abortable)
         params.pooling = -1 if pooling is None else pooling
         self.model = model
         with nogil:

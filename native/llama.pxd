@@ -11,6 +11,9 @@ cdef extern from "llama.h" nogil:
     cdef struct llama_vocab:
         pass
 
+    cdef cppclass llama_context_params:
+        pass
+
     cdef struct llama_logit_bias:
         llama_token token
         float bias

@@ -36,6 +36,8 @@ cdef extern from "common_params.hpp" namespace "pyllmcancel" nogil:
         int32_t n_threads
         int32_t n_threads_batch
         cbool adapt_threads
+        cbool kv_offload
+        cbool op_offload
         int32_t flash_attention
         int32_t type_k
         int32_t type_v
@@ -48,5 +50,6 @@ cdef extern from "step_runner.hpp" namespace "pyllmcancel" nogil:
         CppStepStatus status
         cbool spared
         uint32_t polls
+        int64_t began_us
         int64_t decode_us
         int32_t n_threads

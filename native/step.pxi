@@ -31,8 +31,8 @@ cdef int natural(str name, object number) except -1:
 
 cdef void set_common(
     CommonParams & params, object n_ctx, object n_seq_max, object n_batch, object n_threads, object n_threads_batch,
-    cbool adapt_threads, int flash_attention, int type_k, int type_v, object cut_seconds,
-    cbool abortable
+    cbool adapt_threads, cbool kv_offload, cbool op_offload, int flash_attention, int type_k, int type_v,
+    object cut_seconds, cbool abortable
 ) except *:
     params.n_ctx = natural("n_ctx", n_ctx)
     params.n_seq_max = natural("n_seq_max", n_seq_max)
@@ -40,6 +40,8 @@ cdef void set_common(
     params.n_threads = natural("n_threads", n_threads)
     params.n_threads_batch = natural("n_threads_batch", n_threads if n_threads_batch is None else n_threads_batch)
     params.adapt_threads = adapt_threads
+    params.kv_offload = kv_offload
+    params.op_offload = op_offload
     params.flash_attention = flash_attention
     params.type_k = type_k
     params.type_v = type_v

@@ -1,5 +1,6 @@
 #include "step_runner.hpp"
 
+#include "assertions.hpp"
 #include "steady_clock.hpp"
 
 namespace pyllmcancel {
@@ -7,7 +8,7 @@ namespace pyllmcancel {
 StepRunner::StepRunner(const Model & model, llama_context_params native, const CommonParams & params,
                        const std::string & what)
     : abortable_(params.abortable) {
-    gate_.install(native, params.cut_seconds);
+    gate_.install(native, params.cut_seconds, model.is_offloaded());
     context_.make(model.handle(), native, params.adapt_threads, what);
     model.apply_adapters(context_.get());
 }
@@ -23,9 +24,10 @@ StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> memb
         members.clear();
     }
     StepOutcome outcome;
+    const StepsRun running;
     context_.before_step();
     outcome.n_threads = context_.n_threads();
-    const int64_t begin = now_us();
+    const int64_t begin = outcome.began_us = now_us();
     const AbortGate::Ticket ticket = gate_.arm(cost, std::move(members), only_unanimous, polls_per_graph_);
     outcome.status = status_of(gate_.run(compute, context_.get(), batch_.view()));
     llama_synchronize(context_.get());

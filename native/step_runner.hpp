@@ -21,6 +21,7 @@ struct StepOutcome {
     StepStatus status = StepStatus::ok;
     bool spared = false; // a member was cancelled, and the policy let the step finish for the others
     uint32_t polls = 0;  // graph nodes computed
+    int64_t began_us = 0; // as now_us() tells
     int64_t decode_us = 0;
     int32_t n_threads = 1; // that computed
 };
@@ -36,6 +37,13 @@ class StepRunner {
     // Held by each call that changes the context. Throws ContextBusy.
     [[nodiscard]] BusyGuard enter() { return BusyGuard(busy_); }
 
+    // Throws ContextBusy while such a call is made, or a step is ahead.
+    void check_at_rest() const {
+        if (busy_.load(std::memory_order_acquire)) {
+            throw ContextBusy();
+        }
+    }
+
     // Filled by the caller before run().
     Batch & batch() noexcept { return batch_; }
 
@@ -46,7 +54,9 @@ class StepRunner {
     void rest();
 
     // For tests: see AbortGate.
-    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag) { gate_.raise_at(poll, std::move(flag)); }
+    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later = 0) {
+        gate_.raise_at(poll, std::move(flag), n_later);
+    }
 
     // Compute threads of the running step, or of the last one. May be called from any thread.
     int32_t n_threads() const noexcept { return context_.n_threads(); }

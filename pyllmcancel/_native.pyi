@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyllmcancel.embeddings.pooling import EmbedResult, Pooling
+from pyllmcancel.placement import Device, DeviceUse, Placement
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepResult
+
+class _Mortal(Protocol):
+    def end_all(self, why: str) -> None: ...
 
 MemoryKind = Literal["attention", "recurrent", "hybrid", "none"]
 
@@ -29,6 +33,9 @@ def has_hung_up(socket: int) -> bool:
 def kernel_features() -> frozenset[str]:
     """The CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
 
+def cpu_variant() -> str | None:
+    """Which of the CPU's back ends this machine got: ``zen4``, ``haswell`` …; None where one is linked in."""
+
 def json_excess(
     text: bytes | bytearray, *, values: int, depth: int, fields: int
 ) -> tuple[Literal["values", "depth", "fields"], bytes] | None:
@@ -47,6 +54,50 @@ def check_grammar(grammar: str) -> None:
         It is too long, too deep, or repeats too much.
     """
 
+def tell_before_abort(engine: _Mortal) -> None:
+    """Have `engine` end its requests before a failed assertion of ggml ends the process in the midst of a step.
+
+    It is not kept alive. The process ends when `end_all` returns.
+    """
+
+def devices() -> list[Device]:
+    """What can compute beside the CPU, with its memory as it is now."""
+
+def buffer_types() -> list[str]:
+    """Where tensors can be kept: the CPU's memory, and that of each device."""
+
+def check_tensor_pattern(pattern: str) -> None:
+    """Whether llama.cpp can match tensors' names with it; UsageError if it cannot."""
+
+def memory_use(path: str | PathLike[str], placement: Placement, **context: object) -> list[DeviceUse]:
+    """What a model and its context would take of each device that `placement` uses, with the GIL released.
+
+    Nothing is loaded and no cells are made. `context` are options of :class:`Context` or, with `pooling`, of
+    :class:`Embedder`; those that take no memory are passed over.
+
+    Raises
+    ------
+    UsageError
+        `placement` names what is not there.
+    ModelLoadError
+        llama.cpp cannot load such a file, or make such a context.
+    """
+
+def fitted(
+    path: str | PathLike[str], placement: Placement, margins: Sequence[int], **context: object
+) -> Placement | None:
+    """llama.cpp's choice of layers, shares and overrides that leaves `margins` free; None if it finds none.
+
+    Parameters
+    ----------
+    placement
+        Leaves those open.
+    margins
+        Bytes, of each device; the last one is for all that follow.
+    context
+        As for :func:`memory_use`, which raises the same.
+    """
+
 class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 
@@ -59,10 +110,12 @@ class Model:
         path: str | PathLike[str],
         *,
         n_gpu_layers: int = 0,
+        placement: Placement | None = None,
         mmap: bool = True,
         mlock: bool = False,
         check_tensors: bool = False,
         require_vocabulary: bool = True,
+        without_weights: bool = False,
         lora: Iterable[tuple[str | PathLike[str], float]] = (),
         progress: Callable[[float], bool | None] | None = None,
         progress_interval: float = 0.1,
@@ -71,8 +124,12 @@ class Model:
 
         Parameters
         ----------
+        n_gpu_layers
+            The last so many layers go to devices; negative: all. Where there is no `placement`.
         require_vocabulary
             False loads models that can neither read text nor write it: tokens in, tokens out.
+        without_weights
+            Its facts only: it takes no memory, and can compute nothing.
         lora
             LoRA adapters' files and scales, for every context of this model.
         progress
@@ -101,6 +158,14 @@ class Model:
 
     @property
     def n_params(self) -> int: ...
+    @property
+    def layers_by_device(self) -> dict[str, int]:
+        """How many layers, that of the output included, are computed by which device; the CPU is one."""
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether a GPU has some of its weights."""
+
     @property
     def size(self) -> int:
         """Size of all tensors, in bytes."""
@@ -301,7 +366,8 @@ class Context:
     """A llama.cpp context: its cells, its sequences, and the one function that computes.
 
     Obey these rules: one thread at a time (a second one gets ContextBusy while a step runs); `open` an idle seq_id,
-    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them.
+    `step` it, `close` it; arrays from `logits` show the last step only, and the next one overwrites them. While a step
+    is ahead, `collect` it: all calls but `ring`, `hush` and those for constants get ContextBusy.
     """
 
     model: Model
@@ -317,6 +383,8 @@ class Context:
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool = True,
+        kv_offload: bool = True,
+        op_offload: bool = True,
         flash_attention: int = -1,
         type_k: int = 1,
         type_v: int = 1,
@@ -409,8 +477,8 @@ class Context:
         """Whether cells can be copied out and back: not of recurrent, hybrid and sliding-window memories."""
 
     @property
-    def can_offload(self) -> bool:
-        """Whether this build can compute layers on a device other than the CPU."""
+    def is_offloaded(self) -> bool:
+        """Whether a GPU computes a part of its steps."""
 
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
         """How many of `tokens` each of `prefixes` begins with, the last one never counted."""
@@ -428,22 +496,52 @@ class Context:
         """Have idle `seq` hold what `prefix` does, and nothing else; False, and it is empty, if there is no room."""
 
     def step(
-        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+        self,
+        items: Iterable[tuple[int, int]],
+        *,
+        fixed_cost: float = 0.0,
+        cost_per_token: float = 1.0,
+        ends: Iterable[tuple[int, Iterable[int]]] | None = None,
     ) -> StepResult:
         """Compute the next `n_tokens` tokens of each (seq, n_tokens) in one ``llama_decode``, and sample.
 
         The GIL is released for all of it. The costs (any unit of time) inform the abort policy.
 
+        With `ends`, one for each item, a thread of the context's own computes. When each sequence has got its next
+        token it begins, without waiting for Python, a step ahead: one token for each of the same sequences. It does not
+        if one of them has ended or is cancelled, its row is at fault, cells are missing, or somebody has rung.
+        `StepResult.ahead` tells; then `collect` is the next call.
+
+        Parameters
+        ----------
+        ends
+            How many tokens each sequence may still get, and which end it besides the model's own.
+
         Raises
         ------
         ContextBusy
-            Another thread is inside a step.
+            Another thread is inside a step, or one is ahead.
         UsageError
             Too many tokens, or more than a sequence has pending.
         """
 
-    def raise_at(self, poll: int, flag: CancelFlag) -> None:
-        """For tests: raise `flag` at the given graph node, counted from 1, of the next step."""
+    def collect(self, *, goes_on: bool) -> StepResult:
+        """Wait for the step ahead; the GIL is released. With `goes_on` another may begin; collect it too.
+
+        Raises
+        ------
+        ContextBusy
+            Another thread is waiting for it.
+        UsageError
+            No step is ahead.
+        """
+
+    def ring(self) -> None:
+        """From any thread: have no step begin ahead, until `hush`."""
+
+    def hush(self) -> None: ...
+    def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
+        """For tests: raise `flag` at the given graph node, from 1, of the next step or of one `n_later` steps later."""
 
     def n_committed(self, seq: int) -> int: ...
     def n_cells_of(self, seqs: Sequence[int]) -> int:
@@ -485,6 +583,8 @@ class Embedder:
         n_threads: int,
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
+        kv_offload: bool = True,
+        op_offload: bool = True,
         pooling: Pooling | None = None,
         flash_attention: int = -1,
         type_k: int = 1,

@@ -23,11 +23,13 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.endings import Endings
-from pyllmcancel.engine_thread import end_unclosed, work
+from pyllmcancel.engine_thread import end_unclosed, say_last_words, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
 from pyllmcancel.events import Sink
+from pyllmcancel.fitting import placed, summary
 from pyllmcancel.generation import Generation
 from pyllmcancel.loop import EngineLoop
+from pyllmcancel.missing_libraries import missing_library
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.observer import NullObserver, Observers, StepTrace
 from pyllmcancel.registry import Counts, Registry
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.embeddings.request import Embedded
     from pyllmcancel.observer import Observer
+    from pyllmcancel.placement import Device
     from pyllmcancel.registry import Accepted
     from pyllmcancel.request import Origin, Rank
     from pyllmcancel.scheduler import Capacity, Occupancy
@@ -86,6 +89,7 @@ class Engine:
         self.model = workload.model
         self.trace = StepTrace(TRACED_STEPS)
         self.registry = Registry(self.config.max_queue, self.config.max_running)
+        self.registry.ring = workload.ring
         self._observers = Observers(observer or NullObserver())
         self._endings = Endings(self.registry, self._observers)
         self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
@@ -118,22 +122,25 @@ class Engine:
 
         Raises
         ------
-        ModelLoadError, LoadCancelled, ContextError
+        UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
         """
         native = compiled_module()
-        config = config or EngineConfig()
+        config = placed(config or EngineConfig(), native)
         model = native.Model.load(
             config.model or packaged_model_path(),
-            n_gpu_layers=config.n_gpu_layers,
+            placement=config.placement,
             mmap=config.mmap,
             mlock=config.mlock,
             lora=config.lora,
             progress=progress,
         )
+        logger.info("placement: %s", summary(model.layers_by_device))
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
-        if pooling is Pooling.NONE:
-            return cls(Generation.on(model, config, native), observer=observer)
-        return cls(Embedding.on(model, pooling, config, native), observer=observer)
+        generates = pooling is Pooling.NONE
+        workload = Generation.on(model, config, native) if generates else Embedding.on(model, pooling, config, native)
+        engine = cls(workload, observer=observer)
+        native.tell_before_abort(engine)
+        return engine
 
     @property
     def n_ctx(self) -> int:
@@ -384,6 +391,10 @@ class Engine:
         self._watcher.close()
         self._unclosed.detach()
 
+    def end_all(self, why: str) -> None:
+        """For the compiled core, which ends the process afterwards: every request ends with an error now."""
+        say_last_words(self._loop, self.stopped, why)
+
     def __enter__(self) -> Self:
         return self
 
@@ -398,9 +409,18 @@ def compiled_module() -> Any:
     try:
         from pyllmcancel import _native
     except ImportError as error:
-        advice = "this is the source tree, not the installed package: run python with -P, or from another folder"
-        raise ImportError(f"pyllmcancel's compiled module is missing; {advice}") from error
+        why = missing_library(error) or (
+            "pyllmcancel's compiled module is missing; this is the source tree, not the installed package: "
+            "run python with -P, or from another folder"
+        )
+        raise ImportError(why, name=error.name, path=error.path) from error
     return _native
+
+
+def devices() -> list[Device]:
+    """What this build can compute on beside the CPU, on this machine."""
+    found: list[Device] = compiled_module().devices()
+    return found
 
 
 def generation_params(**options: Any) -> GenerationParams:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import warnings
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
+
+from pyllmcancel.errors import CoreAbortedError
 
 if TYPE_CHECKING:
     import weakref
@@ -24,6 +27,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 # lack of memory, and what it does last takes some.
 RESERVE = 8 << 20
 LAST_ATTEMPTS = 3
+LAST_WORDS_SECONDS = 2.0
 
 
 class Closable(Protocol):
@@ -41,9 +45,23 @@ def work(loop: EngineLoop, stopped: Future[None]) -> None:
         # A defect of ours, or no memory. Nobody may hang on it: every request ends with an error, and health turns red.
         reserve.clear()
         bury(loop, error)
-        stopped.set_exception(error)
+        with suppress(InvalidStateError):  # the last words may be being said
+            stopped.set_exception(error)
     else:
         stopped.set_result(None)
+
+
+def say_last_words(loop: EngineLoop, stopped: Future[None], why: str) -> None:
+    """The compiled core ends the process when this returns: end what is left, and give its readers a moment.
+
+    The thread that calls is in the middle of a step, its engine's own thread or one of the core's. While a step is
+    ahead the engine's thread may be at work in Python: an ending may then be told twice, but each is told.
+    """
+    died_of = CoreAbortedError(why)
+    bury(loop, died_of)
+    with suppress(InvalidStateError):
+        stopped.set_exception(died_of)
+    threading.Event().wait(LAST_WORDS_SECONDS)  # for other threads: endings are on their way to sockets
 
 
 def bury(loop: EngineLoop, died_of: BaseException) -> None:

@@ -7,6 +7,7 @@
      ├─ LoadCancelled         the progress callback said so
      ├─ HubError              the hub of models has not what was asked for, or does not give it
      │   └─ HubUnreachable        … because it does not answer
+     ├─ PlacementError        what is to go to a device does not fit there; it says what would
      ├─ ContextError          no memory for the cells, or a model that cannot generate
      ├─ ContextBusy           a second thread entered a context during a step
      ├─ UsageError            a call that makes no sense; nothing was changed (also a ValueError)
@@ -17,6 +18,7 @@
      ├─ QueueFullError        a limit on what may wait or be remembered is reached; try again later
      ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
      │   └─ EngineDiedError       … or its thread has died; `__cause__` is what it died of
+     ├─ CoreAbortedError      an assertion of ggml failed in a step: the process is about to end
      ├─ RequestFailed         the computation of this request failed; its neighbours go on
      └─ RequestCancelled      the request was cancelled before its end; carries the reason
 """
@@ -48,6 +50,10 @@ class HubError(Error):
 
 class HubUnreachable(HubError):  # noqa: N818
     """The hub cannot be reached, or does not answer sensibly: what is cached may do."""
+
+
+class PlacementError(Error):
+    """What is to go to a device does not fit there; the message says what would. Nothing was loaded."""
 
 
 class ContextError(Error):
@@ -131,6 +137,10 @@ class EngineDiedError(EngineClosedError):
 def said(error: BaseException) -> str:
     """An exception in one line."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+class CoreAbortedError(Error):
+    """An assertion of ggml failed in a step, in a back end's driver perhaps; the process is about to end."""
 
 
 class RequestFailed(Error):  # noqa: N818

@@ -6,7 +6,7 @@ A choice leaves the batch in the step in which it ends, and a request is over wi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
@@ -58,29 +58,41 @@ class Generation:
         self._context = context
         self._native = native
         self._choice_maker = ChoiceMaker(self.model, native)
+        self._runs_ahead = context.is_offloaded if config.steps_ahead is None else config.steps_ahead
+        self.ahead: list[StepItem] = []  # the step that has begun by itself
+        self._late: StepResult | None = None  # that step's result, if something was to be released before it was taken
         self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
 
     @classmethod
     def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
         """Make a context on a loaded model, and generate in it; ContextError if that cannot be."""
-        n_cached = n_spare_sequences(model, config)
         context = native.Context(
             model,
-            n_ctx=config.context_size(model.n_ctx_train),
-            n_seq_max=config.parallel + n_cached,
-            n_batch=max(config.step_tokens(), config.parallel + n_cached),
+            **cls.context_options(model, config),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
             adapt_threads=config.adapts_threads(),
-            kv_unified=config.kv_unified,
-            flash_attention=FLASH_ATTENTION[config.flash_attn],
-            type_k=CACHE_TYPES[config.cache_type_k],
-            type_v=CACHE_TYPES[config.cache_type_v],
             checkpoint_interval=config.checkpoint_interval,
             n_checkpoints=config.ctx_checkpoints,
             checkpoint_bytes=config.checkpoint_mib << 20,
         )
         return cls(context, config, native)
+
+    @staticmethod
+    def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
+        """Those of the context's options on which its memory depends."""
+        n_seq_max = config.parallel + n_spare_sequences(model, config)
+        return {
+            "n_ctx": config.context_size(model.n_ctx_train),
+            "n_seq_max": n_seq_max,
+            "n_batch": max(config.step_tokens(), n_seq_max),
+            "kv_unified": config.kv_unified or not model.can_divide_cells,
+            "kv_offload": config.placement.kv_offload,
+            "op_offload": config.placement.op_offload,
+            "flash_attention": FLASH_ATTENTION[config.flash_attn],
+            "type_k": CACHE_TYPES[config.cache_type_k],
+            "type_v": CACHE_TYPES[config.cache_type_v],
+        }
 
     @property
     def n_ctx(self) -> int:
@@ -152,6 +164,7 @@ class Generation:
         return self._started(self.scheduler.admit(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
+        self._come_to_rest()
         for choice in request.choices:
             self.scheduler.release(choice, keep=keep)
 
@@ -197,7 +210,48 @@ class Generation:
 
     def compute(self, items: list[StepItem]) -> StepResult:
         fixed, per_token = self.scheduler.cost.fit()
-        return self._context.step(items, fixed_cost=fixed, cost_per_token=per_token)
+        ends = self._ends(items) if self._runs_ahead else None
+        return self._noted(self._context.step(items, fixed_cost=fixed, cost_per_token=per_token, ends=ends), items)
+
+    def collect(self, *, goes_on: bool) -> StepResult:
+        return self._noted(self._context.collect(goes_on=goes_on), self.ahead)
+
+    def take_late(self) -> StepResult | None:
+        late, self._late = self._late, None
+        return late
+
+    def ring(self) -> None:
+        self._context.ring()
+
+    def hush(self) -> None:
+        self._context.hush()
+
+    def is_steady(self, requests: Iterable[Request]) -> bool:
+        """Whether no reader is to be heeded, no prompt's time limit can expire, and no prefix is due to be copied."""
+        for request in requests:
+            expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
+            if expires or request.sink.full != request.paused:
+                return False
+        return not self.scheduler.maintenance_is_due
+
+    def _ends(self, items: list[StepItem]) -> list[tuple[int, Collection[int]]] | None:
+        """When each sequence ends, if this step and the next one are decode steps of all that is active; else None."""
+        choices = self.scheduler.active
+        if len(items) < len(choices) or not all(decodes_freely(choice) for choice in choices):
+            return None
+        by_item = [self.scheduler.choice(item.seq) for item in items]
+        return [(choice.max_tokens - len(choice.generated), choice.request.params.stop_tokens) for choice in by_item]
+
+    def _noted(self, result: StepResult, items: list[StepItem]) -> StepResult:
+        self.ahead = items if result.ahead else []
+        if self.ahead:
+            self.scheduler.note_ahead(self.ahead)
+        return result
+
+    def _come_to_rest(self) -> None:
+        """Before slots are given back: a step that is ahead is waited for, and none follows it."""
+        if self.ahead:
+            self._late = self.collect(goes_on=False)
 
     def member(self, item: StepItem) -> StepMember:
         choice = self.scheduler.choice(item.seq)
@@ -206,8 +260,9 @@ class Generation:
 
     def take(self, rows: Sequence[StepRow], observer: Observer) -> list[Update]:
         updates: list[Update] = []
-        # Looked up first: a faulty row ends its request, which frees the slots of its siblings' rows.
-        for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows]:
+        # Looked up first: a faulty row ends its request, which frees the slots of its siblings' rows. Not of all rows:
+        # choices may have ended beside a step ahead, and their tokens in it are nobody's.
+        for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows if self.scheduler.holds(row.seq)]:
             if choice.seq is None:
                 continue  # a sibling's row has ended the request
             choice.n_committed += row.n_tokens
@@ -262,6 +317,7 @@ class Generation:
     def _finish_choice(self, choice: Choice, delta: Delta) -> Update:
         assert choice.finish_reason is not None
         request = choice.request
+        self._come_to_rest()
         self.scheduler.release(choice)
         if any(sibling.finish_reason is None for sibling in request.choices):
             return Progress(request, delta)
@@ -279,6 +335,11 @@ def n_spare_sequences(model: Model, config: EngineConfig) -> int:
         return config.cached_sequences if unified else 0
     # One, for what a preempted choice has computed: such a memory cannot be swapped out.
     return min(1, config.cached_sequences)
+
+
+def decodes_freely(choice: Choice) -> bool:
+    """Whether a choice's next tokens need nothing but the compiled core."""
+    return bool(choice.generated) and choice.n_pending == 1 and choice.constraint is None
 
 
 def prompt_progress(choice: Choice) -> Sequence[Update]:

@@ -6,7 +6,7 @@ Not synchronised: the registry guards it, and the other tables, with one lock.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import QueueFullError
@@ -61,6 +61,13 @@ class Holds:
         if session not in holds or holds[session].until < now:
             holds[session] = SessionHold(now, descendants)
 
+    def check_room(self, owner: str, sessions: Collection[str]) -> None:
+        """QueueFullError if these cannot be held all at once."""
+        now, held = time.monotonic(), self._of_owner.get(owner, OwnerHolds())
+        names = {name for name, hold in held.sessions.items() if hold.until > now}.union(sessions)
+        if len(names) + sum(until > now for until in held.requests.values()) > MAX_HOLDS:
+            raise too_many()
+
     def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
         """Whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
         holds = self._of_owner.get(request.owner)
@@ -82,5 +89,9 @@ class Holds:
             if len(holds) >= MAX_HOLDS:
                 holds.drop_expired(latest)
         if len(holds) >= MAX_HOLDS and name not in holds.requests.keys() | holds.sessions.keys():
-            raise QueueFullError("too many ids are held for cancellation")
+            raise too_many()
         return holds
+
+
+def too_many() -> QueueFullError:
+    return QueueFullError("too many ids are held for cancellation")

@@ -3,6 +3,10 @@
 One turn: end what was cancelled; expire what took too long; pause what is not read, and resume what is; publish, admit,
 plan, publish; look for cancels once more; compute a step with the GIL released; take its results. What is computed is
 the workload's: `generation`, or `embeddings.workload`.
+
+A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: a step
+*ahead*, one at most. The turn beside it changes nothing. It publishes, looks for cancels and other changes, and waits
+for the step. If nothing has changed by then another step has begun; else the next turn is one at rest, as above.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.errors import said
 from pyllmcancel.events import FinishReason
@@ -28,11 +32,31 @@ if TYPE_CHECKING:
     from pyllmcancel.registry import Registry
     from pyllmcancel.step import StepItem
     from pyllmcancel.watcher import Watcher
-    from pyllmcancel.workload import StepOutcome, Update, Workload
+    from pyllmcancel.workload import AheadOutcome, StepMember, StepOutcome, Update, Workload
 
 logger = logging.getLogger("pyllmcancel.engine")
 
 IDLE_AFTER = 0.1  # seconds without a request until idle housekeeping: a client that goes on at once is not held up
+
+
+class ComputedStep(NamedTuple):
+    """A step, and what it computed for. `began` is in monotonic seconds, `seconds` is how long it took."""
+
+    items: list[StepItem]
+    members: list[StepMember]
+    outcome: StepOutcome
+    began: float
+    seconds: float
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(item.n_tokens for item in self.items)
+
+
+def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: AheadOutcome) -> ComputedStep:
+    """A step that had begun by itself."""
+    seconds = (outcome.decode_us + outcome.sample_us) / 1e6
+    return ComputedStep(items, members, outcome, outcome.began_us / 1e6, seconds)
 
 
 class EngineLoop:
@@ -58,6 +82,7 @@ class EngineLoop:
         self._outbox = Outbox()
         self._running: list[Request] = []
         self._n_steps = 0
+        self._members_ahead: list[StepMember] = []  # of the step ahead; some may have ended when it is recorded
         # Written by the engine thread, replaced whole; read from any.
         self.occupancy = self._scheduler.occupancy()
         # Monotonic seconds; written by the engine thread, read by health checks.
@@ -65,11 +90,24 @@ class EngineLoop:
 
     def run(self) -> None:
         """Work until the registry is closed and everything has ended."""
-        while self._computes() or self._wait_for_work():
+        while self._workload.ahead or self._computes() or self._wait_for_work():
             self.turn()
 
     def turn(self) -> None:
         """One iteration; at most one step, whose events are published when the next turn, or the wait, begins."""
+        if self._workload.ahead:
+            self._turn_beside_step()
+        else:
+            self._turn_at_rest()
+
+    def _turn_beside_step(self) -> None:
+        # Events first: all that follows waits.
+        self._outbox.flush()
+        self._collect(goes_on=not self._cancelled() and self._workload.is_steady(self._running))
+
+    def _turn_at_rest(self) -> None:
+        # Before anything is looked at: news that come from here on keep the next step from running ahead.
+        self._workload.hush()
         # Before admission: a request that supersedes another finds its slot and its cells given back. Published before
         # admission, which may copy cells.
         self._end_cancelled()
@@ -84,6 +122,7 @@ class EngineLoop:
         self._publish()
         if items:
             self._workload.maintain()
+            self.occupancy = self._scheduler.occupancy()  # the last look for as long as steps run ahead
             # Once more: all of that takes time, and no step may begin for a client that has left.
             if self._cancelled():
                 self._scheduler.resync(items)  # undoes what planning noted
@@ -181,16 +220,39 @@ class EngineLoop:
     def _step(self, items: list[StepItem]) -> None:
         began = self._step_began = time.monotonic()
         outcome = self._workload.compute(items)
-        self._step_began = None
-        seconds = time.monotonic() - began
-        self._record(items, outcome, began, seconds)
-        n_tokens = sum(item.n_tokens for item in items)
+        step = ComputedStep(items, self._members_of(items), outcome, began, time.monotonic() - began)
+        self._note_ahead(step)
+        self._record(step)
+        self._take(step)
+
+    def _collect(self, *, goes_on: bool) -> None:
+        items, members = self._workload.ahead, self._members_ahead
+        step = computed_ahead(items, members, self._workload.collect(goes_on=goes_on))
+        self._note_ahead(step)
+        self._record(step)
+        self._take(step)
+
+    def _note_ahead(self, step: ComputedStep) -> None:
+        """Whether the step after this one has begun."""
+        items = self._workload.ahead
+        self._step_began = time.monotonic() if items else None
+        if items:
+            self._members_ahead = self._members_of(items)
+            # Asked while a step computes, the context would not tell.
+            self.occupancy = self.occupancy._replace(cells=self.occupancy.cells + step.n_tokens)
+
+    def _members_of(self, items: list[StepItem]) -> list[StepMember]:
+        return [self._workload.member(item) for item in items]
+
+    def _take(self, step: ComputedStep) -> None:
+        """Take over what has become of a step."""
+        items, outcome = step.items, step.outcome
         match outcome.status:
             case StepStatus.OK:
-                self._scheduler.cost.observe(n_tokens, seconds)
-                self._report(self._workload.take(outcome.rows, self._observer))
+                self._scheduler.cost.observe(step.n_tokens, step.seconds)
+                self._take_rows(outcome)
             case StepStatus.ABORTED:
-                self._scheduler.cost.aborted(n_tokens)
+                self._scheduler.cost.aborted(step.n_tokens)
                 self._scheduler.resync(items)
             case StepStatus.NO_ROOM:
                 if not self._scheduler.recover_from_no_room():
@@ -198,6 +260,20 @@ class EngineLoop:
             case StepStatus.INVALID | StepStatus.FAILED_ALLOC | StepStatus.FAILED_COMPUTE:
                 self._scheduler.resync(items)
                 self._isolate_failure(items, outcome.status)
+
+    def _take_rows(self, outcome: StepOutcome) -> None:
+        items, members = self._workload.ahead, self._members_ahead
+        updates = self._workload.take(outcome.rows, self._observer)
+        late = self._workload.take_late()
+        if late is None:
+            self._report(updates)
+            return
+        # Recorded before the endings are told: nothing is computed for a request that has ended.
+        self._step_began = None
+        step = computed_ahead(items, members, late)
+        self._record(step)
+        self._report(updates)
+        self._take(step)
 
     def _isolate_failure(self, items: list[StepItem], status: StepStatus) -> None:
         """Have each sequence of a failed step computed alone, and fail the one that fails alone."""
@@ -208,15 +284,16 @@ class EngineLoop:
             self._fail(items, f"the computation failed ({status.name.lower()})")
 
     def _fail(self, items: list[StepItem], error: str) -> None:
-        for request in {self._workload.member(item).request for item in items}:
+        held = [item for item in items if self._scheduler.holds(item.seq)]
+        for request in {member.request for member in self._members_of(held)}:
             self._end(request, FinishReason.ERROR, keep=False, error=error)
 
-    def _record(self, items: list[StepItem], outcome: StepOutcome, began: float, seconds: float) -> None:
+    def _record(self, step: ComputedStep) -> None:
+        outcome = step.outcome
         self._n_steps += 1
         sequences = []
         n_wasted = n_survivors = 0
-        for item in items:
-            member = self._workload.member(item)
+        for item, member in zip(step.items, step.members, strict=True):
             request = member.request
             part = StepPart(request.id, member.index, member.phase, item.n_tokens, item.seq, request.owner)
             sequences.append(part)
@@ -226,7 +303,14 @@ class EngineLoop:
                 n_wasted += item.n_tokens
         status = outcome.status.name.lower()
         record = StepRecord(
-            self._n_steps, began, seconds, tuple(sequences), status, outcome.spared, n_survivors, outcome.n_threads
+            self._n_steps,
+            step.began,
+            step.seconds,
+            tuple(sequences),
+            status,
+            outcome.spared,
+            n_survivors,
+            outcome.n_threads,
         )
         self._trace.append(record)
         self._observer.step_done(record, n_wasted)

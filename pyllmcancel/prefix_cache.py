@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from pyllmcancel.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
@@ -68,6 +69,9 @@ class PrefixCache:
         self._context = context
         self._swap = SwapSpace(context, swap_bytes)
         self._step = 0
+        self._due: float = (
+            inf  # the step in which `maintain` has a prefix to look at, if no sequence becomes idle before
+        )
         # Idle sequences, least recently used first, with the step from which SWAP_AFTER_STEPS counts.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
         # Idle since `maintain_idle` last looked. It looks at each once: where the limit in bytes is smaller than
@@ -193,6 +197,15 @@ class PrefixCache:
         others = [seq for seq in range(self._context.n_seq_max) if seq not in evicted]
         return self._context.n_cells_used - self._context.n_cells_of(others)
 
+    def note_step(self) -> None:
+        """A step without `maintain` counts, too."""
+        self._step += 1
+
+    @property
+    def maintenance_is_due(self) -> bool:
+        """Whether `maintain`, called now, would look at a prefix. Asks nothing of the context."""
+        return self._step + 1 >= self._due
+
     def maintain(self, running: Collection[int]) -> None:
         """Swap out a prefix that has been idle for SWAP_AFTER_STEPS; called before each step.
 
@@ -202,10 +215,13 @@ class PrefixCache:
         self._step += 1
         if not self._swap.limit or not self._context.kv_unified:
             return
-        old = (seq for seq, since in self._idle.items() if self._step - since > SWAP_AFTER_STEPS)
-        seq = next((seq for seq in old if self._context.n_committed(seq)), None)
-        if seq is not None and (self._is_shared(seq, running) or not self._swap.swap_out(seq, self._holders[seq])):
+        held = [seq for seq in self._idle if self._context.n_committed(seq)]
+        seq = next((seq for seq in held if self._step - self._idle[seq] > SWAP_AFTER_STEPS), None)
+        if seq is not None and not self._is_shared(seq, running) and self._swap.swap_out(seq, self._holders[seq]):
+            held.remove(seq)
+        elif seq is not None:
             self._idle[seq] = self._step  # looked at again later
+        self._due = min((self._idle[seq] for seq in held), default=inf) + SWAP_AFTER_STEPS + 1
 
     def maintain_idle(self) -> bool:
         """Copy a prefix ahead of its eviction; called while nothing runs or waits. False if nothing is left to copy.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.cancellation import CancelReason
@@ -81,6 +81,8 @@ class Registry:
         self._news = False  # for the engine thread, which takes it when it looks
         self._closed = False
         self._died_of: BaseException | None = None
+        # Called with the lock held whenever there is news for the engine thread: it must be quick. Set once.
+        self.ring: Callable[[], object] = lambda: None
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
@@ -191,6 +193,7 @@ class Registry:
 
     def _tell(self) -> None:
         self._news = True
+        self.ring()
         self._changed.notify_all()
 
     def seal(self, request: Request) -> CancelReason | None:
@@ -310,6 +313,11 @@ class Registry:
             elif known_elsewhere and hold == 0.0:
                 self._holds.hold_arrived(owner, session, descendants=descendants)
             return self._family(found, descendants=descendants)
+
+    def check_room_to_hold(self, sessions: Collection[str], owner: str = NO_OWNER) -> None:
+        """QueueFullError if these cannot be held all at once."""
+        with self._lock:
+            self._holds.check_room(owner, sessions)
 
     @staticmethod
     def _family(session: Session | None, *, descendants: bool) -> dict[str, list[Request]] | None:

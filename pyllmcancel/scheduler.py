@@ -51,7 +51,7 @@ class Scheduler:
 
     def __init__(self, context: Context, config: EngineConfig) -> None:
         self._context = context
-        on_cpu = config.n_gpu_layers == 0 or not context.can_offload
+        on_cpu = not context.is_offloaded
         self._shares = FairShare()
         self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
         self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0)
@@ -138,6 +138,16 @@ class Scheduler:
         self._planner.note(items, self._active)
         return items
 
+    def note_ahead(self, items: list[StepItem]) -> None:
+        """A decode step of these items, which are all that is active, has begun by itself."""
+        self._planner.note_ahead([self._active[item.seq] for item in items])
+        self._cache.note_step()
+
+    @property
+    def maintenance_is_due(self) -> bool:
+        """Whether `maintain` has anything to look at. Asks nothing of the context."""
+        return self._cache.maintenance_is_due
+
     def maintain(self) -> None:
         """Cache housekeeping before a step, after all events are published: it may take some milliseconds."""
         self._cache.maintain(self._active)
@@ -182,7 +192,9 @@ class Scheduler:
     def resync(self, items: list[StepItem]) -> None:
         """After a step that did not count: take over what the context has committed."""
         for item in items:
-            choice = self._active[item.seq]
+            choice = self._active.get(item.seq)
+            if choice is None:
+                continue  # ended while the step was ahead
             choice.n_committed = self._context.n_committed(item.seq)
             if choice.n_described:
                 del choice.prompt_logprobs[choice.n_committed :]  # what is computed again is described again

@@ -65,7 +65,8 @@ class StepResult(NamedTuple):
     """The outcome of a step; `rows` is empty unless `status` is OK.
 
     `spared` says that a member was cancelled and the step finished for the others all the same; `polls` counts the
-    graph nodes computed; times are in microseconds; `n_threads` computed it.
+    graph nodes computed; times are in microseconds, and `began_us` is on the clock of `time.monotonic`; `n_threads`
+    computed it. `ahead`: the step after it has begun, and is to be collected.
     """
 
     status: StepStatus
@@ -75,3 +76,5 @@ class StepResult(NamedTuple):
     decode_us: int
     sample_us: int
     n_threads: int = 1
+    began_us: int = 0
+    ahead: bool = False

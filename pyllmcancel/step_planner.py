@@ -96,6 +96,11 @@ class StepPlanner:
         seconds = seconds_before + self.cost.of(n_tokens)
         self._prefill = PrefillWork(n_before + n_tokens, seconds) if n_tokens else PrefillWork()
 
+    def note_ahead(self, decoding: Iterable[Choice]) -> None:
+        """A decode step of these choices has begun by itself."""
+        self._shares.note_step(decoding, None)
+        self._prefill_before = self._prefill = PrefillWork()
+
     def undo(self) -> None:
         """The last step did not count."""
         self._prefill = self._prefill_before

@@ -154,7 +154,7 @@ class Outbox:
             # The loop was closed, and its readers with it? Their streams have cancelled, or will be collected.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, mail)
-            del self._by_loop[loop]  # one by one: what could not be posted for a lack of memory is posted later
+            self._by_loop.pop(loop, None)  # one by one: what could not be posted for a lack of memory is posted later
 
 
 def deliver(mail: list[tuple[Sink, Event]]) -> None:

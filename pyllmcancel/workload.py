@@ -62,6 +62,17 @@ class StepOutcome(Protocol):
     def n_threads(self) -> int: ...
 
 
+class AheadOutcome(StepOutcome, Protocol):
+    """The outcome of a step that had begun by itself; times are in microseconds, `began_us` of `time.monotonic`."""
+
+    @property
+    def began_us(self) -> int: ...
+    @property
+    def decode_us(self) -> int: ...
+    @property
+    def sample_us(self) -> int: ...
+
+
 class StepScheduler(Protocol):
     """What the loop asks of a scheduler."""
 
@@ -71,6 +82,9 @@ class StepScheduler(Protocol):
     def n_preempted(self) -> int: ...
 
     def occupancy(self) -> Occupancy: ...
+
+    def holds(self, seq: int) -> bool:
+        """Whether anything computes in `seq`."""
 
     def resync(self, items: list[StepItem]) -> None:
         """After a step that did not count: take over what the compiled core has committed."""
@@ -116,7 +130,31 @@ class Workload(Protocol):
         """The step itself, with the GIL released."""
 
     def take(self, rows: Sequence[Any], observer: Observer) -> list[Update]:
-        """Take over the results of a step."""
+        """Take over the results of a step. Choices whose slots are given back before are passed over."""
+
+    # -- steps that begin before the last one's results are taken. While one is `ahead`, only what is said to be allowed
+    #    then may be called.
+
+    @property
+    def ahead(self) -> list[StepItem]:
+        """The step that has begun by itself; empty if none has. To be read after `compute` and `collect`."""
+
+    def is_steady(self, requests: Iterable[Request]) -> bool:
+        """Whether yet another step may follow the one ahead: nothing needs a turn at rest. Allowed beside that step."""
+
+    def collect(self, *, goes_on: bool) -> AheadOutcome:
+        """Wait for the step ahead; with `goes_on` another may follow."""
+
+    def take_late(self) -> AheadOutcome | None:
+        """The outcome of the step ahead if `take` had to wait for it, because slots were to be given back.
+
+        None otherwise. Allowed beside that step.
+        """
+
+    def ring(self) -> None:
+        """Have no step begin by itself until `hush`; may be called from any thread."""
+
+    def hush(self) -> None: ...
 
     def release(self, request: Request, *, keep: bool) -> None:
         """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""

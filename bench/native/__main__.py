@@ -7,19 +7,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
+from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, step_pause, throughput
 from bench.native.probe_module import load_probe
 from bench.native.tables import Table, as_text, write_json
 from bench.peers.programs import ROOT
 from pyllmcancel import _native
 from pyllmcancel.models import packaged_model_path
 
-BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "row-padding", "throughput")
+BENCHMARKS = ("abort-latency", "callback-cost", "step-boundary", "sampling", "row-padding", "step-pause", "throughput")
 
 
-def measured(name: str, path: Path, options: argparse.Namespace) -> Table:
+def measured(name: str, path: Path, options: argparse.Namespace) -> Table:  # noqa: PLR0911 - one for each
     """One benchmark on one model."""
-    threads, samples, probe = options.threads, options.samples, load_probe()
+    threads, samples = options.threads, options.samples
+    if name == "step-pause":
+        how = {"rounds": options.rounds, "gpu_layers": options.gpu_layers, "clients": options.clients}
+        return step_pause.measure(path, path.stem, threads=max(threads), **how)
+    probe = load_probe()
     about = probe, probe.Model.load(str(path)), path.stem
     match name:
         case "abort-latency":
@@ -49,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="compute threads; default: 1 2")
     parser.add_argument("--ubatches", type=int, nargs="+", default=abort_latency.UBATCHES, help="of abort-latency")
     parser.add_argument("--samples", type=int, default=25, help="of each row; default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="of throughput; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="of throughput and step-pause; default: %(default)s")
+    parser.add_argument("--clients", type=int, nargs="+", default=step_pause.CLIENTS, help="of step-pause")
+    parser.add_argument("--gpu-layers", type=int, default=0, help="of step-pause; default: %(default)s")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="default: build/bench")
     options = parser.parse_args(arguments)
     if unknown := set(options.benchmarks) - set(BENCHMARKS):

@@ -2,7 +2,9 @@
 
 #include "clock.hpp"
 
-#include "ggml-cpu.h"
+#include "cpu_backend.hpp"
+
+#include "ggml.h"
 
 #include <stdexcept>
 
@@ -12,7 +14,7 @@ using pyllmcancel::AbortGate;
 using pyllmcancel::CancelFlag;
 using pyllmcancel::StepItem;
 
-void RawDecoder::FreePool::operator()(ggml_threadpool * pool) const noexcept { ggml_threadpool_free(pool); }
+void RawDecoder::FreePool::operator()(ggml_threadpool * pool) const noexcept { pyllmcancel::free_threadpool(pool); }
 
 RawDecoder::RawDecoder(std::shared_ptr<const pyllmcancel::Model> model, const RawParams & params)
     : model_(std::move(model)), n_vocab_(llama_vocab_n_tokens(model_->vocab())), n_past_(params.n_seq_max, 0) {
@@ -42,7 +44,7 @@ void RawDecoder::attach_threads(const RawParams & params) {
     }
     ggml_threadpool_params pool = ggml_threadpool_params_default(params.n_threads);
     pool.poll = static_cast<uint32_t>(params.poll);
-    threads_.reset(ggml_threadpool_new(&pool));
+    threads_.reset(pyllmcancel::new_threadpool(pool));
     llama_attach_threadpool(context_.get(), threads_.get(), nullptr);
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, throughput
+from bench.native import abort_latency, callback_cost, row_padding, sampling, step_boundary, step_pause, throughput
 from bench.native.__main__ import main
 from bench.native.probe_module import load_probe
 from bench.native.tables import Table, as_text, percentile
@@ -96,6 +96,13 @@ def test_steps_are_timed_with_and_without_padding() -> None:
     table = row_padding.measure(_native, _native.Model.load(PACKAGED), NAME, threads=1, batches=(2, 3), steps=2)
     assert_rows_alike(table)
     assert [row["rows"] for row in table.rows] == [2, 2, 3, 4]
+
+
+def test_pauses_are_timed_with_and_without_steps_ahead() -> None:
+    table = step_pause.measure(PACKAGED, NAME, threads=1, clients=(1, 2), n_tokens=16, rounds=1)
+    assert_rows_alike(table)
+    assert [row["ahead"] for row in table.rows] == [False, True] * 4
+    assert all(row["n"] >= 5 for row in table.rows)
 
 
 def test_throughput_is_compared_with_llama_cpps_benchmarks() -> None:

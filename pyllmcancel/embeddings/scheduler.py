@@ -48,6 +48,9 @@ class TextScheduler:
     def occupancy(self) -> Occupancy:
         return Occupancy(len(self._open), self._embedder.n_cells_used)
 
+    def holds(self, seq: int) -> bool:
+        return seq in self._open
+
     def text(self, seq: int) -> Text:
         return self._open[seq]
 

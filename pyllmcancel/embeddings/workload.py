@@ -15,13 +15,13 @@ from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
-from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
+from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError, UsageError
 from pyllmcancel.events import FinishReason, RequestStatus
 from pyllmcancel.scheduler import Capacity
 from pyllmcancel.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack
+    from typing import NoReturn, Self, Unpack
 
     from pyllmcancel._native import Embedder, Model
     from pyllmcancel.config import EngineConfig
@@ -61,22 +61,31 @@ class Embedding:
     @classmethod
     def on(cls, model: Model, pooling: Pooling, config: EngineConfig, native: Any) -> Self:
         """Make an embedder on a loaded model; ContextError if it cannot pool."""
-        # A text that must be seen whole is one step: the buffers for the longest one are made in advance.
-        longest = min(model.n_ctx_train, config.ctx_size or LONGEST_CHOSEN)
         embedder = native.Embedder(
             model,
-            n_ctx=config.context_size(model.n_ctx_train),
-            n_seq_max=TEXTS_PER_STEP,
-            n_batch=config.step_tokens() if pooling is Pooling.LAST else max(config.step_tokens(), longest),
+            **cls.context_options(model, pooling, config),
             n_threads=config.n_threads(),
             n_threads_batch=config.n_threads_batch(),
             adapt_threads=config.adapts_threads(),
-            pooling=pooling,
-            flash_attention=FLASH_ATTENTION[config.flash_attn],
-            type_k=CACHE_TYPES[config.cache_type_k],
-            type_v=CACHE_TYPES[config.cache_type_v],
         )
         return cls(embedder, config, native)
+
+    @staticmethod
+    def context_options(model: Model, pooling: Pooling, config: EngineConfig) -> dict[str, Any]:
+        """Those of the embedder's options on which its memory depends."""
+        # A text that must be seen whole is one step: the buffers for the longest one are made in advance.
+        longest = min(model.n_ctx_train, config.ctx_size or LONGEST_CHOSEN)
+        return {
+            "n_ctx": config.context_size(model.n_ctx_train),
+            "n_seq_max": TEXTS_PER_STEP,
+            "n_batch": config.step_tokens() if pooling is Pooling.LAST else max(config.step_tokens(), longest),
+            "pooling": pooling,
+            "kv_offload": config.placement.kv_offload,
+            "op_offload": config.placement.op_offload,
+            "flash_attention": FLASH_ATTENTION[config.flash_attn],
+            "type_k": CACHE_TYPES[config.cache_type_k],
+            "type_v": CACHE_TYPES[config.cache_type_v],
+        }
 
     @property
     def n_ctx(self) -> int:
@@ -159,6 +168,26 @@ class Embedding:
 
     def plan(self, _observer: Observer) -> tuple[list[StepItem], list[Update]]:
         return self.scheduler.plan(), []
+
+    @property
+    def ahead(self) -> list[StepItem]:
+        """No step is ever ahead: each needs its texts chosen."""
+        return []
+
+    def is_steady(self, _requests: Iterable[Request]) -> bool:
+        return False
+
+    def collect(self, *, goes_on: bool) -> NoReturn:
+        raise UsageError("no step is ahead")
+
+    def take_late(self) -> None:
+        """Return none: see `ahead`."""
+
+    def ring(self) -> None:
+        """Do nothing: see `ahead`."""
+
+    def hush(self) -> None:
+        """Do nothing: see `ahead`."""
 
     def maintain(self) -> None:
         """Do nothing: nothing is cached."""

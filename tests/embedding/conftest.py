@@ -14,6 +14,7 @@ from pyllmcancel import _native
 from pyllmcancel.embeddings.pooling import EmbedRow, Pooling
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder, fake_model
+from tests.support.device import load_model
 from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 
@@ -79,7 +80,7 @@ def make_embed_world(embedder_files: dict[str, Path], model_files: dict[str, Pat
         if module == "fake":
             return EmbedWorld(fake_embedder, fake_model.Model(kind), Pooling[pooling.upper()])
         if kind not in models:
-            models[kind] = _native.Model.load((embedder_files | model_files)[kind])
+            models[kind] = load_model((embedder_files | model_files)[kind])
         return EmbedWorld(_native, models[kind], Pooling[pooling.upper()])
 
     return make

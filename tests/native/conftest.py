@@ -16,6 +16,7 @@ from pyllmcancel.errors import ContextBusy
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepResult, StepRow, StepStatus
 from tests.support import fake_model, fake_native
+from tests.support.device import load_model
 from tests.support.threads import N_THREADS
 from tests.support.tiny_models import write_tiny_llama
 
@@ -97,7 +98,7 @@ def make_world(model_files: dict[str, Path], tmp_path_factory: pytest.TempPathFa
                 path.write_text(fake_model.MAGIC + kind)
                 worlds[name] = World(fake_native, kind, path, fake_native.Model.load(path))
             else:
-                worlds[name] = World(_native, kind, model_files[kind], _native.Model.load(model_files[kind]))
+                worlds[name] = World(_native, kind, model_files[kind], load_model(model_files[kind]))
         return worlds[name]
 
     return make
@@ -128,7 +129,7 @@ def slow_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """An attention model whose steps last long enough to be met in their middle."""
     path = tmp_path_factory.mktemp("slow") / "slow.gguf"
     write_tiny_llama(path, n_layer=8, n_embd=128, n_head=4, n_head_kv=4, n_ff=512)
-    return World(_native, "attention", path, _native.Model.load(path))
+    return World(_native, "attention", path, load_model(path))
 
 
 def step_and_cancel(context: Any, items: Sequence[tuple[int, int]], flags: Sequence[Any], delay: int = 0) -> Any:

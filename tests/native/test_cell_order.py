@@ -15,6 +15,7 @@ import pytest
 from pyllmcancel import _native
 from pyllmcancel.models import packaged_model_path
 from tests.native.conftest import World, ok
+from tests.support.device import load_model
 
 TYPES = {"f16": 1, "q8_0": 8}
 COUNT = 12
@@ -23,7 +24,7 @@ COUNT = 12
 @pytest.fixture(scope="module")
 def packaged() -> World:
     path = packaged_model_path()
-    return World(_native, "attention", path, _native.Model.load(path)).with_flash_attention()
+    return World(_native, "attention", path, load_model(path)).with_flash_attention()
 
 
 @pytest.fixture(params=TYPES)

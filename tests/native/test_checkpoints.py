@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyllmcancel._native import CancelFlag, Context, Model, Sampler
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepStatus
+from tests.support.device import load_model
 from tests.support.threads import N_THREADS
 
 CHUNK = 32
@@ -20,7 +21,7 @@ KINDS = ("recurrent", "hybrid")
 
 @pytest.fixture(params=KINDS)
 def model(request: pytest.FixtureRequest, model_files: dict[str, Path]) -> Model:
-    return Model.load(model_files[request.param])
+    return load_model(model_files[request.param])
 
 
 def context(model: Model, **options: int) -> Context:
@@ -136,7 +137,7 @@ def test_the_idle_sequence_with_most_checkpoints_gives_way_first(model: Model) -
 
 
 def test_an_attention_memory_needs_none(model_files: dict[str, Path]) -> None:
-    attention = context(Model.load(model_files["attention"]))
+    attention = context(load_model(model_files["attention"]))
     abort_after(attention, 160)
     assert attention.checkpoint_bytes == 0
     assert attention.common_prefixes(PROMPT)[0] == 160

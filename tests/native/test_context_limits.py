@@ -9,13 +9,14 @@ import pytest
 from pyllmcancel._native import Context, Embedder, Model
 from pyllmcancel.errors import ContextError
 from tests.native.conftest import World, ok
+from tests.support.device import load_model
 
 SIZES = {"n_ctx": 64, "n_seq_max": 1, "n_batch": 8, "n_threads": 1}
 
 
 @pytest.fixture(scope="module")
 def model(model_files: dict[str, Path]) -> Model:
-    return Model.load(model_files["attention"])
+    return load_model(model_files["attention"])
 
 
 @pytest.mark.parametrize("kind", [Context, Embedder])

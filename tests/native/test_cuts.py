@@ -12,6 +12,7 @@ import numpy as np
 
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
+from tests.support.device import FEWER
 
 EVERY_NODE = 0.0
 ALWAYS_ABORT = {"fixed_cost": -1.0, "cost_per_token": 0.0}  # whatever is left of the step
@@ -63,7 +64,7 @@ def test_an_abort_at_any_cut_leaves_the_neighbour_and_the_prefix_as_they_were(re
     n_nodes = stage.n_nodes()
     stage.set_up()
     expected = stage.finish()
-    for node in range(1, n_nodes + 1, 3):
+    for node in range(1, n_nodes + 1, 3 * FEWER):
         stage.context.raise_at(node, stage.set_up())
         result = stage.step()
         assert (result.status, result.polls) == (StepStatus.ABORTED, node)
@@ -76,7 +77,7 @@ def test_an_abort_at_any_cut_leaves_divided_cells_as_they_were(make_world: Calla
     stage = Stage(make_world("real attention"), kv_unified=False, n_ctx=1024)
     stage.set_up()
     expected = stage.finish()
-    for node in range(1, 41, 3):
+    for node in range(1, 41, 3 * FEWER):
         stage.context.raise_at(node, stage.set_up())
         assert stage.context.step([(0, HALF)], **ALWAYS_ABORT).status is StepStatus.ABORTED
         assert np.array_equal(stage.finish(), expected)

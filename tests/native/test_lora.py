@@ -11,13 +11,14 @@ from pyllmcancel import _native
 from pyllmcancel.errors import ModelLoadError
 from tests.native.conftest import World, ok
 from tests.support.broken_models import write_not_gguf
+from tests.support.device import load_model
 from tests.support.tiny_adapter import write_tiny_adapter
 
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
 
 
 def logits(path: Path, *lora: tuple[Path, float]) -> np.ndarray:
-    world = World(_native, "attention", path, _native.Model.load(path, lora=lora))
+    world = World(_native, "attention", path, load_model(path, lora=lora))
     context = world.context()
     world.open(context, 0, PROMPT)
     ok(context.step([(0, len(PROMPT))]))

@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType
 from pyllmcancel import _native
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
+from tests.support.device import load_model
 from tests.support.tiny_models import write_tiny_llama
 
 LENGTHS = (40, 30, 20, 10)
@@ -188,7 +189,7 @@ def test_weights_that_are_not_laid_out_in_fours_are_not_padded(world: World) -> 
 
 def test_weights_that_are_laid_out_in_fours_are_padded(tmp_path: Path) -> None:
     path = write_tiny_llama(tmp_path / "q4_0.gguf", quantization=GGMLQuantizationType.Q4_0)
-    world = World(_native, "attention", path, _native.Model.load(path))
+    world = World(_native, "attention", path, load_model(path))
     context = world.context()
     answers = begin(world, context, (0, 1, 2))
     before = context.n_padding

@@ -13,6 +13,7 @@ from pyllmcancel import _native
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
+from tests.support.device import load_model
 from tests.support.tiny_models import (
     TinyShape,
     attention_metadata,
@@ -30,7 +31,7 @@ def world_with_output(path: Path, value: float) -> World:
     weights = llama_weights(TinyShape())
     weights["output.weight"][:] = value
     write_model(path, "llama", weights, attention_metadata(weights.shape))
-    return World(_native, "attention", path, _native.Model.load(path))
+    return World(_native, "attention", path, load_model(path))
 
 
 # Over these llama.cpp's parser would end the process.
@@ -204,7 +205,7 @@ def test_a_vocabulary_of_any_size_is_sampled_alike(tmp_path: Path) -> None:
     longer = replace(vocabulary, tokens=(*tokens, *vocabulary.tokens))
     assert len(longer.tokens) % 64
     path = write_tiny_llama(tmp_path / "odd.gguf", vocabulary=longer)
-    world = World(_native, "attention", path, _native.Model.load(path))
+    world = World(_native, "attention", path, load_model(path))
     # A penalty as good as none: llama.cpp's samplers then see every token.
     assert world.alone(PROMPT, 24) == world.alone(PROMPT, 24, frequency_penalty=1e-20)
     assert world.model.piece(36).decode() == tokens[36]
@@ -227,7 +228,7 @@ BIASES: list[dict[str, object]] = [
 @pytest.mark.parametrize("bias", BIASES, ids=["all", "several", "eos", "banned", "few", "many"])
 def test_a_biased_choice_is_that_of_the_whole_vocabulary(bias: dict[str, object], choice: dict[str, object]) -> None:
     path = packaged_model_path()
-    world = World(_native, "attention", path, _native.Model.load(path))
+    world = World(_native, "attention", path, load_model(path))
     # A penalty as good as none: llama.cpp's samplers then see every token, not the likeliest only.
     slow = {"frequency_penalty": 1e-20}
     prompt = world.model.tokenize("def hello_world():\n")
@@ -236,7 +237,7 @@ def test_a_biased_choice_is_that_of_the_whole_vocabulary(bias: dict[str, object]
 
 def test_several_biases_of_one_token_add_up_and_a_ban_stands() -> None:
     path = packaged_model_path()
-    world = World(_native, "attention", path, _native.Model.load(path))
+    world = World(_native, "attention", path, load_model(path))
     prompt = world.model.tokenize("x = ")
     assert world.alone(prompt, 1, logit_bias=((5, 50.0), (6, 60.0), (5, 50.0))) == [5]
     assert world.alone(prompt, 1, logit_bias=((5, 500.0), (6, 60.0), (5, -math.inf))) == [6]

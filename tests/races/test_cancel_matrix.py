@@ -13,7 +13,7 @@ import pytest
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
 from tests.races import phases, sources
-from tests.support.driver import MEMORIES, Driver, complete
+from tests.support.driver import AHEAD, MEMORIES, Driver, complete
 from tests.support.invariants import check_invariants
 
 # There is no stream before submit has returned one.
@@ -25,13 +25,16 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+SETUPS = MEMORIES | AHEAD
+
+
+@pytest.mark.parametrize("memory", SETUPS)
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize(("source", "phase"), CELLS)
 def test_a_cancel_ends_its_request_and_touches_no_other(
     make_driver: Callable[..., Driver], source: sources.Source, phase: phases.Phase, n: int, memory: str
 ) -> None:
-    driver = make_driver(**MEMORIES[memory], parallel=1 if phase in phases.IN_THE_QUEUE else n + 1)
+    driver = make_driver(**SETUPS[memory], parallel=1 if phase in phases.IN_THE_QUEUE else n + 1)
     neighbour = driver.submit("a neighbour", max_tokens=60)
     driver.step(3)
     case = phase(driver, n)
@@ -69,11 +72,12 @@ def check_nothing_leaked_into_the_next(driver: Driver) -> None:
         assert complete(later)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("phase", phases.IN_A_SLOT[:-2], ids=lambda phase: phase.__name__)
 def test_a_cancelled_request_is_gone_by_the_end_of_the_step_it_was_cancelled_in(
-    make_driver: Callable[..., Driver], phase: phases.Phase
+    make_driver: Callable[..., Driver], phase: phases.Phase, *, ahead: bool
 ) -> None:
-    driver = make_driver()
+    driver = make_driver(steps_ahead=ahead)
     driver.submit("a neighbour", max_tokens=60)
     driver.step(3)
     case = phase(driver, 1)

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from pyllmcancel import _native
-from pyllmcancel._native import Context, Model
+from pyllmcancel._native import Context
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine, generation_params
 from pyllmcancel.events import FinishReason
 from pyllmcancel.generation import Generation
 from pyllmcancel.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
+from tests.support.device import load_model
 from tests.support.driver import RecordingSink, Stop, Watcher
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
@@ -34,7 +35,7 @@ class Crowd:
     def __init__(self, path: Path, parallel: int) -> None:
         self.watcher = Watcher()
         sizes = {"n_ctx": CELLS, "n_seq_max": parallel + 2, "n_batch": 64, "n_threads": N_THREADS}
-        context = Context(Model.load(path), **sizes, **SAME_TOKENS_IN_COMPANY)
+        context = Context(load_model(path), **sizes, **SAME_TOKENS_IN_COMPANY)
         self.engine = Engine(Generation(context, EngineConfig(parallel=parallel), _native), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 

@@ -44,10 +44,10 @@ class EngineSchedule(RuleBasedStateMachine):
         n_ctx=st.sampled_from([72, 110, 400]),
         max_queue=st.sampled_from([2, 10]),
         max_running=st.sampled_from([None, 1, 2]),
+        steps_ahead=st.booleans(),
     )
-    def start(self, memory: str, parallel: int, n_ctx: int, max_queue: int, max_running: int | None) -> None:
-        sizes = {"parallel": parallel, "n_ctx": n_ctx, "max_queue": max_queue, "max_running": max_running}
-        self.driver = Driver(**MEMORIES[memory], **sizes)
+    def start(self, memory: str, **config: Any) -> None:
+        self.driver = Driver(**MEMORIES[memory], **config)
         self.count = 0
         self.held: set[tuple[str, str | None]] = set()
         for owner in OWNERS:
@@ -71,15 +71,20 @@ class EngineSchedule(RuleBasedStateMachine):
         beginning=st.sampled_from(BEGINNINGS),
         n=st.integers(1, 3),
         max_tokens=st.integers(1, 6),
+        stops=st.booleans(),
     )
-    def submit(self, owner: str, key: str | None, family: Family, priority: int, **options: Any) -> None:
+    def submit(
+        self, owner: str, key: str | None, family: Family, priority: int, *, stops: bool, **options: Any
+    ) -> None:
         self.count += 1
         session, parent = family
         name, prompt = f"r{self.count}", f"{options.pop('beginning')}{self.count:03}"
         origin = {"owner": owner, "supersede": key, "session": session, "parent": parent, "priority": priority}
         counts = self.driver.engine.counts(owner)
+        n_tokens, stop = self.stop_of(prompt, options["max_tokens"]) if stops else (None, ())
         try:
-            tracked = self.driver.submit(prompt, request_id=name, **origin, **options)
+            tracked = self.driver.submit(prompt, request_id=name, stop=stop, **origin, **options)
+            tracked.expected = tracked.expected[:n_tokens]
         except QueueFullError:
             assert counts.waiting == self.driver.config.max_queue
             assert self.driver.engine.counts(owner) == counts
@@ -88,6 +93,14 @@ class EngineSchedule(RuleBasedStateMachine):
         else:
             if (owner, session) in self.held:
                 assert tracked.request.cancellation.reason is CancelReason.EXPLICIT
+
+    def stop_of(self, prompt: str, max_tokens: int) -> tuple[int | None, tuple[str, ...]]:
+        """A stop string that ends the answer before its length does, if there is one, and after how many tokens."""
+        answer = self.driver.model.greedy(prompt.encode(), max_tokens)
+        for place, token in enumerate(answer[:-1]):
+            if 32 < token < 127 and token not in answer[:place]:
+                return place + 1, (chr(token),)
+        return None, ()
 
     @rule(number=st.integers(0, 5))
     def submit_again_under_the_same_id(self, number: int) -> None:

@@ -32,6 +32,10 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "divided": {"kv_unified": False},
     "hybrid": {"memory_kind": "hybrid"},
 }
+# And with steps that begin before the last one's results are taken.
+AHEAD: dict[str, dict[str, Any]] = {
+    f"{name}, ahead": options | {"steps_ahead": True} for name, options in MEMORIES.items()
+}
 
 
 def split_origin(options: dict[str, Any]) -> Origin:
@@ -178,9 +182,10 @@ class Driver:
         n_ctx: int = 512,
         spare_seqs: int = 2,
         kv_unified: bool = True,
+        gpu: bool = False,
         **config: Any,
     ) -> None:
-        self.model = fake_native.Model(memory_kind)
+        self.model = fake_native.Model(memory_kind, gpu=gpu)
         # As Engine.load does: of divided cells each slot has so many, of its own.
         n_seq_max = parallel + (spare_seqs if kv_unified else 0)
         n_cells = n_ctx if kv_unified else n_ctx * n_seq_max

@@ -58,6 +58,8 @@ class Embedder:
         n_threads: int,
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
+        kv_offload: bool = True,
+        op_offload: bool = True,
         pooling: Pooling | None = None,
         abortable: bool = True,
     ) -> None:

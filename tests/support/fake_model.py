@@ -65,9 +65,11 @@ class Model:
     n_embd = n_layer = 1
     n_params = size = 0
 
-    def __init__(self, memory_kind: str = "attention", n_ctx_train: int = 2048) -> None:
+    def __init__(self, memory_kind: str = "attention", n_ctx_train: int = 2048, *, gpu: bool = False) -> None:
         self.memory_kind = memory_kind
         self.n_ctx_train = n_ctx_train
+        self.layers_by_device = {"Fake0" if gpu else "CPU": 2}
+        self.is_offloaded = gpu
         self.metadata = {"general.architecture": "fake"}
         self.answers: dict[bytes, bytes] = {}
 

@@ -2,6 +2,9 @@
 
 Verified: ``tests/native/test_contract_*.py`` run one set of tests against this module and the compiled one.
 
+A step ahead computes when it is collected, in the thread that collects: as if it took long, in the real module, and the
+order of events is the same in every run.
+
 What the real module has not: `Context.gate` holds steps, `Context.before_open` runs when a request is admitted,
 `Context.faults` and `Context.next_status` make steps fail, and `Context.step_cost` replaces measured times, which no
 test can foresee, in the abort policy.
@@ -10,6 +13,7 @@ test can foresee, in the abort policy.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +51,16 @@ class FakeSequence:
     logits: np.ndarray | None = None
 
 
+@dataclass(slots=True)
+class StepAhead:
+    """A step that has begun by itself, and the thread that may do nothing but collect it."""
+
+    parts: tuple[StepItem, ...]
+    costs: tuple[float, float]
+    ends: list[tuple[int, frozenset[int]]]
+    thread: int = field(default_factory=threading.get_ident)
+
+
 class SwappedPrefix:
     """As the real one."""
 
@@ -71,6 +85,8 @@ class Context:
         n_threads_batch: int | None = None,
         adapt_threads: bool = False,
         kv_unified: bool = True,
+        kv_offload: bool = True,
+        op_offload: bool = True,
         flash_attention: int = -1,
         type_k: int = 1,
         type_v: int = 1,
@@ -105,8 +121,11 @@ class Context:
         self.next_status: deque[StepStatus] = deque()  # of the next steps, whatever they hold
         self.step_cost: tuple[float, float] | None = None
         self.n_rests = 0
-        self._trap: tuple[int, CancelFlag] | None = None
+        self._trap: tuple[int, CancelFlag, int] | None = None
         self.n_threads = n_threads
+        self.n_ahead = 0  # steps that have begun by themselves
+        self._ahead: StepAhead | None = None
+        self._rung = False
 
     @property
     def n_ctx(self) -> int:
@@ -121,6 +140,7 @@ class Context:
         return self.n_cells_of(range(self.n_seq_max))
 
     def n_cells_of(self, seqs: Iterable[int]) -> int:
+        self._check_at_rest()
         return len({cell for seq in seqs for cell in self._at(seq).cells})
 
     @property
@@ -136,17 +156,22 @@ class Context:
         """For tests: have that many cells fewer than `n_ctx` says, as a context with sliding windows may."""
         self._cells.lose(count)
 
-    def raise_at(self, poll: int, flag: CancelFlag) -> None:
-        self._trap = poll, flag
+    def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
+        self._trap = poll, flag, n_later
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
+        if self._ahead is not None or not self._busy.acquire(blocking=False):
             raise ContextBusy("a step is running on this context in another thread")
         try:
             yield
         finally:
             self._busy.release()
+
+    def _check_at_rest(self) -> None:
+        """What the real module refuses: but a test may look, for nothing moves between two of its calls."""
+        if self._ahead is not None and self._ahead.thread == threading.get_ident():
+            raise ContextBusy("a step is running on this context in another thread")
 
     def _at(self, seq: int) -> FakeSequence:
         if not 0 <= seq < self.n_seq_max:
@@ -209,6 +234,7 @@ class Context:
         return self._reusable(sequence, n_common(sequence.tokens[: len(sequence.cells)], tokens))
 
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
+        self._check_at_rest()
         return [self._common_prefix(sequence, tokens) for sequence in self._sequences]
 
     def share_prefix(self, source: int, target: int, n_tokens: int, *, max_bytes: int) -> bool:
@@ -226,7 +252,9 @@ class Context:
             taker.cells = giver.cells[:n_tokens] if self.kv_unified else self._cells.take(target, n_tokens)
             return True
 
-    can_offload = True
+    @property
+    def is_offloaded(self) -> bool:
+        return self.model.is_offloaded
 
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
         return [n_common(prefix.tokens, tokens) for prefix in prefixes]
@@ -237,6 +265,7 @@ class Context:
         return self._at(seq)
 
     def swap_bytes(self, seq: int) -> int:
+        self._check_at_rest()
         return BYTES_PER_CELL * len(self._at(seq).cells)
 
     def copy_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
@@ -258,41 +287,91 @@ class Context:
             return True
 
     def n_committed(self, seq: int) -> int:
+        self._check_at_rest()
         return len(self._at(seq).cells)
 
     def tokens(self, seq: int) -> list[int]:
+        self._check_at_rest()
         return list(self._at(seq).tokens)
 
     def logits(self, seq: int) -> np.ndarray | None:
+        self._check_at_rest()
         return self._at(seq).logits
 
     def step(
-        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+        self,
+        items: Iterable[tuple[int, int]],
+        *,
+        fixed_cost: float = 0.0,
+        cost_per_token: float = 1.0,
+        ends: Iterable[tuple[int, Iterable[int]]] | None = None,
     ) -> StepResult:
         parts = tuple(StepItem(*item) for item in items)
+        costs = self.step_cost or (fixed_cost, cost_per_token)
         with self._entered():
-            self._validate(parts)
-            for sequence in self._sequences:
-                sequence.logits = None
-            flags = tuple(self._at(part.seq).flag for part in parts)
-            cost = self.step_cost or (fixed_cost, cost_per_token)
-            only_unanimous = not self._keeps_truth or not self.kv_unified
-            held = HeldStep(parts, flags, *cost, only_unanimous, self._first_step, self._abortable)
-            if not self._cells.suffice(parts):
-                return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
-            self._spring_trap(held)
-            finished = self.gate.run(held)
-            status = self._status(parts) if finished else StepStatus.ABORTED
-            rows = self._settle(parts, status)
-            polls = max(1, round(held.progress * N_POLLS))
-            spared = status is StepStatus.OK and bool(held.cancelled)
-            return StepResult(status, rows, spared, polls, 1000, 1, self.n_threads)
+            if ends is None:
+                return self._compute(parts, costs)
+            ahead = StepAhead(parts, costs, [(n_wanted, frozenset(stops)) for n_wanted, stops in ends])
+            if len(ahead.ends) != len(parts):
+                raise UsageError("a step ahead wants to know of each sequence when it ends")
+            return self._advance(ahead, self._compute(parts, costs), goes_on=True)
+
+    def collect(self, *, goes_on: bool) -> StepResult:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            raise UsageError("no step is ahead")
+        with self._entered():
+            return self._advance(ahead, self._compute(ahead.parts, ahead.costs), goes_on=goes_on)
+
+    def ring(self) -> None:
+        self._rung = True
+
+    def hush(self) -> None:
+        self._rung = False
+
+    def _advance(self, ahead: StepAhead, result: StepResult, *, goes_on: bool) -> StepResult:
+        """Have the next step begin, if nothing speaks against it."""
+        ahead.ends = [(n_wanted - 1, stops) for n_wanted, stops in ahead.ends]
+        ended = any(self._has_ended(row, *end) for row, end in zip(result.rows, ahead.ends, strict=False))
+        missing = self.n_cells_used + len(ahead.parts) > self.n_cells
+        if not goes_on or self._rung or result.status is not StepStatus.OK or ended or missing:
+            return result
+        self.n_ahead += 1
+        self._ahead = StepAhead(tuple(StepItem(seq, 1) for seq, _ in ahead.parts), ahead.costs, ahead.ends)
+        return result._replace(ahead=True)
+
+    def _has_ended(self, row: StepRow, n_wanted: int, stops: frozenset[int]) -> bool:
+        sequence = self._at(row.seq)
+        assert sequence.flag is not None
+        over = len(sequence.tokens) > self.n_ctx or row.token in stops or self.model.is_eog(row.token)
+        return row.token < 0 or n_wanted < 1 or over or sequence.flag.is_set()
+
+    def _compute(self, parts: tuple[StepItem, ...], costs: tuple[float, float]) -> StepResult:
+        began_us = int(time.monotonic() * 1e6)
+        self._validate(parts)
+        for sequence in self._sequences:
+            sequence.logits = None
+        flags = tuple(self._at(part.seq).flag for part in parts)
+        only_unanimous = not self._keeps_truth or not self.kv_unified
+        held = HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable)
+        if not self._cells.suffice(parts):
+            return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
+        self._spring_trap(held)
+        finished = self.gate.run(held)
+        status = self._status(parts) if finished else StepStatus.ABORTED
+        rows = self._settle(parts, status)
+        polls = max(1, round(held.progress * N_POLLS))
+        spared = status is StepStatus.OK and bool(held.cancelled)
+        return StepResult(status, rows, spared, polls, 1000, 1, self.n_threads, began_us)
 
     def _spring_trap(self, held: HeldStep) -> None:
-        trap, self._trap = self._trap, None
-        if trap is not None and trap[0] <= N_POLLS:
-            held.progress = trap[0] / N_POLLS
-            trap[1].set()
+        if self._trap is None:
+            return
+        poll, flag, n_later = self._trap
+        self._trap = (poll, flag, n_later - 1) if n_later else None
+        if not n_later and poll <= N_POLLS:
+            held.progress = poll / N_POLLS
+            flag.set()
 
     def _settle(self, parts: tuple[StepItem, ...], status: StepStatus) -> list[StepRow]:
         if status is StepStatus.OK:

@@ -29,10 +29,8 @@ class Bench:
         n_seq_max = parallel + 2 if kv_unified else parallel
         n_cells = n_ctx if kv_unified else n_ctx * n_seq_max
         sizes = {"n_ctx": n_cells, "n_seq_max": n_seq_max, "n_batch": n_batch, "n_threads": 1}
-        self.context = Context(Model(kind), **sizes, kv_unified=kv_unified)
-        self.config = EngineConfig(
-            parallel=parallel, itl_target=itl_target, max_step_seconds=1e9, n_gpu_layers=99 if gpu else 0
-        )
+        self.context = Context(Model(kind, gpu=gpu), **sizes, kv_unified=kv_unified)
+        self.config = EngineConfig(parallel=parallel, itl_target=itl_target, max_step_seconds=1e9)
         self.scheduler = Scheduler(self.context, self.config)
 
     def add(self, prompt: list[int], name: str = "r", **options: Any) -> Choice:

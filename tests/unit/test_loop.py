@@ -355,7 +355,7 @@ def test_requests_leave_the_batch_in_the_step_in_which_they_end(make_driver: Mak
 
 
 def test_the_trace_shows_who_computed_what_and_how_it_went(make_driver: MakeDriver) -> None:
-    driver = make_driver(n_gpu_layers=99)
+    driver = make_driver(gpu=True)
     first = driver.submit("first", max_tokens=3)
     driver.step()
     second = driver.submit([9] * 30)

@@ -1,0 +1,243 @@
+"""The engine with steps that begin before the last one's results are taken: for its requests nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.step import StepStatus
+from tests.support.driver import AHEAD, Driver, Tracked, complete
+from tests.support.step_gate import N_POLLS
+from tests.unit.test_generation_params import Spelling
+
+MakeDriver = Callable[..., Driver]
+
+
+@pytest.fixture
+def ahead(make_driver: MakeDriver) -> Driver:
+    return make_driver(steps_ahead=True, parallel=3)
+
+
+def decoding(driver: Driver, count: int, **options: Any) -> list[Tracked]:
+    """Requests that all decode; the step that is held has begun by itself."""
+    made = [driver.submit(f"request {number}", **{"max_tokens": 40} | options) for number in range(count)]
+    driver.step_until(lambda: all(len(tracked.sink.tokens()) >= 2 for tracked in made))
+    n_ahead = driver.context.n_ahead
+    driver.step()
+    assert driver.context.n_ahead == n_ahead + 1
+    return made
+
+
+def sequences_of(driver: Driver, tracked: Tracked) -> int:
+    return sum(entry[0] == tracked.request.id for record in driver.watcher.steps for entry in record.sequences)
+
+
+def test_while_nothing_changes_each_step_begins_by_itself(ahead: Driver) -> None:
+    both = decoding(ahead, 2)
+    n_ahead, n_steps = ahead.context.n_ahead, len(ahead.watcher.steps)
+    ahead.step(10)
+    assert ahead.context.n_ahead - n_ahead == len(ahead.watcher.steps) - n_steps == 10
+    ahead.run_to_the_end()
+    assert all(complete(tracked) for tracked in both)
+
+
+def test_steps_and_tokens_are_those_of_an_engine_that_does_not_run_ahead(make_driver: MakeDriver) -> None:
+    records = []
+    for steps_ahead in (False, True):
+        driver = make_driver(steps_ahead=steps_ahead, parallel=3)
+        for number in range(5):
+            driver.submit(f"request {number}", request_id=f"r{number}", max_tokens=3 + 4 * number)
+        driver.run_to_the_end()
+        assert (driver.context.n_ahead > 0) is steps_ahead
+        records.append([(record.status, record.sequences) for record in driver.watcher.steps])
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("setup", AHEAD)
+def test_a_stop_string_ends_an_answer_beside_a_step_that_has_begun(make_driver: MakeDriver, setup: str) -> None:
+    driver = make_driver(parallel=3, **AHEAD[setup])
+    driver.model.answers[b"question"] = b"one two three"
+    neighbour = driver.submit("neighbour", max_tokens=40)
+    tracked = driver.submit("question", max_tokens=40, stop=("two",))
+    tracked.expected = list(b"one two")
+    driver.step_until(lambda: tracked.ended)
+    assert (tracked.ending.finish_reason, tracked.sink.text()) == (FinishReason.STOP, "one ")
+    assert tracked.ending.usage.completion_tokens == len("one two")
+    # One token was computed for nobody: the step had begun.
+    assert sequences_of(driver, tracked) == tracked.n_steps_at_end - sequences_before(driver, tracked)
+    driver.run_to_the_end()
+    assert complete(neighbour)
+
+
+def sequences_before(driver: Driver, tracked: Tracked) -> int:
+    """Steps until its end that it was not in."""
+    steps = driver.watcher.steps[: tracked.n_steps_at_end]
+    return sum(tracked.request.id not in {entry[0] for entry in record.sequences} for record in steps)
+
+
+def test_the_last_one_that_a_stop_string_ends_leaves_nothing_ahead(ahead: Driver) -> None:
+    ahead.model.answers[b"question"] = b"one two three"
+    tracked = ahead.submit("question", max_tokens=40, stop=("two",))
+    tracked.expected = list(b"one two")
+    ahead.run_to_the_end()
+    again = ahead.submit("question, and more", max_tokens=3)
+    ahead.run_to_the_end()
+    assert complete(tracked)
+    assert complete(again)
+    # Its last token was computed by the step ahead, and is as good as any in its idle prefix.
+    assert again.ending.usage.cached_tokens == len("question")
+
+
+@pytest.mark.parametrize("status", [StepStatus.FAILED_COMPUTE, StepStatus.NO_ROOM])
+def test_a_step_ahead_that_fails_while_a_stop_string_ends_an_answer_fails_none(
+    ahead: Driver, status: StepStatus
+) -> None:
+    ahead.model.answers[b"question"] = b"one two three"
+    neighbour = ahead.submit("neighbour", max_tokens=40)
+    tracked = ahead.submit("question", max_tokens=40, stop=("two",))
+    tracked.expected = list(b"one two")
+    ahead.step_until(lambda: len(tracked.request.choices[0].generated) == len("one two"))
+    ahead.context.next_status.append(status)
+    ahead.run_to_the_end()
+    assert ahead.watcher.steps[tracked.n_steps_at_end - 1].status == status.name.lower()
+    assert complete(tracked)
+    assert complete(neighbour)
+
+
+@pytest.mark.parametrize("status", [StepStatus.INVALID, StepStatus.FAILED_ALLOC, StepStatus.FAILED_COMPUTE])
+def test_a_step_ahead_that_fails_fails_no_request_that_does_not_fail_alone(ahead: Driver, status: StepStatus) -> None:
+    requests = decoding(ahead, 3)
+    ahead.context.next_status.append(status)
+    ahead.run_to_the_end()
+    assert all(complete(tracked) for tracked in requests)
+
+
+def test_a_step_ahead_without_room_makes_the_newest_wait(ahead: Driver) -> None:
+    requests = decoding(ahead, 2)
+    ahead.context.next_status.append(StepStatus.NO_ROOM)
+    ahead.run_to_the_end()
+    assert all(complete(tracked) for tracked in requests)
+    assert ahead.engine.n_preempted == 1
+
+
+def test_where_cells_run_out_requests_are_preempted_as_ever(make_driver: MakeDriver) -> None:
+    driver = make_driver(n_ctx=64, steps_ahead=True)
+    both = [driver.submit([number] * 20, max_tokens=30) for number in range(2)]
+    driver.run_to_the_end()
+    assert driver.context.n_ahead > 0
+    assert driver.engine.n_preempted > 0
+    assert all(complete(tracked) for tracked in both)
+
+
+def test_a_cancel_aborts_the_step_ahead_of_a_request_that_is_alone(ahead: Driver) -> None:
+    (tracked,) = decoding(ahead, 1)
+    n_tokens = len(tracked.sink.tokens())
+    ahead.cancel(tracked)
+    assert ahead.watcher.steps[-1].status == "aborted"
+    assert tracked.ending.finish_reason is FinishReason.CANCELLED
+    assert len(tracked.sink.tokens()) == n_tokens
+
+
+def test_for_a_client_that_leaves_while_its_step_computes_one_more_is_begun_at_most(ahead: Driver) -> None:
+    leaver, stayer = decoding(ahead, 2)
+    leaver.client.left = True
+    n_tokens, n_computed = len(leaver.sink.tokens()), sequences_of(ahead, leaver)
+    ahead.step(3)
+    assert leaver.ended
+    assert sequences_of(ahead, leaver) <= n_computed + 2  # the one that was held, and the one that followed it
+    assert len(leaver.sink.tokens()) <= n_tokens + 1
+    ahead.run_to_the_end()
+    assert complete(stayer)
+
+
+def test_a_newcomer_is_admitted_after_the_step_in_which_it_arrives(ahead: Driver) -> None:
+    decoding(ahead, 2)
+    newcomer = ahead.submit("newcomer")
+    assert newcomer.request.status is RequestStatus.WAITING
+    ahead.step()
+    assert newcomer.request.status is RequestStatus.PREFILL
+    ahead.run_to_the_end()
+    assert complete(newcomer)
+
+
+def test_one_that_cannot_be_admitted_stops_no_step(make_driver: MakeDriver) -> None:
+    driver = make_driver(steps_ahead=True, parallel=1)
+    decoding(driver, 1)
+    driver.submit("waits")
+    driver.step(2)
+    n_ahead = driver.context.n_ahead
+    driver.step(5)
+    assert driver.context.n_ahead == n_ahead + 5
+    driver.run_to_the_end()
+
+
+def test_a_reader_that_stops_pauses_its_request_beside_a_step_that_has_begun(ahead: Driver) -> None:
+    slow, quick = decoding(ahead, 2)
+    slow.sink.full = True
+    ahead.step(2)
+    assert slow.request.paused
+    ahead.read_on(slow)
+    ahead.run_to_the_end()
+    assert complete(slow)
+    assert complete(quick)
+
+
+def test_beside_a_prompt_no_step_runs_ahead(ahead: Driver) -> None:
+    decoding(ahead, 1)
+    newcomer = ahead.submit([7] * 60)
+    ahead.step()
+    n_ahead = ahead.context.n_ahead
+    ahead.step_until(lambda: bool(newcomer.request.choices[0].generated))
+    assert ahead.context.n_ahead == n_ahead
+    ahead.run_to_the_end()
+
+
+def test_what_a_constraint_decides_is_not_computed_ahead(ahead: Driver) -> None:
+    tracked = ahead.submit("question", constraint=Spelling(b"abc"), max_tokens=3)
+    tracked.expected = list(b"abc")
+    ahead.run_to_the_end()
+    assert ahead.context.n_ahead == 0
+    assert complete(tracked)
+
+
+def test_a_prefix_that_is_due_to_be_swapped_out_is_while_steps_run_ahead(ahead: Driver) -> None:
+    ahead.submit([1] * 20, max_tokens=1)
+    ahead.run_to_the_end()
+    tracked = ahead.submit([2] * 20, max_tokens=40)
+    ahead.step_until(lambda: ahead.engine.occupancy().swapped_bytes > 0)
+    assert len(tracked.sink.tokens()) < 15
+    n_ahead = ahead.context.n_ahead
+    ahead.step(9)
+    assert ahead.context.n_ahead == n_ahead + 9, "there is nothing left to do between steps"
+    ahead.run_to_the_end()
+
+
+def test_occupancy_is_told_while_steps_run_ahead(ahead: Driver) -> None:
+    decoding(ahead, 2)
+    ahead.step(10)
+    occupancy = ahead.engine.occupancy()
+    assert occupancy.cells + occupancy.idle_cells == ahead.context.n_cells_used
+    ahead.run_to_the_end()
+
+
+def test_a_trap_is_sprung_in_the_step_that_it_was_set_for(ahead: Driver) -> None:
+    (tracked,) = decoding(ahead, 1)
+    ahead.context.raise_at(N_POLLS // 2, tracked.request.cancellation.flag, n_later=1)
+    ahead.engine.cancel(tracked.request)
+    ahead.settle()
+    assert tracked.ended
+    ahead.run_to_the_end()
+
+
+@pytest.mark.parametrize(
+    ("config", "runs"),
+    [({}, False), ({"gpu": True}, True), ({"steps_ahead": True}, True), ({"steps_ahead": False}, False)],
+)
+def test_steps_run_ahead_where_a_gpu_would_wait(make_driver: MakeDriver, config: dict[str, Any], *, runs: bool) -> None:
+    driver = make_driver(**config)
+    driver.submit(max_tokens=10)
+    driver.run_to_the_end()
+    assert (driver.context.n_ahead > 0) is runs
