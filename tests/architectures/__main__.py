@@ -2,6 +2,7 @@
 
     python tools/make_toy_models.py build/toys
     python -m tests.architectures build/toys --jobs 2 --results build/sweep.jsonl --report docs/abort-sweep.md
+    python -m tests.architectures build/toys --jobs 2 --cuts --stride 5 --report docs/cut-sweep.md
 
 With ``--results`` a sweep that was broken off goes on where it was. Exits with 1 if a protected sweep finds a neighbour
 disturbed, or if a model ended its process.
@@ -17,29 +18,28 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.architectures.results import Result, ResultFile
-from tests.architectures.table import page
+from tests.architectures.results import Result, ResultFile, Way
+from tests.architectures.table import UNPROTECTED_STRIDE, page
 
 CRASHED = "the process ended with status"
 
 
-def sweep_in_a_process(path: Path, *, protected: bool, stride: int) -> Result:
-    options = ["--stride", str(stride), *([] if protected else ["--unprotected"])]
-    command = [sys.executable, "-m", "tests.architectures.one", str(path), *options]
+def sweep_in_a_process(path: Path, way: Way) -> Result:
+    command = [sys.executable, "-m", "tests.architectures.one", str(path), *way.options()]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode > 0:
         raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}")
     # Below zero it is a signal: llama.cpp ends a process by abort().
     found = json.loads(done.stdout) if done.returncode == 0 else {"refused": f"{CRASHED} {done.returncode}"}
-    return Result.of(path.stem, found, protected=protected, stride=stride)
+    return Result.of(path.stem, way, found)
 
 
-def sweep_all(models: Iterable[Path], file: ResultFile, *, protected: bool, stride: int, jobs: int) -> list[Result]:
+def sweep_all(models: Iterable[Path], file: ResultFile, way: Way, jobs: int) -> list[Result]:
     """Results in the order of `models`: those of the file, and the missing ones."""
-    results = {path: file.get(path.stem, protected=protected, stride=stride) for path in models}
+    results = {path: file.get(path.stem, way) for path in models}
     missing = [path for path, result in results.items() if result is None]
     with ThreadPoolExecutor(jobs) as pool:
-        sweeps = {pool.submit(sweep_in_a_process, path, protected=protected, stride=stride): path for path in missing}
+        sweeps = {pool.submit(sweep_in_a_process, path, way): path for path in missing}
         for number, sweep in enumerate(as_completed(sweeps), 1):
             result = sweep.result()
             file.add(result)
@@ -62,20 +62,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, help="folder of GGUF files")
     parser.add_argument("--stride", type=int, default=1, help="cancel at every so many nodes [1]")
-    parser.add_argument("--unprotected-stride", type=int, default=5, help="with the rules off; 0: leave out [5]")
+    parser.add_argument(
+        "--unprotected-stride", type=int, default=UNPROTECTED_STRIDE, help="with the rules off; 0: leave out [5]"
+    )
+    parser.add_argument("--cuts", action="store_true", help="stop at cuts, one after every node, as on a GPU")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time, each on one core [1]")
     parser.add_argument("--results", type=Path, help="append results to this file, repeat none of it")
     parser.add_argument("--report", type=Path, help="write the tables here")
     arguments = parser.parse_args()
     models = sorted(arguments.models.glob("*.gguf"))
     file = ResultFile(arguments.results)
-    protected = sweep_all(models, file, protected=True, stride=arguments.stride, jobs=arguments.jobs)
+    way = Way(cuts=arguments.cuts, stride=arguments.stride)
+    protected = sweep_all(models, file, way, arguments.jobs)
     # The rules change nothing for attention.
     kinds = {result.model: result.report.memory_kind for result in protected if result.report is not None}
     ruled = [path for path in models if kinds.get(path.stem) in {"recurrent", "hybrid"}]
-    stride = arguments.unprotected_stride
-    naive = sweep_all(ruled, file, protected=False, stride=stride, jobs=arguments.jobs) if stride else []
-    text = page(protected, naive, stride=arguments.stride)
+    naive_way = Way(protected=False, cuts=arguments.cuts, stride=arguments.unprotected_stride)
+    naive = sweep_all(ruled, file, naive_way, arguments.jobs) if naive_way.stride else []
+    text = page(protected, naive, way)
     sys.stdout.write(text)
     if arguments.report is not None:
         arguments.report.write_text(text)

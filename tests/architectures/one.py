@@ -21,10 +21,12 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--stride", type=int, default=1, help="cancel at every so many nodes [1]")
     parser.add_argument("--unprotected", action="store_true", help="without the rules for its kind of memory")
+    parser.add_argument("--cuts", action="store_true", help="stop at cuts, one after every node")
     arguments = parser.parse_args()
     began = time.process_time()
+    how = {"protected": not arguments.unprotected, "cuts": arguments.cuts, "stride": arguments.stride}
     try:
-        found = asdict(sweep(arguments.model, protected=not arguments.unprotected, stride=arguments.stride))
+        found = asdict(sweep(arguments.model, **how))
     except (ModelLoadError, ContextError, FailedStepError) as error:
         found = {"refused": f"{type(error).__name__}: {error}"}
     json.dump(found | {"seconds": round(time.process_time() - began, 1)}, sys.stdout)

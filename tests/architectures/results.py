@@ -12,21 +12,34 @@ from tests.architectures.sweep import Report
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How a model is swept: with the rules for its memory, stopped at cuts, at every so many nodes."""
+
+    protected: bool = True
+    cuts: bool = False
+    stride: int = 1
+
+    def options(self) -> list[str]:
+        """Those of ``tests.architectures.one``."""
+        flags = {"--unprotected": not self.protected, "--cuts": self.cuts}
+        return ["--stride", str(self.stride), *(flag for flag, is_set in flags.items() if is_set)]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """Of one model, swept in one way: a report, or why there is none; `seconds` of CPU time."""
 
     model: str
-    protected: bool
-    stride: int
+    way: Way
     seconds: float
     report: Report | None = None
     refused: str | None = None
 
     @classmethod
-    def of(cls, model: str, found: dict[str, Any], *, protected: bool, stride: int) -> Result:
+    def of(cls, model: str, way: Way, found: dict[str, Any]) -> Result:
         """From what a sweep's process printed."""
         refused, seconds = found.pop("refused", None), found.pop("seconds", math.nan)
-        return cls(model, protected, stride, seconds, None if refused else Report(**found), refused)
+        return cls(model, way, seconds, None if refused else Report(**found), refused)
 
 
 class ResultFile:
@@ -34,18 +47,18 @@ class ResultFile:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._results: dict[tuple[str, bool, int], Result] = {}
+        self._results: dict[tuple[str, Way], Result] = {}
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
                 fields = json.loads(line)
-                report = fields.pop("report")
-                self._remember(Result(report=None if report is None else Report(**report), **fields))
+                report, way = fields.pop("report"), Way(**fields.pop("way"))
+                self._remember(Result(way=way, report=None if report is None else Report(**report), **fields))
 
     def _remember(self, result: Result) -> None:
-        self._results[result.model, result.protected, result.stride] = result
+        self._results[result.model, result.way] = result
 
-    def get(self, model: str, *, protected: bool, stride: int) -> Result | None:
-        return self._results.get((model, protected, stride))
+    def get(self, model: str, way: Way) -> Result | None:
+        return self._results.get((model, way))
 
     def add(self, result: Result) -> None:
         self._remember(result)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyllmcancel._native import CancelFlag, Context, Model, Sampler
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepStatus
+from tests.support.device import ON_DEVICE, load_model
 
 NEIGHBOUR, BYSTANDER, VICTIM = 0, 1, 2
 TOLERANCE = 1e-6
@@ -26,6 +27,7 @@ GREEDY = SamplingParams(temperature=0.0)
 # Every step, of however many tokens, costs -1: the policy then aborts at every node, the last one included, and for any
 # survivors, wherever the memory kind lets it choose. Honest costs would spare the end of each step.
 ALWAYS_ABORT = {"fixed_cost": -1.0, "cost_per_token": 0.0}
+AFTER_EVERY_NODE = 0.0  # seconds between cuts
 
 Logits = NDArray[np.float32]
 # Where the victim is cancelled: in a chunk of its prompt, in a token beside the neighbour's, in a token of its own.
@@ -94,10 +96,11 @@ class Stage:
     """One context, set up anew for every cancel; prompts are computed in chunks of `chunk` tokens.
 
     With `protected` off, recurrent and hybrid memories are treated like attention, and a prompt shares its step with
-    the neighbour: what a server does that does not know the difference.
+    the neighbour: what a server does that does not know the difference. With `cuts` a graph is cut after every node, as
+    a device that is not the CPU's has to be, instead of ggml's asking of its own.
     """
 
-    def __init__(self, model: Model, *, protected: bool = True, chunk: int = CHUNK) -> None:
+    def __init__(self, model: Model, *, protected: bool = True, cuts: bool = False, chunk: int = CHUNK) -> None:
         self._model = model
         self._chunk = chunk
         self._context = Context(
@@ -108,6 +111,7 @@ class Stage:
             n_threads=1,
             checkpoint_interval=chunk if protected else 0,
             trust_any_memory=not protected,
+            cut_seconds=AFTER_EVERY_NODE if cuts else None,
         )
         self._alone = protected and self._context.memory_kind != "attention"
         chance = np.random.default_rng(7)
@@ -215,7 +219,7 @@ class Stage:
         return self._all_go_on(continued).victim
 
 
-def sweep(path: Path, *, protected: bool = True, stride: int = 1, chunk: int = CHUNK) -> Report:
+def sweep(path: Path, *, protected: bool = True, cuts: bool = False, stride: int = 1, chunk: int = CHUNK) -> Report:
     """Cancel at every `stride`-th node of a prefill step and of decode steps.
 
     Parameters
@@ -224,11 +228,13 @@ def sweep(path: Path, *, protected: bool = True, stride: int = 1, chunk: int = C
         A small GGUF model with F32 weights.
     protected
         Whether the rules for recurrent and hybrid memories are kept.
+    cuts
+        Whether steps are stopped at cuts, as they always are on a device.
     chunk
         Tokens of a prompt in one step.
     """
-    model = Model.load(path, require_vocabulary=False)
-    stage = Stage(model, protected=protected, chunk=chunk)
+    model = load_model(path, require_vocabulary=False)
+    stage = Stage(model, protected=protected, cuts=cuts or ON_DEVICE, chunk=chunk)
     experts = any(key.endswith(".expert_count") and value != "0" for key, value in model.metadata.items())
     report = Report(path.stem, model.memory_kind, model.n_swa, experts, stage.batch_invariant())
     for phase in stage.phases:

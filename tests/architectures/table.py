@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from tests.architectures.results import Result
+from tests.architectures.results import Result, Way
 from tests.architectures.sweep import TOLERANCE, Report
 
 KINDS: dict[str, Callable[[Report], bool]] = {
@@ -25,19 +25,26 @@ UNPROTECTED = (
     "|---|--:|--:|--:|--:|--:|"
 )
 
+UNPROTECTED_STRIDE = 5  # unless it is said
+# Of a page: its title, what is said first, the options, and its file.
+BY_CALLBACK = ("Cancels in the middle of a step", "", "", "abort-sweep.md")
+BY_CUTS = (
+    "Cancels at cuts",
+    "As [abort-sweep.md](abort-sweep.md), on the path that GPUs take: `cb_eval` is called after every node, and an\n"
+    "abort leaves llama.cpp by an exception. Computed by the CPU.\n\n",
+    "--cuts ",
+    "cut-sweep.md",
+)
 
-def page(protected: Sequence[Result], unprotected: Sequence[Result], *, stride: int) -> str:
+
+def page(protected: Sequence[Result], unprotected: Sequence[Result], way: Way) -> str:
     """The page, from the results of the sweeps with and without the rules."""
     reports = [result.report for result in protected if result.report is not None]
-    naive = [result.report for result in unprotected if result.report is not None]
     parts = [
-        introduction(stride),
+        introduction(way, unprotected[0].way.stride if unprotected else 0),
         "## With the rules",
         "\n".join([PROTECTED, *(protected_row(kind, of_kind(reports, kind)) for kind in KINDS)]),
-        "## With the rules for recurrent and hybrid memories switched off",
-        unprotected_text(unprotected),
-        "\n".join([UNPROTECTED, *(unprotected_row(kind, of_kind(naive, kind)) for kind in ("recurrent", "hybrid"))]),
-        undisturbed_text(naive),
+        *(without_the_rules(unprotected) if unprotected else []),
         "## How equal is judged",
         equality_text(reports),
         "## Refused, with the message that a user sees",
@@ -49,10 +56,24 @@ def page(protected: Sequence[Result], unprotected: Sequence[Result], *, stride: 
     return "\n\n".join(parts) + "\n"
 
 
-def introduction(stride: int) -> str:
-    which = "every graph node" if stride == 1 else f"every {stride}th graph node"
+def without_the_rules(results: Sequence[Result]) -> list[str]:
+    reports = [result.report for result in results if result.report is not None]
+    return [
+        "## With the rules for recurrent and hybrid memories switched off",
+        unprotected_text(results),
+        "\n".join([UNPROTECTED, *(unprotected_row(kind, of_kind(reports, kind)) for kind in ("recurrent", "hybrid"))]),
+        undisturbed_text(reports),
+    ]
+
+
+def introduction(way: Way, unprotected_stride: int) -> str:
+    which = "every graph node" if way.stride == 1 else f"every {way.stride}th graph node"
+    title, how, options, report = BY_CUTS if way.cuts else BY_CALLBACK
+    options += "" if way.stride == 1 else f"--stride {way.stride} "
+    options += "" if unprotected_stride == UNPROTECTED_STRIDE else f"--unprotected-stride {unprotected_stride} "
     return (
-        "# Cancels in the middle of a step\n\n"
+        f"# {title}\n\n"
+        f"{how}"
         f"On the toy models that llama.cpp writes of its architectures, a sequence was cancelled at {which} of a\n"
         "step that computes a chunk of its prompt, and of a step that generates a token, while a neighbour was\n"
         "decoding and a finished prefix lay idle in the cache. After each cancel three rows of logits are\n"
@@ -61,7 +82,7 @@ def introduction(stride: int) -> str:
         "*Stopped in mid-graph*: the step was aborted; the others were finished for the neighbour's sake, by the\n"
         "rules for recurrent and hybrid memories.\n\n"
         "Made by `python tools/make_toy_models.py build/toys` and\n"
-        "`python -m tests.architectures build/toys --report docs/abort-sweep.md`."
+        f"`python -m tests.architectures build/toys {options}--report docs/{report}`."
     )
 
 
@@ -88,7 +109,7 @@ def unprotected_row(kind: str, reports: Sequence[Report]) -> str:
 
 
 def unprotected_text(results: Sequence[Result]) -> str:
-    stride = max((result.stride for result in results), default=1)
+    stride = results[0].way.stride
     which = "every node" if stride == 1 else f"every {stride}th node"
     return (
         f"The same at {which}, with these memories treated like attention: the test can see what it guards against.\n"
