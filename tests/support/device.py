@@ -1,0 +1,44 @@
+"""Which layers of the tests' models a device computes: none, unless ``PYLLMCANCEL_TEST_LAYERS`` says otherwise.
+
+``all`` are all of them, ``half`` the last ones with the output: the rest is the CPU's, and both compute every step.
+What holds on the CPU must hold there. Bits are compared with bits of the same device: a test loads all models alike.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFReader
+
+from pyllmcancel._native import Model
+
+LAYERS = os.environ.get("PYLLMCANCEL_TEST_LAYERS", "none")
+ON_DEVICE = LAYERS != "none"
+# A device that is the processor takes a second for what the CPU's back end does in a hundredth.
+FEWER = 20 if ON_DEVICE else 1
+
+
+def n_gpu_layers(path: Path) -> int:
+    """How many layers of a model go to the device, as ``-ngl`` counts them: the output is one, and goes first."""
+    match LAYERS:
+        case "none":
+            return 0
+        case "all":
+            return -1
+        case "half":
+            return n_layers(path) // 2 + 1
+        case _:
+            raise ValueError(f"PYLLMCANCEL_TEST_LAYERS is none, half or all, not {LAYERS}")
+
+
+def n_layers(path: Path) -> int:
+    fields = GGUFReader(path).fields
+    arch = fields["general.architecture"].contents()
+    return int(fields[f"{arch}.block_count"].contents())
+
+
+def load_model(path: Path, **options: Any) -> Model:
+    """Load a model onto the tests' device."""
+    return Model.load(path, n_gpu_layers=n_gpu_layers(path), **options)

@@ -1,0 +1,80 @@
+"""Build the package with Vulkan, and run tests on Mesa's lavapipe, a Vulkan device that any processor can be.
+
+What needs a device that is not ggml's CPU back end, and no GPU: ``python tools/test_vulkan.py`` builds into an
+environment of its own in ``build`` (minutes), and runs ``tests/device`` and the cuts after every node, with all layers
+on the device and then with half of them. ``--install`` first installs Debian 12's packages; ``--layers half`` runs one
+round only, and ``-- tests/native`` other tests.
+
+Ends with the closing line and the exit status of the first run that failed, or of the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from other_build import ROOT, install
+
+PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers")
+HEADERS = ROOT / "tools" / "vulkan_headers"
+# Much of the rest counts on the speed of the CPU's back end.
+TESTS = ("tests/device", "tests/native/test_cuts.py")
+LAYERS = ("all", "half")
+# llama.cpp passes over devices that are processors, unless they are named.
+DEVICE = {"GGML_VK_VISIBLE_DEVICES": "0"}
+LAVAPIPE = "lvp_icd.*.json"
+
+
+def missing() -> list[str]:
+    """Packages whose files are not there."""
+    icds = [path for folder in ("/usr/share", "/etc") for path in Path(folder, "vulkan/icd.d").glob(LAVAPIPE)]
+    there = {
+        "mesa-vulkan-drivers": bool(icds),
+        "libvulkan-dev": Path("/usr/include/vulkan/vulkan.hpp").exists(),
+        "glslc": shutil.which("glslc") is not None,
+        "spirv-headers": Path("/usr/include/spirv/unified1/spirv.hpp").exists(),
+    }
+    return [package for package in PACKAGES if not there[package]]
+
+
+def check_packages(*, may_install: bool) -> None:
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES]
+    if missing() and may_install:
+        subprocess.run(command, check=True)
+    if lacking := missing():
+        raise SystemExit(f"test_vulkan: {', '.join(lacking)} missing; as root: {' '.join(command)}")
+
+
+def build() -> Path:
+    """Install the package with Vulkan; returns the Python that has it."""
+    options = ("--no-build-isolation", "-Ccmake.define.GGML_VULKAN=ON", f"-Ccmake.define.CMAKE_CXX_FLAGS=-I{HEADERS}")
+    return install("vulkan", "vulkan", *options)
+
+
+def run_tests(python: Path, layers: str, tests: list[str]) -> int:
+    sys.stdout.write(f"layers on the device: {layers}\n")
+    sys.stdout.flush()
+    environment = os.environ | DEVICE | {"PYTHONSAFEPATH": "1", "PYLLMCANCEL_TEST_LAYERS": layers}
+    return subprocess.run([python, "-m", "pytest", *tests], env=environment, cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--install", action="store_true", help="install missing packages of Debian's, as root")
+    parser.add_argument("--layers", choices=LAYERS, action="append", help="only this round")
+    parser.add_argument("tests", nargs="*", default=TESTS, help=f"for pytest (default: {' '.join(TESTS)})")
+    arguments = parser.parse_args()
+    check_packages(may_install=arguments.install)
+    python = build()
+    for layers in arguments.layers or LAYERS:
+        if status := run_tests(python, layers, list(arguments.tests)):
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
