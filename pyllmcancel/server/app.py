@@ -30,6 +30,7 @@ from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
 from pyllmcancel.server.responses.desk import Desk
 from pyllmcancel.server.responses.store import Store
+from pyllmcancel.server.responses.stored import Archive
 from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def create_app(
 
     storage = config.storage
     desk = Desk(None if storage is None else lambda: store or Store(*storage))
+    state.archive = Archive(desk)
     lag = LoopLag(state.metrics.loop_lagged)
 
     @asynccontextmanager

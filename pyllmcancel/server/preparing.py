@@ -90,6 +90,8 @@ class Preparations:
 
     def __init__(self, *, shared: bool = False) -> None:
         self._live: dict[tuple[str, str], Preparation] = {}  # by owner and id, oldest first
+        # By owner and supersede key: what other replicas tell comes often, and most of it concerns nothing here.
+        self._keyed: dict[tuple[str, str], set[Preparation]] = {}
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
 
     def live(self, owner: str | None = None) -> list[Preparation]:
@@ -109,16 +111,19 @@ class Preparations:
 
     def supersede(self, newer: Origin) -> None:
         """Cancel what is in preparation under the key of an accepted request, and arrived before it."""
-        key, arrived_at = newer.get("supersede"), newer["arrived_at"] or 0.0
-        for older in list(self._live.values()) if key is not None else ():
-            if (older.owner, older.supersede) == (newer["owner"], key) and older.arrived_at < arrived_at:
+        arrived_at = newer["arrived_at"] or 0.0
+        for older in self._of_key(newer["owner"], newer.get("supersede")):
+            if older.arrived_at < arrived_at:
                 older.cancel(CancelReason.SUPERSEDED)
 
     def heed(self, owner: str, key: str, rank: Rank) -> None:
         """The same, for a request that another process has accepted."""
-        for older in list(self._live.values()):
-            if (older.owner, older.supersede) == (owner, key) and older.rank < rank:
+        for older in self._of_key(owner, key):
+            if older.rank < rank:
                 older.cancel(CancelReason.SUPERSEDED)
+
+    def _of_key(self, owner: str, key: str | None) -> list[Preparation]:
+        return [] if key is None else list(self._keyed.get((owner, key), ()))
 
     async def run(self, request: HttpRequest, function: Callable[[Pause], T], origin: Origin) -> T:
         """What `function` returns, in another thread.
@@ -167,10 +172,17 @@ class Preparations:
         if key in self._live:
             raise InvalidRequestError(f"request id {preparation.id!r} is in use by a request that has not ended", "id")
         self._live[key] = preparation
+        keyed = None if preparation.supersede is None else (preparation.owner, preparation.supersede)
+        if keyed is not None:
+            self._keyed.setdefault(keyed, set()).add(preparation)
         try:
             yield preparation
         finally:
             del self._live[key]
+            if keyed is not None:
+                self._keyed[keyed].remove(preparation)
+                if not self._keyed[keyed]:
+                    del self._keyed[keyed]
 
     def close(self) -> None:
         """Give everything up, and take no more. Idempotent; waits for nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol
 
 from pydantic import Field
 
@@ -68,6 +68,15 @@ class Member(Protocol):
     async def close(self) -> None: ...
 
 
+Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
+
+
+class Archive(Protocol):
+    """The responses that are kept here: a `pyllmcancel.server.responses.stored.Archive`, which stands above this."""
+
+    async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]: ...
+
+
 class ServerState:
     """Loading, serving, closing. Touched by the event loop only."""
 
@@ -89,6 +98,7 @@ class ServerState:
         self._closing = False
         self.leaving = False  # set by `process.Server`: it still serves, but who can had better go elsewhere
         self.fleet: Member | None = None  # set once, before anybody is served
+        self.archive: Archive | None = None  # likewise
         # Set by `process.Server`: a server that will never have a model had better end, and so had one whose
         # engine has died. The second is called by the engine's thread, when all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
@@ -188,6 +198,8 @@ class ServerState:
                 if self.on_load_failure is not None:
                     self.on_load_failure()
             return
+        if self._closing:
+            return  # while the template was prepared; its listeners are closed by now
         logger.info(
             "%s is ready after %.1f s: %s, %s memory, %s tokens for a request at most, %d at once",
             self.model_name,

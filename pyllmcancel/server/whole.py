@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.everywhere import Everywhere
     from pyllmcancel.server.fleet.fleet import Fleet
+    from pyllmcancel.server.live.frames import Audience
+    from pyllmcancel.server.live.response import FeedResponse
     from pyllmcancel.server.visible import Visible
+
+
+def whole_events(see: Visible, audience: Audience, owner: str, last_event_id: str | None) -> FeedResponse | None:
+    """What happens on all servers; None where this one is alone, or cannot read the others' feeds."""
+    return None if see.fleet is None else cast("Fleet", see.fleet).events(see, audience, owner, last_event_id)
 
 
 def whole(see: Visible) -> Everywhere | None:

@@ -46,11 +46,12 @@ class StoreFullError(Error):
 
 
 class MissingResponseError(LookupError):
-    """There is no response of this id, or there is none any more."""
+    """There is no response of this id, or there is none any more; `circular`: another one took its id since."""
 
-    def __init__(self, response_id: str) -> None:
+    def __init__(self, response_id: str, *, circular: bool = False) -> None:
         super().__init__(response_id)
         self.response_id = response_id
+        self.circular = circular
 
 
 class ResponseExistsError(ValueError):
@@ -92,7 +93,7 @@ def _make_private(path: Path) -> None:
     """Prompts are in it: nobody else may read it, nor what SQLite puts beside it, which gets the same mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Closed before SQLite opens it: to close any descriptor of a file gives back this process's locks on it.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from pyllmcancel.server.responses.database import (
 from pyllmcancel.server.responses.kept_items import response_of
 from pyllmcancel.server.responses.log import written
 from pyllmcancel.server.responses.output import Cause, End
-from pyllmcancel.server.responses.store import Kept, Store
+from pyllmcancel.server.responses.store import MOST_OF_CONVERSATION, Kept, Part, Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 T = TypeVar("T")
+# For the part of a conversation up to a response, or up to its output.
+Ask = Callable[[str, bool], Awaitable[Part | None]]
+MOST_PARTS = 32  # of a conversation, on this server and others in turn
 INLINE_LOG = 512  # entries that are put into words at once; more in a thread
 MOST_UNSTORED = 256  # ends of responses that could not be stored, which are remembered
 
@@ -156,23 +159,48 @@ class Desk:
         if not (self.stores and await done(self._store.delete(owner, response_id))) and unstored is None:
             raise not_found(response_id)
 
-    async def input_items(self, owner: str, response_id: str) -> list[dict[str, Any]]:
-        """What a response was given, from the first on; ApiError 404 if there is no such response."""
-        if not self.stores:
-            raise not_found(response_id)
-        return await done(self._store.conversation(owner, response_id, output=False))
-
-    async def history(self, owner: str, previous: str) -> list[dict[str, Any]]:
-        """What came before a response that goes on from `previous`, its output included; ApiError if that cannot be."""
-        if (owner, previous) in self._live:
-            message = f"Previous response with id '{previous}' has not ended."
+    async def part(self, owner: str, response_id: str, *, output: bool) -> Part:
+        """The items up to a response, as far as they are here; with its `output` it must have ended."""
+        if output and (owner, response_id) in self._live:
+            message = f"Previous response with id '{response_id}' has not ended."
             raise ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
         if not self.stores:
-            raise previous_not_found(previous)
+            return Part([], response_id, 0)
+        return await done(self._store.part(owner, response_id, output=output))
+
+    async def input_items(self, owner: str, response_id: str, ask: Ask | None = None) -> list[dict[str, Any]]:
+        """What a response was given, from the first on; ApiError 404 if there is no such response.
+
+        What is not here is asked of `ask`.
+        """
+        return await self._conversation(owner, response_id, ask, output=False)
+
+    async def history(self, owner: str, previous: str, ask: Ask | None = None) -> list[dict[str, Any]]:
+        """What came before a response that goes on from `previous`, its output included; ApiError if that cannot be."""
         try:
-            return await done(self._store.conversation(owner, previous, output=True))
+            return await self._conversation(owner, previous, ask, output=True)
         except ApiError as error:
             raise previous_not_found(previous) if error.status == 404 else error from error
+
+    async def _conversation(
+        self, owner: str, response_id: str, ask: Ask | None, *, output: bool
+    ) -> list[dict[str, Any]]:
+        """All parts, each from the server that has it."""
+        parts: list[Part] = []
+        missing: str | None = response_id
+        while missing is not None:
+            # Of the responses before the last one the output belongs to it.
+            with_output = output or bool(parts)
+            part: Part | None = await self.part(owner, missing, output=with_output)
+            if part is not None and part.missing == missing:
+                part = None if ask is None or len(parts) >= MOST_PARTS else await ask(missing, with_output)
+            if part is None:
+                raise not_found(missing)
+            parts.append(part)
+            if sum(one.n_bytes for one in parts) > MOST_OF_CONVERSATION:
+                raise too_long(f"the conversation has more than {MOST_OF_CONVERSATION:,} bytes")
+            missing = part.missing
+        return [item for part in reversed(parts) for item in part.items]
 
     async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
         """Stored items by their ids; ApiError 404 for the first that there is not."""
@@ -207,13 +235,17 @@ async def done(future: Future[T]) -> T:
     except MissingResponseError as error:
         raise not_found(error.response_id) from error
     except LongConversationError as error:
-        raise ApiError(400, str(error), param="previous_response_id", code="invalid_request") from error
+        raise too_long(str(error)) from error
     except ResponseExistsError as error:
         raise id_taken() from error
     except StoreFullError as error:
         raise ApiError(507, str(error), "server_error", code="storage_full") from error
     except StoreError as error:
         raise ApiError(500, str(error), "server_error", code="storage_failed") from error
+
+
+def too_long(why: str) -> ApiError:
+    return ApiError(400, why, param="previous_response_id", code="invalid_request")
 
 
 def not_found(response_id: str) -> ApiError:

@@ -29,6 +29,7 @@ from pyllmcancel.server.responses.input_items import AnyItem, Item, ReferenceIte
 from pyllmcancel.server.responses.kept_items import kept
 from pyllmcancel.server.responses.log import Head
 from pyllmcancel.server.responses.reading import Reader
+from pyllmcancel.server.responses.stored import asking
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.workers import Work
@@ -126,7 +127,7 @@ async def conversation_of(request: Request, body: ResponsesBody, table: ToolTabl
     desk, owner = desk_of(request), owner_of(request.scope)
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
-        before = await desk.history(owner, body.previous_response_id)
+        before = await desk.history(owner, body.previous_response_id, asking(request))
     referred = await desk.items(owner, body.references)
 
     def translated(pause: Pause) -> tuple[list[AnyItem], ChatBody]:

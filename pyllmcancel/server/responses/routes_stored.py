@@ -19,17 +19,13 @@ from pyllmcancel.server.responses.body import INCLUDABLE
 from pyllmcancel.server.responses.desk import desk_of
 from pyllmcancel.server.responses.following import FollowingResponse
 from pyllmcancel.server.responses.log import Log, read
+from pyllmcancel.server.responses.stored import asking, cancelled, deleted, found_elsewhere
 from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["OpenAI"], responses=errors(400, 404))
 
 MOST_LISTED = 100
 Include = Annotated[list[str], Query(max_length=32)]
-CANNOT_CANCEL = {
-    "completed": "Cannot cancel a completed response.",
-    "failed": "Cannot cancel a failed response.",
-    "incomplete": "Cannot cancel an incomplete response.",
-}
 
 
 # Ids are paths to the router: they are made of the request's, and may contain slashes.
@@ -49,7 +45,7 @@ async def list_input_items(
     include: Include = [],  # noqa: B006 - FastAPI makes each request its own
 ) -> Any:
     check_include(include)
-    items = await desk_of(request).input_items(owner_of(request.scope), response_id)
+    items = await desk_of(request).input_items(owner_of(request.scope), response_id, asking(request))
     if order == "desc":
         items.reverse()
     first = 0
@@ -89,7 +85,14 @@ async def get_response(
     background = desk.find(owner, response_id)
     if background is not None:
         return following(request, background.log, starting_after) if stream else background.response()
-    kept = await desk.kept(owner, response_id)
+    try:
+        kept = await desk.kept(owner, response_id)
+    except ApiError as error:
+        found = await found_elsewhere(request, error, response_id, "find" if stream else "get")
+        if stream:
+            message = "This response is on another server, and streamed by that one only."
+            raise ApiError(400, message, param="stream", code="elsewhere") from None
+        return found
     if not stream:
         return Response(kept.response, media_type="application/json")
     if not kept.background:
@@ -105,26 +108,20 @@ async def get_response(
 )
 @router.post("/responses/{response_id:path}/cancel", include_in_schema=False)
 async def cancel_response(request: Request, response_id: str) -> Any:
-    owner, desk = owner_of(request.scope), desk_of(request)
-    background = desk.find(owner, response_id)
-    if background is not None:
-        background.cancel()
-        await background.ended.wait()
-        response = background.response()
-        check_cancelled(response["status"])
-        return response
-    kept = await desk.kept(owner, response_id)
-    if not kept.background:
-        raise ApiError(400, "Cannot cancel a synchronous response.", param="response_id")
-    check_cancelled(kept.status)
-    return Response(kept.response, media_type="application/json")
+    try:
+        return await cancelled(desk_of(request), owner_of(request.scope), response_id)
+    except ApiError as error:
+        return await found_elsewhere(request, error, response_id, "cancel")
 
 
 @router.delete("/v1/responses/{response_id:path}", summary="Forget a response", responses=answers(DeletedResponse))
 @router.delete("/responses/{response_id:path}", include_in_schema=False)
 async def delete_response(request: Request, response_id: str) -> Any:
-    await desk_of(request).delete(owner_of(request.scope), response_id)
-    return DeletedResponse(id=response_id, object="response", deleted=True)
+    try:
+        await desk_of(request).delete(owner_of(request.scope), response_id)
+    except ApiError as error:
+        return await found_elsewhere(request, error, response_id, "delete")
+    return deleted(response_id)
 
 
 def following(request: Request, log: Log, after: int) -> FollowingResponse:
@@ -136,9 +133,3 @@ def check_include(include: list[str]) -> None:
     for name in include:
         if name not in INCLUDABLE:
             raise ApiError(400, f"{name[:100]!r} cannot be included here", param="include", code="invalid_request")
-
-
-def check_cancelled(status: str) -> None:
-    """ApiError for a response that has ended otherwise; as OpenAI words it."""
-    if status != "cancelled":
-        raise ApiError(400, CANNOT_CANCEL[status], param="response_id")

@@ -56,6 +56,21 @@ class Kept:
     log: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a conversation, up to one of its responses.
+
+    Attributes
+    ----------
+    missing
+        The response that it goes on from, and that is not here.
+    """
+
+    items: list[dict[str, Any]]
+    missing: str | None
+    n_bytes: int
+
+
 OWN_ERRORS = (LongConversationError, MissingResponseError, ResponseExistsError, StoreFullError)
 
 
@@ -167,15 +182,22 @@ class Store:
         """
 
         def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-            turns = list(_turns(connection, owner, response_id))
-            items: list[dict[str, Any]] = []
-            for number, (asked, answered) in enumerate(reversed(turns), 1):
-                items += json.loads(asked)
-                if output or number < len(turns):
-                    items += json.loads(answered)["output"]
-            return items
+            part = _part(connection, owner, response_id, output=output)
+            if part.missing is not None:
+                raise MissingResponseError(part.missing)
+            return part.items
 
         return self._commits.do(work)
+
+    def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
+        """The same, back to the first response that is not here.
+
+        Raises
+        ------
+        LongConversationError
+            By what is returned.
+        """
+        return self._commits.do(lambda connection: _part(connection, owner, response_id, output=output))
 
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
         """Input and output of these responses, without what came before; what is not there is left out.
@@ -255,6 +277,24 @@ def total(connection: sqlite3.Connection) -> int:
     return int(found)
 
 
+def _part(connection: sqlite3.Connection, owner: str, response_id: str, *, output: bool) -> Part:
+    turns: list[tuple[str, str]] = []
+    missing = None
+    try:
+        for turn in _turns(connection, owner, response_id):
+            turns.append(turn)  # noqa: PERF402 - those before the one that is missing count
+    except MissingResponseError as error:
+        if error.circular:
+            raise
+        missing = error.response_id
+    items: list[dict[str, Any]] = []
+    for number, (asked, answered) in enumerate(reversed(turns), 1):
+        items += json.loads(asked)
+        if output or number < len(turns):
+            items += json.loads(answered)["output"]
+    return Part(items, missing, sum(len(text) for turn in turns for text in turn))
+
+
 def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iterator[tuple[str, str]]:
     """Input and response, from the last to the first; each is used, so that none is forgotten before the others."""
     following: str | None = response_id
@@ -262,7 +302,7 @@ def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iter
     length, now = 0, time.time()
     while following is not None:
         if following in known:  # it took the id of one that was deleted, and that others go on from
-            raise MissingResponseError(following)
+            raise MissingResponseError(following, circular=True)
         known.add(following)
         asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
         row = connection.execute(asked, (owner, following)).fetchone()

@@ -1,0 +1,153 @@
+"""What can be asked of a response that was created before: here, or, of a server with peers, where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
+
+from pyllmcancel.server.api_keys import owner_of
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.limits import MAX_NAME, MAX_TO_PEERS
+from pyllmcancel.server.responses.desk import not_found
+from pyllmcancel.server.responses.store import Part, said
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.visible import Visible
+from pyllmcancel.server.whole import whole
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from pyllmcancel.server.responses.answer import DeletedResponse
+    from pyllmcancel.server.responses.desk import Ask, Desk
+    from pyllmcancel.server.state import Asked
+
+CANNOT_CANCEL = {
+    "completed": "Cannot cancel a completed response.",
+    "failed": "Cannot cancel a failed response.",
+    "incomplete": "Cannot cancel an incomplete response.",
+}
+
+
+class Archive:
+    """What the desk of this server has, for other servers."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]:
+        """The answer, as JSON has it; ApiError 404 if there is no such response here."""
+        match asked:
+            case "get":
+                background = self._desk.find(owner, response_id)
+                if background is not None:
+                    return {**background.response()}
+                kept = await self._desk.kept(owner, response_id)
+                check_carried(len(kept.response), "this response")
+                return as_dict(kept.response)
+            case "find":
+                if self._desk.find(owner, response_id) is None:
+                    await self._desk.kept(owner, response_id)
+                return {}
+            case "cancel":
+                return await cancelled(self._desk, owner, response_id, patience)
+            case "delete":
+                await self._desk.delete(owner, response_id)
+                return {**deleted(response_id)}
+            case "input" | "history":
+                part = await self._desk.part(owner, response_id, output=asked == "history")
+                if part.missing == response_id:
+                    raise not_found(response_id)
+                if part.n_bytes > MAX_TO_PEERS:  # which counts instructions and tools, too
+                    check_carried(
+                        len(await asyncio.to_thread(said, part.items)), "the conversation up to this response"
+                    )
+                return {"items": part.items, "missing": part.missing, "n_bytes": part.n_bytes}
+            case _:
+                assert_never(asked)
+
+
+async def cancelled(desk: Desk, owner: str, response_id: str, patience: float | None = None) -> dict[str, Any]:
+    """How it stands after its cancel; one that does not end in `patience` seconds is not waited for."""
+    background = desk.find(owner, response_id)
+    if background is not None:
+        background.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await background.ended.wait()
+        response = background.response()
+        if background.ended.is_set():
+            check_cancelled(response["status"])
+        return {**response}
+    kept = await desk.kept(owner, response_id)
+    if not kept.background:
+        raise ApiError(400, "Cannot cancel a synchronous response.", param="response_id")
+    check_cancelled(kept.status)
+    return as_dict(kept.response)
+
+
+def check_cancelled(status: str) -> None:
+    """ApiError for a response that has ended otherwise; as OpenAI words it."""
+    if status != "cancelled":
+        raise ApiError(400, CANNOT_CANCEL[status], param="response_id")
+
+
+def deleted(response_id: str) -> DeletedResponse:
+    return {"id": response_id, "object": "response", "deleted": True}
+
+
+def check_carried(n_bytes: int, what: str) -> None:
+    """ApiError for what is too long to be sent to another server."""
+    if n_bytes > MAX_TO_PEERS:
+        message = (
+            f"{what} is on another server, and longer than the {MAX_TO_PEERS:,} bytes that servers give each other"
+        )
+        raise ApiError(400, message, code="elsewhere")
+
+
+def as_dict(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+async def elsewhere(request: Request, response_id: str, asked: Asked) -> dict[str, Any] | None:
+    """The answer of the peer that has this response of the sender's; None if none has, or there are no peers.
+
+    ApiError if that one refuses.
+    """
+    unreached: dict[str, str] = request.scope["state"].setdefault("unreached", {})
+    state = state_of(request)
+    if state.fleet is None or len(response_id) > MAX_NAME:
+        return None
+    everywhere = whole(Visible(state, owner_of(request.scope), unreached))
+    return None if everywhere is None else await everywhere.response(response_id, asked)
+
+
+async def found_elsewhere(request: Request, error: ApiError, response_id: str, asked: Asked) -> dict[str, Any]:
+    """The same, after this server has not found it; `error` again if no peer has it either."""
+    found = await elsewhere(request, response_id, asked) if error.code == "response_not_found" else None
+    if found is None:
+        raise error
+    return found
+
+
+def are_items(items: Any) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether a peer's answer can be a part of a conversation."""
+    return isinstance(items, list) and all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in items)
+
+
+def asking(request: Request) -> Ask:
+    """Asks the peers for the part of a conversation that ends with a response."""
+
+    async def ask(response_id: str, output: bool) -> Part | None:
+        found = await elsewhere(request, response_id, "history" if output else "input")
+        if found is None:
+            return None
+        items, missing = found.get("items"), found.get("missing")
+        if not are_items(items) or not isinstance(missing, str | None) or missing == response_id:
+            return None
+        # How long it is, is not what a peer says.
+        return Part(items, missing, len(await asyncio.to_thread(json.dumps, items)))
+
+    return ask
