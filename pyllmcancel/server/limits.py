@@ -5,8 +5,9 @@ Light to import: the command line reads the defaults.
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
+
+from pyllmcancel.system import descriptor_limits
 
 # -- fields of bodies: what no request that makes sense exceeds -------------------------------------------------------
 
@@ -22,6 +23,8 @@ MAX_FIELD_PATH = 256  # characters of one of `response_fields`
 MAX_NAME = 8_192  # characters of a name that only its client understands
 MAX_SESSION_ID = 256  # characters
 MAX_CANCELS = 1024  # ids in one request to cancel several
+# Bytes of a response, or of the conversation up to it, that another server is given: it is parsed on an event loop.
+MAX_TO_PEERS = 1 << 20
 
 # -- bodies as such ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +109,6 @@ class Limits:
 
     def connections(self) -> tuple[int, int]:
         """Most connections, of all addresses and of one."""
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        room = MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(files - OTHER_FILES, MOST_CONNECTIONS)
+        room = int(min(descriptor_limits()[0] - OTHER_FILES, MOST_CONNECTIONS))
         most = max(1, min(self.max_connections or room, room))
         return most, min(self.max_connections_per_address or max(1, most * 3 // 4), most)

@@ -13,7 +13,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -28,6 +27,7 @@ from pyllmcancel.server.http_protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.listening import quiet_about_files, url_of
 from pyllmcancel.server.supervision import Supervision
+from pyllmcancel.system import LastResort
 
 if TYPE_CHECKING:
     import socket
@@ -68,6 +68,7 @@ class Server(uvicorn.Server):
         self._hurry = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None  # from `startup` on
         self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
+        self.last_resort = LastResort()
         self.exit_status = 0
 
     def _give_up(self) -> None:
@@ -75,8 +76,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _end_in_any_case(self) -> None:
-        """Called by the engine's thread. The alarm needs neither memory, nor the GIL, nor the event loop."""
-        signal.setitimer(signal.ITIMER_REAL, self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
+        """Called by the engine's thread."""
+        self.last_resort.start(self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
         self._give_up()
         self._make_haste()
 
@@ -196,7 +197,7 @@ def serve(
         forwarded_allow_ips=list(config.trusted_proxies),
         timeout_graceful_shutdown=config.drain + 2 * GRACE_SECONDS,  # type: ignore[arg-type]
         timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
-        http=partial(WatchfulProtocol, limits, connections),  # type: ignore[arg-type]
+        http=partial(WatchfulProtocol, limits, connections, served_by=config.replica),  # type: ignore[arg-type]
         ws="none",
         ssl_keyfile=None if certificate is None else certificate.key,
         ssl_certfile=None if certificate is None else certificate.certificate,
@@ -205,7 +206,7 @@ def serve(
     try:
         server.run(sockets=list(listeners))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        server.last_resort.call_off()
         # What is in no collector's sight is not freed at the exit either, and the model must be.
         gc.unfreeze()
     return server.exit_status

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.errors import QueueFullError
+from pyllmcancel.holds import MAX_HOLDS
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.fleet.fleet import Fleet
-from pyllmcancel.server.fleet.messages import MOST_KNOWN, Message, News, Superseding
+from pyllmcancel.server.fleet.messages import MOST_KNOWN, CancelFamilies, Message, News, Superseding
 from pyllmcancel.server.fleet.transport import Answer
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import Exchange
@@ -207,6 +209,39 @@ async def test_a_session_is_held_on_all_replicas() -> None:
         status, answer = await post(a, "/v1/sessions/s/cancel?hold=30")
         assert (status, answer["hold_seconds"]) == (202, 30)
         assert await code_of(b.complete("x", session_id="child", parent_session_id="s")) == "explicit"
+
+
+async def test_a_family_of_more_names_than_can_be_held_is_refused_before_anything_is_cancelled() -> None:
+    async with open_fleet("a", "b") as (net, (a, b)):
+        request = await begun(a, "r", session_id="s")
+        there = await begun(b, "there", session_id="s")
+        names = [f"child-{i}" for i in range(MAX_HOLDS)]
+
+        class Large:
+            async def receive(self, said: Any) -> Any:
+                return {"sessions": names} if said["kind"] == "name_families" else await fleet.receive(said)
+
+        fleet, net.fleets["b"] = net.fleets["b"], Large()  # type: ignore[assignment]
+        status, answer = await post(a, "/v1/sessions/s/cancel?hold=30&wait=false")
+        assert (status, answer["error"]["message"]) == (429, "too many ids are held for cancellation")
+        assert [one.cancellation.requested for w in (a, b) for one in w.engine.registry.requests()] == [False] * 2
+        status, answer = await post(a, "/v1/sessions/s/cancel?hold=30&wait=false&descendants=false")
+        assert (status, {one["id"] for one in answer["requests"]}) == (200, {"r", "there"})
+        assert [await code_of(one) for one in (request, there)] == ["explicit"] * 2
+
+
+async def test_a_replica_without_room_to_hold_a_session_cancels_none_of_it_and_is_named() -> None:
+    async with open_fleet("a") as (net, (a,)):
+        await begun(a, "r", session_id="1")
+        holds = CancelFamilies(owner="", sessions=["1"], descendants=True, wait=False, hold=30.0)
+        several = holds.model_copy(update={"sessions": ["1", *(f"held-{i}" for i in range(MAX_HOLDS - 1))]})
+        a.engine.registry.find("one", 30.0)
+        (running,) = a.engine.registry.requests()
+        with pytest.raises(QueueFullError):
+            await net.fleets["a"].receive(several.model_dump(mode="json"))
+        assert not running.cancellation.requested
+        await net.fleets["a"].receive(holds.model_dump(mode="json"))
+        assert running.cancellation.requested
 
 
 # -- owners -----------------------------------------------------------------------------------------------------------

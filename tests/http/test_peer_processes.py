@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,46 @@ class Pair:
 def pair(long_model: Path) -> Iterator[Pair]:
     with ExitStack() as stack:
         yield Pair(long_model, stack)
+
+
+def test_every_answer_says_who_gave_it(pair: Pair) -> None:
+    server = pair.servers[1]
+    for method, path, body in (
+        ("GET", "/health", None),
+        ("GET", "/v1/nothing", None),
+        ("POST", "/v1/completions", {"prompt": 1.5}),
+        ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1}),
+        ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stream": True}),
+        ("POST", "/v1/peers", {}),
+    ):
+        assert server.http.request(method, path, json=body).headers.get("x-served-by") == "s1", (method, path)
+    with server.http.stream("GET", "/v1/events") as stream:
+        assert stream.headers["x-served-by"] == "s1"
+    with RawClient(server.port) as client:
+        client.socket.sendall(b"NOT HTTP AT ALL\r\n\r\n")
+        answer = client.answer()
+        assert (answer.status, answer.headers["x-served-by"]) == (400, "s1")
+
+
+def test_a_feed_of_two_servers_loses_and_finds_the_one_that_is_killed(pair: Pair) -> None:
+    first, second = pair.servers
+    with first.http.stream("GET", "/v1/events", timeout=60) as stream:
+        seen = (json.loads(line.removeprefix("data: ")) for line in stream.iter_lines() if line.startswith("data: "))
+        boots = [one["server"]["boot"] for one in seen_until(seen, "s1", "snapshot")]
+        assert second.http.post("/v1/completions", json={"prompt": "x", "max_tokens": 2}).status_code == 200
+        (ended,) = seen_until(seen, "s1", "ended")
+        assert ended["request"]["finish_reason"] == "length"
+        second.signal(signal.SIGKILL)
+        second.wait()
+        assert [one["state"] for one in seen_until(seen, "s1", "replica")] == ["lost"]
+        pair.servers[1] = pair.start(1)
+        (again,) = seen_until(seen, "s1", "snapshot")
+        assert again["server"]["boot"] not in boots
+
+
+def seen_until(events: Iterator[dict[str, Any]], replica: str, kind: str) -> list[dict[str, Any]]:
+    """The next event of this kind that is of this replica."""
+    return [next(one for one in events if (one["type"], one["replica"]) == (kind, replica))]
 
 
 def test_two_servers_act_as_one_and_one_that_comes_back_is_found_again(pair: Pair) -> None:

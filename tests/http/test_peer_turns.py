@@ -15,6 +15,7 @@ from pyllmcancel.server.fleet.addresses import Address, FleetSettings
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import Cancel, ListRequests, News
+from pyllmcancel.server.fleet.peer import Peer, Standing
 from pyllmcancel.server.fleet.turns import MOST_AT_ONCE, Turns
 from tests.support.http_asgi import LIMIT
 
@@ -87,6 +88,35 @@ async def test_a_question_that_gets_no_turn_says_so_and_one_that_hangs_is_not_wa
         whys = {answer.error for some in answers for answer in some}
         assert whys <= {"does not answer in 0.05 s", "is asked too much at once"}
         assert len(busy.asked) == MOST_AT_ONCE
+
+
+async def test_a_turn_and_an_answer_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, allowed = Busy(), list[float | None]()
+    whole = Peer._exchange
+
+    async def exchange(peer: Peer, message: Any, patience: float | None = None) -> Any:
+        allowed.append(patience)
+        return await whole(peer, message, patience)
+
+    async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
+        monkeypatch.setattr(Peer, "_exchange", exchange)
+        flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(2 * MOST_AT_ONCE)]
+        while len(busy.asked) < MOST_AT_ONCE:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+        busy.answers.set()
+        await asyncio.gather(*flood)
+        given = [patience for patience in allowed if patience is not None]
+        assert len(given) == 2 * MOST_AT_ONCE
+        assert max(given[MOST_AT_ONCE:]) < max(given[:MOST_AT_ONCE]) <= LIMIT  # less what they waited for their turn
+
+
+async def test_one_that_had_hardly_any_time_to_answer_is_not_silent_for_that() -> None:
+    busy = Busy()
+    async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
+        (line,) = made._lines.values()
+        answer = await line.peer._ask(ListRequests(owner="ann"), patience=0.01)
+        assert answer.error == "is asked too much at once"
+        assert line.peer.standing is Standing.READY
 
 
 async def test_what_nobody_waits_for_is_forgotten() -> None:

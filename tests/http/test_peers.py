@@ -20,9 +20,9 @@ from pyllmcancel.server.fleet.addresses import Address, FleetSettings
 from pyllmcancel.server.fleet.door import MAX_BODY
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
-from pyllmcancel.server.fleet.messages import ListRequests, News
+from pyllmcancel.server.fleet.messages import AskResponse, ListRequests, News
 from pyllmcancel.server.fleet.outbox import MOST_KEYS, Outbox
-from pyllmcancel.server.fleet.peer import MOST_VALUES, NoAnswer, answer_in
+from pyllmcancel.server.fleet.peer import MOST_VALUES, NoAnswer, Standing, answer_in
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
@@ -228,6 +228,47 @@ async def test_of_two_of_one_name_the_second_is_left_out() -> None:
         assert whys == [None, "is called b, as http://b:1 is: --replica gives another name"]
 
 
+async def test_a_peer_that_returns_at_a_new_address_loses_nothing_and_is_there_when_the_old_one_is_missed() -> None:
+    others = Others()
+    others.are("old", name="b")
+    async with transport(others, "old") as made:
+        old = made._lines[Address("http", "old", 1)].peer
+        old._deadline = 0.05
+        others.hang("old")
+        others.are("new", name="b", nonce="y" * 16)
+        made._use({Address("http", "new", 1)})
+        new = made._lines[Address("http", "new", 1)].peer
+        await new.met.wait()
+        assert new.standing is Standing.SILENT
+        made.tell_all(news(1))
+        async with asyncio.timeout(LIMIT):
+            await old.until(there=False)
+            new.look_now()
+            await others.until(
+                lambda: any(one["to"] == "new" and one["message"] is not None for one in others.messages)
+            )
+        assert new.standing is Standing.READY
+
+
+async def test_two_of_one_name_are_told_when_the_first_has_answered_again(caplog: pytest.LogCaptureFixture) -> None:
+    others = Others()
+    others.are("b")
+    async with transport(others, "b") as made:
+        others.are("c", name="b", nonce="y" * 16)
+        made._use({Address("http", "c", 1)})
+        second = made._lines[Address("http", "c", 1)].peer
+        await second.met.wait()
+        assert second.standing is Standing.SILENT
+        await others.until(lambda: [one["to"] for one in others.messages].count("b") == 2)  # it was looked at
+        second.look_now()
+        async with asyncio.timeout(LIMIT):
+            while second.standing is not Standing.REFUSED:  # noqa: ASYNC110 - it is looked at when it likes
+                await asyncio.sleep(0)
+    assert (
+        "the peer http://c:1 is called b, as http://b:1 is: --replica gives another name: it is left out" in caplog.text
+    )
+
+
 async def test_a_server_with_two_addresses_is_asked_once() -> None:
     others = Others()
     others.are("b")
@@ -290,6 +331,33 @@ async def test_one_that_declines_a_message_is_still_there() -> None:
         assert told(await made.ask_all(ASK)) == {"b": "answered with status 429: 'too many ids are held'"}
         others.are("b")
         assert told(await made.ask_all(ASK)) == {"b": None}
+
+
+@pytest.mark.parametrize("case", ["late", "long", "values", "status"])
+async def test_one_whose_answer_about_a_response_is_too_much_is_still_there(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = Others()
+    others.are("b")
+    async with transport(others, "b") as made:
+        peer = made._lines[Address("http", "b", 1)].peer
+        match case:
+            case "late":
+                peer._deadline = 0.05
+                others.hang("b")
+            case "long":
+                monkeypatch.setattr("pyllmcancel.server.fleet.peer.MOST_BYTES", 2)
+                others.fail("b", 200, b"long")
+            case "values":
+                others.fail("b", 200, b"[" + b"1," * MOST_VALUES + b"1]")
+            case _:
+                others.fail("b", 500, b"no")
+        answer = await peer._ask(AskResponse(owner="ann", id="resp_1", asked="history"))
+        assert answer.error is not None
+        assert peer.standing is Standing.READY
+        answer = await peer._ask(ASK)
+        assert answer.error is not None
+        assert peer.standing is Standing.SILENT  # what no client can make so long or late
 
 
 async def test_what_happens_while_one_is_loading_is_told_when_it_is_there() -> None:
@@ -394,8 +462,19 @@ async def test_what_did_not_arrive_is_sent_again_unless_something_newer_has_come
     await slow.until(1)
     outbox.put(news(3))
     slow.answers.put_nowait(False)
-    sent = await slow.until(2)
-    assert sorted(sent[1]) == ["r2", "r3"]
+    assert (await slow.until(2))[1] == ["r3", "r2"]
+    await outbox.close()
+
+
+async def test_what_did_not_arrive_goes_before_what_has_come_since() -> None:
+    slow = Slow()
+    outbox = Outbox("b", slow)
+    outbox.put(news(1))
+    outbox.put(news(2, key="l"))
+    await slow.until(1)
+    outbox.put(news(3, key="m"))
+    slow.answers.put_nowait(False)
+    assert (await slow.until(2))[1] == ["r1", "r2", "r3"]
     await outbox.close()
 
 

@@ -70,9 +70,9 @@ class FeedClient:
 
 
 def told(block: str) -> Told:
-    """One block of the stream; each has its three lines, in this order."""
+    """One block of the stream: three lines, in this order, but of several snapshots only the last has an id."""
     lines = dict(line.split(": ", 1) for line in block.split("\n"))
-    assert list(lines) == ["id", "event", "data"], block
+    assert list(lines) == ["id", "event", "data"] or list(lines) == ["event", "data"], block
     data = json.loads(lines["data"])
     assert data["type"] == lines["event"]
-    return Told(lines["id"], lines["event"], data)
+    return Told(lines.get("id", ""), lines["event"], data)

@@ -15,8 +15,9 @@ from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
 from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, FactFinder, StepsFact
-from pyllmcancel.server.live.feed import LONGEST, SHARE, SHORTEST, Feed
+from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.frames import Audience
+from pyllmcancel.server.live.pace import LONGEST, SHARE, SHORTEST
 from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Recorder, Stepped
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
@@ -182,14 +183,14 @@ def test_an_event_loop_that_was_closed_is_no_matter() -> None:
 # -- the ring ---------------------------------------------------------------------------------------------------------
 
 
-def ring_of(n_facts: int, kept: int = 20) -> Ring:
-    ring = Ring(kept)
+def ring_of(n_facts: int, kept: int = 20) -> Ring[Fact]:
+    ring: Ring[Fact] = Ring(kept)
     for number in range(n_facts):
         ring.extend(steps_of(step(number + 1)))
     return ring
 
 
-def numbers(ring: Ring, after: int) -> list[int]:
+def numbers(ring: Ring[Fact], after: int) -> list[int]:
     return [fact.last.number for fact in ring.after(after, 1000) if isinstance(fact, StepsFact)]
 
 
@@ -316,7 +317,7 @@ async def test_the_longer_a_flush_takes_the_fewer_there_are(driver: Driver) -> N
     with feed.reader(Audience(None), "", print):
         assert feed.interval == SHORTEST
         for cost, expected in ((SHORTEST * SHARE / 2, SHORTEST), (SHARE, 1.0), (1.0, LONGEST)):
-            feed._cost = cost
+            feed._pace._cost = cost
             assert feed.interval == pytest.approx(expected)
 
 

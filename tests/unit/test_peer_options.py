@@ -43,9 +43,10 @@ def test_a_server_without_a_name_is_called_by_its_address() -> None:
     listeners = listen("127.0.0.1", 0)
     try:
         port = listeners[0].getsockname()[1]
-        fleet = peers.named(config(*ONE), listeners).fleet
+        unnamed = peers.named(config(*ONE), listeners)
+        fleet = unnamed.fleet
         assert fleet is not None
-        assert fleet.name == f"127.0.0.1:{port}"
+        assert fleet.name == unnamed.replica == f"127.0.0.1:{port}"
         fleet = peers.named(config(*ONE, "--replica", "one"), listeners).fleet
         assert fleet is not None
         assert fleet.name == "one"

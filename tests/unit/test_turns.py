@@ -33,6 +33,10 @@ class Recorder:
         self.ended_by_plan: list[Update] = []
         self.has_room = True
         self.at_looks: list[Callable[[], object]] = []  # what happens at the next ones
+        self.ahead: list[StepItem] = []
+        self.goes_ahead = False  # whether a step begins by itself, after those that have leave to go on too
+        self.is_steady_now = True
+        self.late: StepResult | None = None
 
     @property
     def scheduler(self) -> Recorder:
@@ -76,7 +80,25 @@ class Recorder:
 
     def compute(self, items: list[StepItem]) -> StepResult:
         self.calls.append("compute")
+        return self._result(items, goes_on=True)
+
+    def _result(self, items: list[StepItem], *, goes_on: bool) -> StepResult:
+        self.ahead = items if goes_on and self.goes_ahead else []
         return StepResult(StepStatus.OK, [StepRow(*item) for item in items], False, 1, 1, 1)
+
+    def hush(self) -> None:
+        self.calls.append("hush")
+
+    def is_steady(self, _requests: Iterable[Request]) -> bool:
+        return self.is_steady_now
+
+    def collect(self, *, goes_on: bool) -> StepResult:
+        self.calls.append("collect and go on" if goes_on else "collect")
+        return self._result(self.ahead, goes_on=goes_on)
+
+    def take_late(self) -> StepResult | None:
+        late, self.late = self.late, None
+        return late
 
     def take(self, _rows: Sequence[Any], _observer: object) -> list[Update]:
         self.calls.append("take")
@@ -136,6 +158,7 @@ def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.results = [Progress(request, Delta(0, "x"))]
     assert rig.turn() == [
+        "hush",
         "look",
         "expire",
         "heed readers",
@@ -148,6 +171,7 @@ def test_a_turn_admits_plans_looks_and_computes(rig: Rig) -> None:
         "take",
     ]
     assert rig.turn() == [
+        "hush",
         "look",
         "expire",
         "heed readers",
@@ -165,7 +189,7 @@ def test_a_cancelled_request_is_told_before_others_are_admitted(rig: Rig) -> Non
     rig.turn()
     rig.submit("newcomer")
     rig.endings.cancel(leaver, CancelReason.EXPLICIT)
-    assert rig.turn()[:7] == [
+    assert rig.turn()[1:8] == [
         *("look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "look", "admit newcomer")
     ]
 
@@ -194,12 +218,49 @@ def test_no_step_begins_with_a_client_that_left_while_it_was_planned(rig: Rig) -
     leaver = rig.submit("leaver")
     rig.turn()
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["look", "expire", "heed readers", "plan", "maintain", "look", "resync"]
-    assert rig.turn() == ["look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "plan"]
+    assert rig.turn() == ["hush", "look", "expire", "heed readers", "plan", "maintain", "look", "resync"]
+    assert rig.turn()[1:] == ["look", "release leaver", "expire", "heed readers", "leaver is told cancelled", "plan"]
 
 
 def test_one_that_was_cancelled_between_the_queue_and_its_slot_never_gets_one(rig: Rig) -> None:
     request = rig.submit("a")
     rig.recorder.at_looks = [lambda: None, lambda: rig.endings.cancel(request, CancelReason.DISCONNECT)]
-    assert rig.turn() == ["look", "expire", "heed readers", "look", "plan", "a is told cancelled"]
+    assert rig.turn() == ["hush", "look", "expire", "heed readers", "look", "plan", "a is told cancelled"]
     assert request.admitted_at is None
+
+
+def test_a_turn_beside_a_step_publishes_looks_and_waits_for_it(rig: Rig) -> None:
+    request = rig.submit("a")
+    rig.recorder.goes_ahead = True
+    rig.recorder.results = [Progress(request, Delta(0, "x"))]
+    rig.turn()
+    assert rig.turn() == ["a is told x", "look", "collect and go on", "take"]
+    rig.recorder.is_steady_now = False
+    assert rig.turn() == ["a is told x", "look", "collect", "take"]
+    assert rig.turn()[0] == "hush"
+
+
+def test_none_follows_the_step_ahead_of_a_client_that_has_left(rig: Rig) -> None:
+    leaver = rig.submit("leaver")
+    rig.recorder.goes_ahead = True
+    rig.turn()
+    rig.recorder.at_looks = [lambda: rig.endings.cancel(leaver, CancelReason.DISCONNECT)]
+    assert rig.turn() == ["look", "collect", "take"]
+    assert rig.turn()[:3] == ["hush", "look", "release leaver"]
+
+
+def test_a_step_that_runs_ahead_has_begun(rig: Rig) -> None:
+    rig.submit("a")
+    rig.turn()
+    assert rig.loop.stalled_for() == 0.0
+    rig.recorder.goes_ahead = True
+    rig.turn()
+    assert rig.loop.stalled_for() > 0.0
+
+
+def test_occupancy_counts_the_cells_of_steps_ahead(rig: Rig) -> None:
+    rig.submit("a")
+    rig.recorder.goes_ahead = True
+    rig.turn()
+    rig.turn()
+    assert rig.loop.occupancy.cells == 2

@@ -12,6 +12,7 @@ from pyllmcancel.errors import QueueFullError
 from pyllmcancel.request import Rank, RequestSummary
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.fleet.messages import (
+    AskResponse,
     Cancel,
     CancelFamilies,
     Cancelled,
@@ -26,14 +27,19 @@ from pyllmcancel.server.fleet.messages import (
     Newer,
     News,
     Owned,
+    Refused,
     Reply,
     Requests,
+    Responded,
     Sessions,
+    Snapshot,
     Superseding,
+    TakeSnapshot,
     WhoseRequest,
     WhoseSession,
 )
 from pyllmcancel.server.fleet.transport import WAIT_SECONDS
+from pyllmcancel.server.live.snapshot import snapshot
 from pyllmcancel.server.request_answers import outside_status, request_entry, session_entry
 from pyllmcancel.server.visible import Visible, summary_of, without_prefix
 
@@ -63,6 +69,8 @@ class Acting:
                 return await self.cancel_families(message, patience=WAIT_SECONDS)
             case CancelMatching():
                 return await self.cancel_matching(message, patience=WAIT_SECONDS)
+            case AskResponse():
+                return await self.ask_response(message)
             case _:
                 return self._look(message)
 
@@ -78,6 +86,8 @@ class Acting:
                 return self.list_requests(message)
             case ListSessions():
                 return self.list_sessions(message)
+            case TakeSnapshot(owner=owner):
+                return Snapshot(event=snapshot(self._state, self._see(owner), all_owners=owner is None))
             case _:
                 raise ApiError(400, "this message is not known here", code="unknown_message", param="kind")
 
@@ -113,6 +123,8 @@ class Acting:
 
     async def cancel_families(self, message: CancelFamilies, patience: float | None = None) -> FamilyCancelled:
         see = self._see(message.owner)
+        if message.hold > 0.0:
+            self.check_room_to_hold(message.owner, message.sessions)
         known, targets = set[str](), dict["Target", None]()
         for name in message.sessions:
             family = self._family_to_cancel(name, message)
@@ -132,6 +144,10 @@ class Acting:
             return None
         return registry.family_to_cancel(name, owner, descendants=descendants, hold=message.hold)
 
+    def check_room_to_hold(self, owner: str, sessions: Collection[str]) -> None:
+        """QueueFullError if there is none: before anything is cancelled."""
+        self._state.engine.registry.check_room_to_hold(sessions, owner)
+
     def family_names(self, owner: str, names: Iterable[str]) -> set[str]:
         registry = self._state.engine.registry
         return {member for name in names for member in registry.family(name, owner) or ()}
@@ -140,6 +156,18 @@ class Acting:
         see = self._see(message.owner)
         targets = see.live(message.session, message.status)
         return Matched(requests=await cancelled(see, targets, patience, wait=message.wait))
+
+    async def ask_response(self, message: AskResponse) -> Responded:
+        archive = self._state.archive
+        try:
+            if archive is None:
+                return Responded()
+            return Responded(found=await archive.act(message.owner, message.id, message.asked, WAIT_SECONDS))
+        except ApiError as error:
+            if error.code == "response_not_found":
+                return Responded()
+            refused = Refused(status=error.status, message=error.message, param=error.param, code=error.code)
+            return Responded(refused=refused)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 

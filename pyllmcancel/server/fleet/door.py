@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.error_handlers import invalid_json, validation_error
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.fleet.identity import Identity
 
+FOLLOW = "follow"  # the message that is answered by a stream
 MAX_BODY = 4 << 20  # bytes
 MAX_VALUES = 100_000
 
@@ -50,7 +51,7 @@ class Door:
             answer = shown.response_to(scope)
         await answer(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> JSONResponse:
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
         headers = Headers(scope=scope)
         if scope["method"] != "POST":
             raise ApiError(405, "peers POST here", code="method_not_allowed", extra_headers={"Allow": "POST"})
@@ -67,6 +68,8 @@ class Door:
             why = me.differs(envelope.sender)
             if why is not None:
                 raise ApiError(409, f"this server does not work with one that {why}", code="peer_differs")
+            if envelope.message.get("kind") == FOLLOW:
+                return self._fleet.follow(envelope.message)
             reply = await self._fleet.receive(envelope.message)
         return JSONResponse({"sender": me.model_dump(), "reply": reply})
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterator, Sequence, Set
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyllmcancel.errors import QueueFullError
 from pyllmcancel.families import MAX_GENERATIONS
+from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.fleet.merging import merged_cancels, merged_requests, merged_sessions
 from pyllmcancel.server.fleet.messages import (
     MOST_KNOWN,
+    AskResponse,
     Cancel,
     CancelFamilies,
     Cancelled,
@@ -28,6 +31,7 @@ from pyllmcancel.server.fleet.messages import (
     Owned,
     Reply,
     Requests,
+    Responded,
     Sessions,
     WhoseRequest,
     WhoseSession,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.acting import Acting
     from pyllmcancel.server.fleet.asking import Asking
     from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
+    from pyllmcancel.server.state import Asked
     from pyllmcancel.server.visible import Visible
 
 R = TypeVar("R", bound=Reply)
@@ -86,6 +91,21 @@ class Everywhere:
         theirs = {one: reply.data for one, reply in (await self._ask(message, Sessions)).items()}
         return [entry for entry in merged_sessions({self._asking.name: mine} | theirs) if entry["requests"] or not live]
 
+    async def response(self, response_id: str, asked: Asked) -> dict[str, Any] | None:
+        """The answer of the replica that has this response of an owner's; None if none has.
+
+        ApiError if that one refuses.
+        """
+        assert self._see.owner is not None
+        replies = await self._ask(AskResponse(owner=self._see.owner, id=response_id, asked=asked), Responded)
+        for reply in replies.values():
+            if reply.found is not None:
+                return reply.found
+        for reply in replies.values():
+            if (refused := reply.refused) is not None:
+                raise ApiError(refused.status, refused.message, param=refused.param, code=refused.code)
+        return None
+
     # -- cancelling ---------------------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Collection[str], *, wait: bool, hold: float) -> dict[str, list[CancelAnswer]]:
@@ -127,18 +147,18 @@ class Everywhere:
         """Those of a session and, with `descendants`, of the sessions below it, on all replicas; None if none knows it.
 
         A replica may know the child of a session, another one the child of that: names are asked for until no new ones
-        come. The members that are known here are cancelled at once.
+        come. The members that are known here are cancelled at once; with `hold` when it is clear that there is room to
+        hold all names: QueueFullError.
         """
         owner = await self._owner_of_session(checked(name, "session_id"), hold)
         message = CancelFamilies(owner=owner, sessions=[name], descendants=descendants, wait=wait, hold=hold)
-        here = asyncio.ensure_future(self._acting.cancel_families(message))
-        try:
-            until = time.monotonic() + MOST_SECONDS
+        until = time.monotonic() + MOST_SECONDS
+        if hold > 0.0:
             names = await self._family(owner, name, until) if descendants else {name}
-            elsewhere = await self._cancel_families(message, names, until)
-            replies = [await here, *elsewhere]
-        finally:
-            here.cancel()
+            self._acting.check_room_to_hold(owner, names)
+            replies = await self._cancel_families(message, names, until)
+        else:
+            replies = await self._cancel_at_once(message, until)
         if not any(reply.sessions for reply in replies):
             return None
         found: dict[str, CancelAnswer] = {}
@@ -146,6 +166,17 @@ class Everywhere:
             for one in reply.requests:
                 found.setdefault(one["id"], one)  # one that had not ended yet is named again
         return list(found.values())
+
+    async def _cancel_at_once(self, message: CancelFamilies, until: float) -> list[FamilyCancelled]:
+        """What is known here first, then what turns up."""
+        here = asyncio.ensure_future(self._acting.cancel_families(message))
+        try:
+            (name,) = message.sessions
+            names = await self._family(message.owner, name, until) if message.descendants else {name}
+            elsewhere = await self._cancel_families(message, names, until)
+            return [await here, *elsewhere]
+        finally:
+            here.cancel()
 
     async def _cancel_families(self, message: CancelFamilies, names: Set[str], until: float) -> list[FamilyCancelled]:
         """Those of these names and, with descendants, of all that turn up meanwhile."""
@@ -157,7 +188,7 @@ class Everywhere:
                 break
             done |= new
             for some in slices(sorted(new)):
-                part = message.model_copy(update={"sessions": some})
+                part = message.model_copy(update={"sessions": some, "hold": self._hold_of(message, some)})
                 mine, theirs = await asyncio.gather(
                     self._acting.cancel_families(part), self._ask(part, FamilyCancelled)
                 )
@@ -165,6 +196,14 @@ class Everywhere:
             if message.descendants:
                 todo |= {one for reply in replies for one in reply.sessions}
         return replies
+
+    def _hold_of(self, message: CancelFamilies, names: Collection[str]) -> float:
+        """None of names that turned up late and are too many: these are cancelled all the same."""
+        try:
+            self._acting.check_room_to_hold(message.owner, names)
+        except QueueFullError:
+            return 0.0
+        return message.hold
 
     async def _family(self, owner: str, name: str, until: float) -> set[str]:
         """A session and all below it, as far as any replica knows."""

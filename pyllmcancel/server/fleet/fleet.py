@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pyllmcancel.server.error_handlers import validation_error
 from pyllmcancel.server.fleet.acting import Acting
 from pyllmcancel.server.fleet.announcer import Announcer
 from pyllmcancel.server.fleet.asking import Asking, reply_in
+from pyllmcancel.server.fleet.events.response import WholeResponse
 from pyllmcancel.server.fleet.everywhere import Everywhere
-from pyllmcancel.server.fleet.messages import MESSAGES, Newer
+from pyllmcancel.server.fleet.messages import MESSAGES, Follow, Message, Newer, Responded
+from pyllmcancel.server.live.frames import Audience
+from pyllmcancel.server.live.response import FeedResponse, unknown_replica
+from pyllmcancel.server.visible import Visible
 
 if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.events.feed import WholeFeed
     from pyllmcancel.server.fleet.transport import Answer, Transport
     from pyllmcancel.server.state import ServerState
-    from pyllmcancel.server.visible import Visible
+
+M = TypeVar("M", bound=Message)
+FOLLOW: TypeAdapter[Follow] = TypeAdapter(Follow)
+PEERS = "other servers"  # whose seats they take in the feed; with the space it is no owner's name
 
 
 class Fleet:
-    """Belongs to the event loop of the server. `name` is what lists call this replica."""
+    """Belongs to the event loop of the server.
 
-    def __init__(self, state: ServerState, transport: Transport, name: str) -> None:
+    Parameters
+    ----------
+    name
+        What lists call this replica.
+    feed
+        Of all of them, if the transport has a way to those of the others.
+    """
+
+    def __init__(self, state: ServerState, transport: Transport, name: str, feed: WholeFeed | None = None) -> None:
+        self.feed = feed
         self._state = state
         self._transport = transport
         self._asking = Asking(transport, name)
@@ -42,6 +59,8 @@ class Fleet:
         """Idempotent."""
         if self._announcer is not None:
             self._state.engine.remove_observer(self._announcer)
+        if self.feed is not None:
+            await self.feed.close()
         await self._transport.close()
 
     async def receive(self, said: Any) -> Mapping[str, Any]:
@@ -52,12 +71,30 @@ class Fleet:
         ApiError
             It is no message, or cannot be acted on.
         """
-        try:
-            message = MESSAGES.validate_python(said)
-        except ValidationError as error:
-            raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from None
+        message = checked(MESSAGES, said)
         reply = await self._acting.act(message)
+        if isinstance(reply, Responded) and reply.found is not None:
+            return {"found": reply.found}  # JSON already, and long: not copied
         return reply.model_dump(mode="json", exclude_unset=True)
+
+    def follow(self, said: Any) -> FeedResponse:
+        """What happens on this replica, for another one; ApiError if it cannot be told."""
+        message = checked(FOLLOW, said)
+        see = Visible(self._state, None)
+        self._state.feed.check_room(PEERS)
+        audience = Audience(None, peer=True)
+        return FeedResponse(self._state, see, audience, owner=PEERS, last_event_id=message.last_event_id)
+
+    def events(self, see: Visible, audience: Audience, owner: str, last_event_id: str | None) -> FeedResponse | None:
+        """What happens on all replicas, or on the one that `audience` names; None if it is what happens here.
+
+        ApiError if there is none of this name.
+        """
+        if audience.replica is not None and (self.feed is None or not self.feed.knows(audience.replica)):
+            raise unknown_replica()
+        if self.feed is None or audience.replica == self.feed.name:
+            return None
+        return WholeResponse(self._state, see, audience, owner=owner, last_event_id=last_event_id, whole=self.feed)
 
     def _hear(self, answers: list[Answer]) -> None:
         """Others have been told what was accepted here, and know of something newer."""
@@ -72,3 +109,11 @@ class Fleet:
     def everywhere(self, see: Visible) -> Everywhere:
         """What the sender of a request may see and cancel, on all replicas."""
         return Everywhere(self._asking, self._acting, see)
+
+
+def checked(adapter: TypeAdapter[M], said: Any) -> M:
+    """ApiError if it is no such message."""
+    try:
+        return adapter.validate_python(said)
+    except ValidationError as error:
+        raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
@@ -52,6 +52,14 @@ class Line:
         await asyncio.gather(self._looking, self.outbox.close(), return_exceptions=True)
 
 
+class Watcher(Protocol):
+    """Is told of peers."""
+
+    def came(self, peer: Peer) -> None: ...
+
+    def left(self, peer: Peer) -> None: ...
+
+
 class HttpTransport:
     """To each peer one connection for news, and more for questions as they come. Belongs to the event loop.
 
@@ -63,6 +71,8 @@ class HttpTransport:
         Seconds for an answer.
     carrier
         httpx's own, by default.
+    watcher
+        Told of peers that come and go.
     """
 
     def __init__(
@@ -72,11 +82,13 @@ class HttpTransport:
         *,
         deadline: float = DEADLINE_SECONDS,
         carrier: httpx.AsyncBaseTransport | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self._settings = settings
         self._me = me
         self._deadline = deadline
         self._carrier = carrier
+        self._watcher = watcher
         self._names = Names()
         self._lines: dict[Address, Line] = {}
         self._client: httpx.AsyncClient | None = None
@@ -119,6 +131,9 @@ class HttpTransport:
 
     async def _keep(self, wanted: set[Address]) -> None:
         gone = [self._lines.pop(one) for one in self._lines.keys() - wanted]
+        for line in gone:
+            if self._watcher is not None:
+                self._watcher.left(line.peer)
         self._use(wanted)
         await asyncio.gather(*(line.close() for line in gone))
 
@@ -134,11 +149,13 @@ class HttpTransport:
                 deadline=self._deadline,
             )
             self._lines[address] = Line(peer, self._heard)
+            if self._watcher is not None:
+                self._watcher.came(peer)
 
-    def _beside(self, peer: Peer) -> list[tuple[str, Identity]]:
+    def _beside(self, peer: Peer) -> list[Peer]:
         """The others that are there."""
         others = (line.peer for line in self._lines.values() if line.peer is not peer)
-        return [(one.address.url, one.identity) for one in others if one.standing is Standing.READY and one.identity]
+        return [one for one in others if one.standing is Standing.READY]
 
     async def ask_all(self, message: Message) -> list[Answer]:
         peers = [line.peer for line in self._lines.values() if line.peer.counts]

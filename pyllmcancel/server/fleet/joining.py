@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel import __version__
 from pyllmcancel.server.fleet.door import Door
+from pyllmcancel.server.fleet.events.feed import WholeFeed
 from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
@@ -48,6 +49,7 @@ def model_of(state: ServerState) -> str | None:
 def join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> Fleet:
     """Take part in the fleet of these settings, from when the model is there; peers are let in by a layer of `app`."""
     me = Me(state, settings.name)
-    fleet = Fleet(state, HttpTransport(settings, me), settings.name)
+    feed = WholeFeed(state.feed, settings.name)
+    fleet = Fleet(state, HttpTransport(settings, me, watcher=feed), settings.name, feed)
     app.add_middleware(Door, fleet=fleet, me=me, key=settings.key)
     return fleet

@@ -5,12 +5,14 @@ Plain JSON, whatever carries it. Both sides check it: a replica may be of anothe
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
+from pyllmcancel.server.live.events import SnapshotEvent
 from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
+from pyllmcancel.server.state import Asked
 
 # Characters of an id, a name or a key. Keys that a server makes have the name of a user in them.
 MAX_TEXT = MAX_NAME + 256
@@ -86,6 +88,32 @@ class Requests(Reply):
 
 class Sessions(Reply):
     data: list[SessionEntry]
+
+
+class Snapshot(Reply):
+    """How things stand: an event of the feed."""
+
+    event: SnapshotEvent
+
+
+class Refused(Said):
+    """An error, as the client of that replica would get it."""
+
+    status: Annotated[int, Field(ge=400, le=599)]
+    message: str
+    param: str | None
+    code: str | None
+
+
+class Responded(Reply):
+    """Nothing of both: it is not there."""
+
+    found: dict[str, Any] | None = None
+    refused: Refused | None = None
+
+
+class Nothing(Reply):
+    """There is a stream instead."""
 
 
 # -- messages; an `owner` of None is an administrator, who means all owners -------------------------------------------
@@ -184,6 +212,35 @@ class ListSessions(Message):
     name: Text | None = None
 
 
+class AskResponse(Message):
+    """Of a response that was created before: what it is, its cancel or its end, what led to it."""
+
+    reply = Responded
+    kind: Literal["ask_response"] = "ask_response"
+    owner: Text
+    id: Text
+    asked: Asked
+
+
+class TakeSnapshot(Message):
+    """Say how things stand, as in the feed's first event."""
+
+    reply = Snapshot
+    kind: Literal["take_snapshot"] = "take_snapshot"
+    owner: Text | None
+
+
+class Follow(Message):
+    """Stream what happens there, and there only, of all owners: ``GET /v1/events``, but steps name `owners`, too.
+
+    The HTTP transport's own; it begins after the event of this id, if that is remembered.
+    """
+
+    reply = Nothing
+    kind: Literal["follow"] = "follow"
+    last_event_id: Annotated[str | None, Field(max_length=64)] = None
+
+
 AnyMessage = Annotated[
     Superseding
     | Cancel
@@ -193,7 +250,9 @@ AnyMessage = Annotated[
     | WhoseRequest
     | WhoseSession
     | ListRequests
-    | ListSessions,
+    | ListSessions
+    | TakeSnapshot
+    | AskResponse,
     Field(discriminator="kind"),
 ]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(AnyMessage)

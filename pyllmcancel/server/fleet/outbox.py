@@ -63,12 +63,16 @@ class Outbox:
 
     def _make_room(self) -> None:
         """Forget the one that has waited longest, if there are too many."""
-        full = len(self._waiting) >= MOST_KEYS
-        if full:
-            del self._waiting[next(iter(self._waiting))]
-            if not self._full:
-                logger.warning("%s takes news too slowly: the oldest of %d are dropped", self.name, MOST_KEYS)
-        self._full = full
+        if len(self._waiting) >= MOST_KEYS:
+            self._drop_oldest()
+        else:
+            self._full = False
+
+    def _drop_oldest(self) -> None:
+        del self._waiting[next(iter(self._waiting))]
+        if not self._full:
+            logger.warning("%s takes news too slowly: the oldest of %d are dropped", self.name, MOST_KEYS)
+        self._full = True
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
@@ -81,8 +85,7 @@ class Outbox:
             if await self._sent(taken):
                 pause = FIRST_PAUSE
                 continue
-            for one in taken:
-                self._put_back(one)
+            self._put_back(taken)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -107,12 +110,12 @@ class Outbox:
             self._filled.set()
         return taken
 
-    def _put_back(self, one: Waiting) -> None:
-        """Unless something newer of its key has come."""
-        key = one.news.owner, one.news.key
-        if key not in self._waiting:
-            self._make_room()
-            self._waiting[key] = one
+    def _put_back(self, taken: list[Waiting]) -> None:
+        """Before all that has come meanwhile, since they wait longer; not those of which something newer has come."""
+        back = {(one.news.owner, one.news.key): one for one in taken}
+        self._waiting = back | self._waiting
+        while len(self._waiting) > MOST_KEYS:
+            self._drop_oldest()
         self._filled.set()
 
     def forget(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,9 @@ from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.fleet.addresses import fitting
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
-from pyllmcancel.server.fleet.messages import ListRequests, ListSessions, Superseding
+from pyllmcancel.server.fleet.messages import AskResponse, Follow, ListRequests, ListSessions, Superseding, TakeSnapshot
 from pyllmcancel.server.fleet.transport import Answer
-from pyllmcancel.server.fleet.turns import Turns
+from pyllmcancel.server.fleet.turns import TOO_MUCH_AT_ONCE, Turns
 from pyllmcancel.server.request_context import PEERS_PATH
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
 # Of names that cannot be looked up, too.
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
 MOST_TOLD = 10  # reasons
+SHOWN_BYTES = 200  # of an answer that is an error
+HURRIED = 0.9  # of the deadline: one that does not answer in less than that is not silent for it
 MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
 
@@ -66,7 +68,7 @@ class Peer:
     me
         What this server says of itself now.
     beside
-        The peers that are there beside this one: their addresses, and what they say of themselves.
+        The peers that are there beside this one.
     """
 
     def __init__(
@@ -76,14 +78,19 @@ class Peer:
         client: httpx.AsyncClient,
         key: str | None,
         me: Callable[[], Identity],
-        beside: Callable[[Peer], Sequence[tuple[str, Identity]]],
+        beside: Callable[[Peer], Sequence[Peer]],
         deadline: float,
     ) -> None:
         self.address = address
         self.standing = Standing.UNKNOWN
         self.identity: Identity | None = None
         self._why = ""
+        self._changed = asyncio.Event()  # its standing, the next time
         self._told = set[str]()  # why it was not reached, since it was there
+        self._heard_at = float("-inf")  # when the last exchange began in which it answered; on the event loop's clock
+        self._doubted: tuple[str, float] | None = (
+            None  # its nonce, and when another one was first seen to have its name
+        )
         self._client = client
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | (
             {} if key is None else {KEY_HEADER: key}
@@ -104,6 +111,16 @@ class Peer:
     def counts(self) -> bool:
         """Whether there may be requests that are not heard of when it does not answer."""
         return self.standing not in (Standing.OWN, Standing.SAME, Standing.LOADING)
+
+    @property
+    def why(self) -> str:
+        """It is not there."""
+        return self._why or self.standing.value
+
+    async def until(self, *, there: bool) -> None:
+        """Wait until it is there, or is not."""
+        while (self.standing is Standing.READY) is not there:
+            await self._changed.wait()
 
     async def keep_looking(self) -> None:
         """Greet it from time to time, so that one that comes, goes or changes is known."""
@@ -129,37 +146,45 @@ class Peer:
         if isinstance(message, Superseding):  # one at a time, and of all owners
             return await self._ask(message)
         # A cancel does not wait behind lists, its own owner's among them.
-        turns = self._lists if isinstance(message, ListRequests | ListSessions) else self._cancels
+        turns = self._lists if is_long(message) else self._cancels
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._deadline  # for its turn and its answer together
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(turns.of(getattr(message, "owner", None), self._deadline))
             except TimeoutError:
-                return Answer(self.name, None, "is asked too much at once")
-            return await self._ask(message)
+                return Answer(self.name, None, TOO_MUCH_AT_ONCE)
+            return await self._ask(message, until - loop.time())
 
-    async def _ask(self, message: Message) -> Answer:
+    async def _ask(self, message: Message, patience: float | None = None) -> Answer:
         if self.standing is not Standing.READY:
-            return Answer(self.name, None, self._why or self.standing.value)
+            return Answer(self.name, None, self.why)
         try:
-            reply = await self._exchange(message)
+            reply = await self._exchange(message, patience)
         except NoAnswer as error:
             # Not at once: one that answers greetings, but no messages, would hold up each message of a conversation.
             asyncio.get_running_loop().call_later(SEEK_EVERY, self.look_now)
             return Answer(self.name, None, str(error))
         return Answer(self.name, reply)
 
-    async def _exchange(self, message: Message | None) -> dict[str, object] | None:
-        """Greet it, or send it a message; NoAnswer if there is no reply."""
+    async def _exchange(self, message: Message | None, patience: float | None = None) -> dict[str, object] | None:
+        """Greet it, or send it a message; NoAnswer if there is no reply in `patience` seconds, or the deadline."""
         said = Envelope(sender=self._me(), message=None if message is None else message.model_dump(mode="json"))
-        began = time.time()
+        began, began_at = time.time(), asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self._deadline if patience is None else patience):
                 answered = answer_in(await self._post(said.model_dump_json().encode()))
         except (*FAILURES, NoAnswer) as error:
             if message is not None and isinstance(error, Declined):
                 raise  # what one client asks for must not keep the others' news and cancels from it
-            self._stand(Standing.SILENT, self._reason_of(error))
+            if isinstance(message, AskResponse) and isinstance(error, NoAnswer | TimeoutError | httpx.ReadTimeout):
+                # How long it takes, and whether it can be made, depends on what that client has stored.
+                raise Declined(self.reason_of(error)) from None
+            if patience is not None and patience < HURRIED * self._deadline and isinstance(error, TimeoutError):
+                raise NoAnswer(TOO_MUCH_AT_ONCE) from None  # it had hardly any time: that says nothing of it
+            self._stand(Standing.SILENT, self.reason_of(error))
             raise NoAnswer(self._why) from None
+        self._heard_at = began_at
         self._meet(answered.sender)
         self._compare_clocks(answered.sender, began, time.time())
         if message is None:
@@ -188,7 +213,22 @@ class Peer:
             raise kind(f"answered with status {response.status_code}: {said_in(body)}")
         return bytes(body)
 
-    def _reason_of(self, error: Exception) -> str:
+    @asynccontextmanager
+    async def follow(self, last_event_id: str | None) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Its feed, in pieces, from after this event on; NoAnswer or one of FAILURES if there is none."""
+        message = Follow(last_event_id=last_event_id).model_dump(mode="json")
+        content = Envelope(sender=self._me(), message=message).model_dump_json().encode()
+        url, patience = f"{self.address.url}{PEERS_PATH}", httpx.Timeout(self._deadline, read=None)
+        async with self._client.stream(
+            "POST", url, content=content, headers=self._headers, timeout=patience
+        ) as response:
+            if response.status_code != 200:
+                body = await beginning_of(response)
+                raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
+            yield response.aiter_raw()
+
+    def reason_of(self, error: Exception) -> str:
+        """Why there is no answer, in words."""
         match error:
             case NoAnswer():
                 return str(error)
@@ -206,24 +246,37 @@ class Peer:
             self._stand(Standing.OWN)
         elif other.model is None:
             self._stand(Standing.LOADING)
-        elif any(known.nonce == other.nonce for _, known in self._beside(self)):
+        elif any(known.identity and known.identity.nonce == other.nonce for known in self._beside(self)):
             self._stand(Standing.SAME)
-        elif (why := me.differs(other) or self._namesake_of(other)) is not None:
+        elif (why := me.differs(other)) is not None:
             self._stand(Standing.REFUSED, why)
+        elif (namesake := self._namesake_of(other)) is not None:
+            why = f"is called {other.name}, as {namesake.address.url} is: --replica gives another name"
+            self._stand(Standing.REFUSED if self._is_there_beside(other, namesake) else Standing.SILENT, why)
         else:
+            self._doubted = None
             self._stand(Standing.READY)
 
-    def _namesake_of(self, other: Identity) -> str | None:
-        for url, known in self._beside(self):
-            if known.name == other.name:
-                return f"is called {other.name}, as {url} is: --replica gives another name"
-        return None
+    def _namesake_of(self, other: Identity) -> Peer | None:
+        return next((one for one in self._beside(self) if one.identity and one.identity.name == other.name), None)
+
+    def _is_there_beside(self, other: Identity, namesake: Peer) -> bool:
+        """Whether a namesake has answered since this one was met. It may be this one, from before it got a new address.
+
+        Until that is known this one is like one that is silent: what it has to be told waits.
+        """
+        if self._doubted is None or self._doubted[0] != other.nonce:
+            self._doubted = other.nonce, asyncio.get_running_loop().time()
+            namesake.look_now()
+        return namesake._heard_at > self._doubted[1]
 
     def _stand(self, standing: Standing, why: str = "") -> None:
         """Note how it stands; changes are told, but each reason once: a network that is down has several in turn."""
         if (standing, why) == (self.standing, self._why):
             return
         self.standing, self._why = standing, why
+        self._changed.set()
+        self._changed = asyncio.Event()
         match standing:
             case Standing.READY:
                 self._told.clear()
@@ -245,6 +298,13 @@ class Peer:
         self._skew_told = apart
 
 
+def is_long(message: Message) -> bool:
+    """Whether the answer may take a while to make and to read."""
+    if isinstance(message, AskResponse):
+        return message.asked != "cancel"
+    return isinstance(message, ListRequests | ListSessions | TakeSnapshot)
+
+
 def answer_in(text: bytes) -> ReplyEnvelope:
     """NoAnswer or ValidationError if it is none. Counted first: a parser holds up the event loop until it is done."""
     try:
@@ -254,6 +314,16 @@ def answer_in(text: bytes) -> ReplyEnvelope:
     return ReplyEnvelope.model_validate_json(text)
 
 
+async def beginning_of(response: httpx.Response) -> bytes:
+    """Of its body, as much as is shown."""
+    body = b""
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) >= SHOWN_BYTES:
+            break
+    return body
+
+
 def said_in(body: bytes | bytearray) -> str:
     """The beginning of a text that somebody else wrote, for a line of the log."""
-    return ascii(bytes(body[:200]).decode("utf-8", "replace"))
+    return ascii(bytes(body[:SHOWN_BYTES]).decode("utf-8", "replace"))

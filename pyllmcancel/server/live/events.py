@@ -13,6 +13,12 @@ from pyllmcancel.server.wire import Answer
 At = Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
 
 
+class Told(Answer):
+    """Base of all events."""
+
+    replica: NotRequired[Annotated[str, Field(description="Where there are several.")]]
+
+
 class FeedEntry(RequestEntry):
     """A request; with its texts where they are exposed."""
 
@@ -20,13 +26,13 @@ class FeedEntry(RequestEntry):
     output: NotRequired[Annotated[str | None, Field(description="The beginning of the answer, once it has ended.")]]
 
 
-class AddedEvent(Answer):
+class AddedEvent(Told):
     type: Literal["added"]
     at: At
     request: FeedEntry
 
 
-class AdmittedEvent(Answer):
+class AdmittedEvent(Told):
     type: Literal["admitted"]
     at: At
     id: str
@@ -35,7 +41,7 @@ class AdmittedEvent(Answer):
     cached_tokens: int
 
 
-class StepEvent(Answer):
+class StepEvent(Told):
     """A step, or several in a row that had the same sequences, phases and status."""
 
     type: Literal["step"]
@@ -53,7 +59,7 @@ class StepEvent(Answer):
     others: Annotated[int, Field(description="Tokens of sequences that this reader may not see.")]
 
 
-class CancelledEvent(Answer):
+class CancelledEvent(Told):
     """The intent; computing stops with the event `ended`."""
 
     type: Literal["cancelled"]
@@ -64,7 +70,7 @@ class CancelledEvent(Answer):
     superseded_by: str | None
 
 
-class EndedEvent(Answer):
+class EndedEvent(Told):
     type: Literal["ended"]
     at: At
     request: FeedEntry
@@ -91,6 +97,7 @@ class Stats(Answer):
 
 class StatsEvent(Stats):
     type: Literal["stats"]
+    replica: NotRequired[str]
 
 
 class FeedServer(Answer):
@@ -111,7 +118,7 @@ class FeedCapacity(Answer):
     n_ctx: int
 
 
-class ServerFacts(Answer):
+class ServerFacts(Told):
     type: Literal["snapshot"]
     reason: Literal["new", "unknown_id", "too_old"]
     at: At
@@ -129,7 +136,16 @@ class SnapshotEvent(ServerFacts):
     requests: list[FeedEntry]
 
 
+class ReplicaEvent(Told):
+    """Of another replica's feed: whether this server has it. Nothing is told of what happened there meanwhile."""
+
+    type: Literal["replica"]
+    state: Literal["live", "lost", "gone"]
+    why: Annotated[str | None, Field(description="It is lost.")]
+    epoch: Annotated[float, Field(description="Seconds since the epoch, by this server's clock.")]
+
+
 OtherEvent = AddedEvent | AdmittedEvent | StepEvent | CancelledEvent | EndedEvent | StatsEvent
-TYPES = ("snapshot", "added", "admitted", "step", "cancelled", "ended", "stats")
+TYPES = ("snapshot", "added", "admitted", "step", "cancelled", "ended", "stats", "replica")
 # For the page that describes the API.
-EVENTS = (SnapshotEvent, AddedEvent, AdmittedEvent, StepEvent, CancelledEvent, EndedEvent, StatsEvent)
+EVENTS = (SnapshotEvent, AddedEvent, AdmittedEvent, StepEvent, CancelledEvent, EndedEvent, StatsEvent, ReplicaEvent)

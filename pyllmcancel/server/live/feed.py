@@ -13,12 +13,13 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live.facts import FactFinder, StatsFact
 from pyllmcancel.server.live.frames import Frames
+from pyllmcancel.server.live.pace import Pace
 from pyllmcancel.server.live.recorder import Recorder
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.statistics import stats_of
@@ -26,18 +27,14 @@ from pyllmcancel.server.live.statistics import stats_of
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.live.events import Stats
+    from pyllmcancel.server.live.facts import Fact
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.texts import Texts
     from pyllmcancel.server.metrics import EngineMetrics
 
-# The part of one core that the feed may take, with all of its readers: it flushes less often the longer a flush takes.
-# The compute threads wait for each other, so what one core loses the whole engine loses.
-SHARE = 0.005
-SHORTEST, LONGEST = 0.1, 5.0  # seconds between two flushes
-WITHOUT_READERS = 1.0  # likewise: then nothing is encoded, steps that are alike are joined
+WITHOUT_READERS = 1.0  # seconds between two flushes: then nothing is encoded, steps that are alike are joined
 KEPT_SECONDS = 60.0  # after the last reader has left what happens is still written down, for it to come back
 STATS_SECONDS = 1.0
-WEIGHT = 0.25  # of the last flush in the estimate of what a flush costs
 
 
 class Reader:
@@ -61,11 +58,11 @@ class Feed:
     def __init__(self, metrics: EngineMetrics, most_readers: int, most_per_owner: int) -> None:
         self._metrics = metrics
         self._most_readers, self._most_per_owner = most_readers, most_per_owner
-        self.ring = Ring()
+        self.ring: Ring[Fact] = Ring()
         self.texts: Texts | None = None
         self.frames = Frames()
-        self._readers: dict[Reader, str] = {}  # with the owners whose keys they came with
-        self._of_owner = Counter[str]()
+        self._readers: dict[Reader, None] = {}
+        self._seats = Counter[str]()  # taken, by the owners whose keys their readers came with
         self._engine: Callable[[], Engine | None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._recorder: Recorder | None = None  # while it listens
@@ -73,7 +70,7 @@ class Feed:
         self._flushing: asyncio.TimerHandle | None = None
         self._leaving: asyncio.TimerHandle | None = None
         self._flushed_at = float("-inf")
-        self._cost = 0.0  # seconds that a flush takes, its readers' writing included: an estimate
+        self._pace = Pace()
         self._stats: Stats | None = None  # as they were told last
         self._stats_due = False  # something has happened since
         self._stats_at = float("-inf")
@@ -97,27 +94,38 @@ class Feed:
         engine = self._engine()
         if self.ended or engine is None or engine.stopped.done():
             raise ApiError(503, "the engine has stopped", "server_error", code="shutdown")
-        if self.n_readers >= self._most_readers or self._of_owner[owner] >= self._most_per_owner:
+        if self._seats.total() >= self._most_readers or self._seats[owner] >= self._most_per_owner:
             message = "there are too many readers of the feed (--max-event-clients)"
             raise ApiError(503, message, "server_error", code="too_many_readers")
 
     @contextmanager
-    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
-        """Read, inside; begins at what happens from now on. `drop` is called if the reader is too slow."""
+    def seat(self, owner: str) -> Iterator[None]:
+        """One of the places that readers have, inside; ApiError 503 as in `check_room`."""
         self.check_room(owner)
-        self._listen()
-        self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
-        reader = Reader(audience, drop)
-        self._readers[reader] = owner
-        self._of_owner[owner] += 1
-        reader.place = self.ring.newest
+        self._seats[owner] += 1
         try:
-            yield reader
+            yield
         finally:
-            del self._readers[reader]
-            self._of_owner -= Counter({owner: 1})
-            if not self._readers and self._loop is not None and not self.ended:
-                self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
+            self._seats -= Counter({owner: 1})
+
+    @contextmanager
+    def reader(self, audience: Audience, owner: str | None, drop: Callable[[], object]) -> Iterator[Reader]:
+        """Read, inside; begins at what happens from now on.
+
+        `drop` is called if the reader is too slow. It takes a seat of this owner's; the server itself (None) has none.
+        """
+        with nullcontext() if owner is None else self.seat(owner):
+            self._listen()
+            self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
+            reader = Reader(audience, drop)
+            self._readers[reader] = None
+            reader.place = self.ring.newest
+            try:
+                yield reader
+            finally:
+                del self._readers[reader]
+                if not self._readers and self._loop is not None and not self.ended:
+                    self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
 
     def place_after(self, event_id: str) -> int | None:
         """The place of the event of this id; None if it is none of ours."""
@@ -186,7 +194,7 @@ class Feed:
         """Seconds between two flushes."""
         if not self._readers:
             return WITHOUT_READERS
-        return min(max(SHORTEST, self._cost / SHARE), LONGEST)
+        return self._pace.interval
 
     def _flush_soon(self) -> None:
         self._flush_at(self._flushed_at + self.interval)
@@ -203,15 +211,12 @@ class Feed:
         self._flushing = self._loop.call_at(when, self._flush_and_clock)
 
     def _flush_and_clock(self) -> None:
-        """Flush, and learn what it costs: the readers that it wakes write before the event loop comes to `clocked`."""
+        """Flush, and learn what it costs."""
         self._flushing = None
         began = time.thread_time()
         self.flush()
         assert self._loop is not None
-        self._loop.call_soon(self._clocked, began)
-
-    def _clocked(self, began: float) -> None:
-        self._cost += WEIGHT * (time.thread_time() - began - self._cost)
+        self._pace.learn(began, self._loop)
 
     def flush(self) -> None:
         """Publish what has happened."""

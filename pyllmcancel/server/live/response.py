@@ -4,24 +4,52 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi.responses import Response
 
 from pyllmcancel.server.connection import connection_of, watched
+from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.generate import PING, SSE_HEADERS
 from pyllmcancel.server.live.snapshot import encoded_snapshot
 from pyllmcancel.server.live.wording import frame
 from pyllmcancel.server.request_context import mark_client_gone
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
+
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.server.live.feed import Reader
-    from pyllmcancel.server.live.frames import Audience
+    from pyllmcancel.server.live.frames import Audience, Framing
+    from pyllmcancel.server.live.ring import Ring
     from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Visible
+
+
+class Source(Protocol):
+    """A `pyllmcancel.server.live.feed.Feed`, or one of several servers."""
+
+    @property
+    def ring(self) -> Ring[Any]: ...
+
+    @property
+    def frames(self) -> Framing[Any]: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> AbstractContextManager[Reader]: ...
+
+    def flush(self) -> None: ...
+
+    def place_after(self, event_id: str) -> int | None: ...
+
+    def read(self, reader: Reader) -> bytes: ...
+
+    async def change(self) -> None: ...
 
 
 class FeedResponse(Response):
@@ -33,13 +61,22 @@ class FeedResponse(Response):
         Whose key the reader came with.
     last_event_id
         Go on after this one, if the feed remembers it.
+    source
+        By default what happens on this server.
     """
 
     def __init__(
-        self, state: ServerState, see: Visible, audience: Audience, owner: str, last_event_id: str | None
+        self,
+        state: ServerState,
+        see: Visible,
+        audience: Audience,
+        *,
+        owner: str,
+        last_event_id: str | None,
+        source: Source | None = None,
     ) -> None:
         super().__init__()
-        self._state, self._feed = state, state.feed
+        self._state, self._feed = state, source or state.feed
         self._see = see
         self._audience = audience
         self._owner = owner
@@ -73,7 +110,8 @@ class FeedResponse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
             self._sent_at = asyncio.get_running_loop().time()
             if reason is not None:
-                await self._write(send, await self._snapshot(reader, reason))
+                async for first in self._snapshots(reader, reason):
+                    await self._write(send, first)
             while (body := await self._next(reader)) is not None:
                 await self._write(send, body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -94,13 +132,16 @@ class FeedResponse(Response):
         reader.place = place
         return None
 
-    async def _snapshot(self, reader: Reader, reason: Reason) -> bytes:
+    async def _snapshots(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
         """How things stand; the events that follow may repeat some of it."""
         self._feed.flush()
         place = reader.place = self._feed.ring.newest
+        yield frame(self._feed.frames.id_of(place), "snapshot", await self._snapshot(reason))
+
+    async def _snapshot(self, reason: Reason) -> bytes:
+        replica = self._audience.replica
         all_owners = self._audience.owner is None
-        data = await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners)
-        return frame(self._feed.frames.id_of(place), "snapshot", data)
+        return await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners, replica=replica)
 
     async def _next(self, reader: Reader) -> bytes | None:
         """The next events, or a ping; None at the end."""
@@ -115,3 +156,7 @@ class FeedResponse(Response):
                 return body
         except TimeoutError:
             return PING
+
+
+def unknown_replica() -> ApiError:
+    return ApiError(404, "no replica of this name is known", param="replica", code="unknown_replica")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyllmcancel.server.live.facts import Fact
-
 KEPT = 20_000
+F = TypeVar("F")
 
 
-class Ring:
+class Ring(Generic[F]):
     """Keeps the last `kept`, or some more: it is cut a tenth at a time.
 
     Attributes
@@ -23,7 +22,7 @@ class Ring:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._facts: list[Fact] = []
+        self._facts: list[F] = []
         self.first = 1
 
     @property
@@ -34,14 +33,14 @@ class Ring:
         """Whether all that came after this number is here."""
         return self.first - 1 <= number <= self.newest
 
-    def extend(self, facts: Iterable[Fact]) -> None:
+    def extend(self, facts: Iterable[F]) -> None:
         self._facts.extend(facts)
         excess = len(self._facts) - self._kept
         if excess > self._kept // 10:
             del self._facts[:excess]
             self.first += excess
 
-    def after(self, number: int, most: int) -> Sequence[Fact]:
+    def after(self, number: int, most: int) -> Sequence[F]:
         """The facts that follow the one of this number, which it `remembers`."""
         begin = number + 1 - self.first
         return self._facts[begin : begin + most]

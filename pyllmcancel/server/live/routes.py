@@ -12,23 +12,27 @@ from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live.events import EVENTS, TYPES
 from pyllmcancel.server.live.frames import Audience
-from pyllmcancel.server.live.response import FeedResponse
+from pyllmcancel.server.live.response import FeedResponse, unknown_replica
 from pyllmcancel.server.openapi.description import errors, stream_of
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.visible import See
+from pyllmcancel.server.whole import whole_events
 
-router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 503))
+router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 404, 503))
 
 MAX_TYPES = 200  # characters
 Types = Annotated[
     str | None, Query(max_length=MAX_TYPES, description="Only these, with commas; snapshots always come.")
+]
+ReplicaName = Annotated[
+    str | None, Query(max_length=MAX_TYPES, description="Where there are several: what happens on this one only.")
 ]
 EventId = Annotated[str | None, Query(description="As the header Last-Event-ID.")]
 
 
 @router.get(
     "/events",
-    summary="What the engine does, as it happens",
+    summary="What the engine does, as it happens; of all servers where these know each other",
     response_class=Response,
     responses=stream_of(*EVENTS),
 )
@@ -36,6 +40,8 @@ async def follow_events(
     http: HttpRequest,
     see: See,
     types: Types = None,
+    *,
+    replica: ReplicaName = None,
     last_event_id: EventId = None,
     header: Annotated[
         str | None,
@@ -46,8 +52,14 @@ async def follow_events(
     owner = owner_of(http.scope)
     state.feed.check_room(owner)
     # Where all is one owner's, that one sees everything.
-    audience = Audience(see.owner if state.config.shared else None, named_types(types))
-    return FeedResponse(state, see, audience, owner, header or last_event_id)
+    audience = Audience(see.owner if state.config.shared else None, named_types(types), replica, theirs=see.owner)
+    last_event_id = header or last_event_id
+    of_all = whole_events(see, audience, owner, last_event_id)
+    if of_all is not None:
+        return of_all
+    if replica is not None and see.fleet is None:
+        raise unknown_replica()
+    return FeedResponse(state, see, audience, owner=owner, last_event_id=last_event_id)
 
 
 def named_types(names: str | None) -> frozenset[str] | None:

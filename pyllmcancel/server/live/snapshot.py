@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyllmcancel.request import RequestSummary
-    from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts
+    from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts, SnapshotEvent
     from pyllmcancel.server.live.feed import Feed
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Visible
@@ -27,12 +27,23 @@ MOST_SESSIONS = 1_000
 ENCODED_AT_ONCE = 16  # entries, texts included; then the event loop's other work has a turn
 
 
-async def encoded_snapshot(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> bytes:
+async def encoded_snapshot(
+    state: ServerState, see: Visible, reason: Reason, *, all_owners: bool, replica: str | None = None
+) -> bytes:
     """A snapshot as JSON, with all that had happened when this was called, and maybe some more."""
     event = server_facts(state, see, reason, all_owners=all_owners)
+    if replica is not None:
+        event["replica"] = replica
     requests = await encoded_entries(state.feed, shown(see))
     # The entries last, and by themselves: several hundred of them take milliseconds.
     return as_json(event)[:-1] + b', "requests": [%b]}' % requests
+
+
+def snapshot(state: ServerState, see: Visible, *, all_owners: bool) -> SnapshotEvent:
+    """The same, at once."""
+    state.feed.flush()  # what is told after it has happened after it, but for what is on its way
+    facts = server_facts(state, see, "new", all_owners=all_owners)
+    return {**facts, "requests": [state.feed.frames.wording.entry(one) for one in shown(see)]}
 
 
 def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from pyllmcancel.server.live.events import FeedEntry, OtherEvent
+from pyllmcancel.server.live.events import FeedEntry, OtherEvent, StatsEvent
 from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, Fact, StatsFact, StepsFact
 from pyllmcancel.server.request_answers import request_entry, step_sequence
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from pyllmcancel.server.request_answers import StepStatus
 
 
-def frame(event_id: str, name: str, data: bytes) -> bytes:
+def frame(event_id: str | None, name: str, data: bytes) -> bytes:
     """A server-sent event; `data` is JSON in ASCII, which has no line feeds."""
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), name.encode(), data)
+    first = b"" if event_id is None else b"id: %b\n" % event_id.encode()
+    return b"%bevent: %b\ndata: %b\n\n" % (first, name.encode(), data)
 
 
 def as_json(event: Mapping[str, Any]) -> bytes:
@@ -82,7 +83,8 @@ class Wording:
                     "superseded_by": fact.superseded_by,
                 }
             case StatsFact(stats=stats):
-                return {"type": "stats", **stats}
+                told: StatsEvent = {"type": "stats", **stats}  # type: ignore[typeddict-item]  # a key that may be absent
+                return told
 
 
 def is_seen_by(fact: Fact, owner: str) -> bool:

@@ -1,0 +1,128 @@
+"""An event of another server's feed, checked, as it is passed on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from pyllmcancel.server.bodies import check_size
+from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.live.events import (
+    AddedEvent,
+    AdmittedEvent,
+    CancelledEvent,
+    EndedEvent,
+    ReplicaEvent,
+    SnapshotEvent,
+    StatsEvent,
+    StepEvent,
+)
+from pyllmcancel.server.live.wording import as_json
+
+MOST_VALUES = 1_000_000  # of an event: the entries of 16,000 requests
+OWN_BYTES = 400  # of what is kept beside the JSON, about
+
+
+class PeersStep(StepEvent):
+    """With the owners of its sequences."""
+
+    owners: list[str]
+
+
+PeersEvent = AddedEvent | AdmittedEvent | PeersStep | CancelledEvent | EndedEvent | StatsEvent | SnapshotEvent
+EVENTS: TypeAdapter[Any] = TypeAdapter(Annotated[PeersEvent, Field(discriminator="type")])
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """What is told of another replica.
+
+    Attributes
+    ----------
+    owners
+        Whose it is: of a step those of its sequences, of what concerns all nobody's.
+    data
+        As JSON, for a reader who sees everything.
+    """
+
+    replica: str
+    type: str
+    owners: tuple[str, ...]
+    data: bytes
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.data) + OWN_BYTES
+
+    def seen_by(self, owner: str | None, *, counts: bool = False) -> bytes | None:
+        """As JSON for who sees what is this owner's, with `counts` also what is nobody's, or all; None: nothing."""
+        if owner is None or self.type == "replica" or (self.owners and set(self.owners) == {owner}):
+            return self.data
+        match self.type:
+            case "step":
+                return as_json(step_seen(json.loads(self.data), self.owners, owner))
+            case "snapshot":
+                return as_json(snapshot_seen(json.loads(self.data), owner, counts=counts))
+            case "stats" if counts:
+                return self.data
+            case _:
+                return None
+
+
+def relayed(replica: str, text: bytes) -> Relayed:
+    """ValueError if it makes no sense. Counted first: a parser holds up the event loop until it is done."""
+    try:
+        check_size(text, MOST_VALUES)
+    except ApiError as error:
+        raise ValueError(str(error)) from None
+    event = EVENTS.validate_json(text)
+    owners = owners_of(event)
+    event.pop("owners", None)
+    return Relayed(replica, event["type"], owners, json.dumps(as_of(replica, event), allow_nan=False).encode())
+
+
+def as_of(replica: str, event: dict[str, Any]) -> dict[str, Any]:
+    """The event as one of this replica: its entries have what a server's own have, and no more."""
+    for entry in [*event.get("requests", ()), *event.get("sessions", ()), event.get("request", {})]:
+        for name in ("replica", "replicas"):  # put in, as null, by who checked it
+            entry.pop(name, None)
+    return {**event, "replica": replica}
+
+
+def owners_of(event: dict[str, Any]) -> tuple[str, ...]:
+    match event:
+        case {"request": {"owner": owner}} | {"owner": owner}:
+            return (owner,)
+        case {"owners": owners, "sequences": sequences}:
+            if len(owners) != len(sequences):
+                raise ValueError("sequences without owners")
+            return tuple(owners)
+        case _:
+            return ()
+
+
+def replica_event(replica: str, state: Literal["live", "lost", "gone"], why: str | None = None) -> Relayed:
+    """Whether the feed of this replica is read."""
+    event: ReplicaEvent = {"type": "replica", "replica": replica, "state": state, "why": why, "epoch": time.time()}
+    return Relayed(replica, "replica", (), as_json(event))
+
+
+def step_seen(event: dict[str, Any], owners: tuple[str, ...], owner: str) -> dict[str, Any]:
+    """As `pyllmcancel.server.live.wording.steps_event` has it: of others how many tokens they had."""
+    parts = event["sequences"]
+    seen = [part for part, whose in zip(parts, owners, strict=True) if whose == owner]
+    hidden = sum(part["n_tokens"] for part in parts) - sum(part["n_tokens"] for part in seen)
+    unseen = {"spared": False, "survivors": 0, "wasted": 0} if len(seen) < len(parts) else {}
+    return {**event, **unseen, "sequences": seen, "others": event["others"] + hidden}
+
+
+def snapshot_seen(event: Mapping[str, Any], owner: str, *, counts: bool = False) -> dict[str, Any]:
+    own = {name: [one for one in event[name] if one["owner"] == owner] for name in ("sessions", "requests")}
+    if counts:
+        return {**event, **own, "all_owners": event["all_owners"] and all(own[name] == event[name] for name in own)}
+    return {name: value for name, value in event.items() if name != "stats"} | own | {"all_owners": False}

@@ -1,0 +1,76 @@
+"""The stream of one reader of several servers' feed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.server.fleet.asking import reply_in
+from pyllmcancel.server.fleet.events.relayed import as_of, replica_event, snapshot_seen
+from pyllmcancel.server.fleet.messages import Snapshot, TakeSnapshot
+from pyllmcancel.server.fleet.turns import TOO_MUCH_AT_ONCE
+from pyllmcancel.server.live.response import FeedResponse
+from pyllmcancel.server.live.snapshot import encoded_snapshot
+from pyllmcancel.server.live.wording import as_json, frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from pyllmcancel.server.fleet.events.feed import WholeFeed
+    from pyllmcancel.server.fleet.events.upstream import Upstream
+    from pyllmcancel.server.live.feed import Reader
+    from pyllmcancel.server.live.frames import Audience
+    from pyllmcancel.server.live.snapshot import Reason
+    from pyllmcancel.server.state import ServerState
+    from pyllmcancel.server.visible import Visible
+
+
+class WholeResponse(FeedResponse):
+    """A snapshot of each replica, then what happens on all of them."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        see: Visible,
+        audience: Audience,
+        *,
+        owner: str,
+        last_event_id: str | None,
+        whole: WholeFeed,
+    ) -> None:
+        super().__init__(state, see, audience, owner=owner, last_event_id=last_event_id, source=whole)
+        self._whole = whole
+
+    async def _snapshots(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
+        """Of this server at once, then of the others. Only the last one has an id: who has it has all."""
+        whole, wanted = self._whole, self._audience.replica
+        whole.flush()
+        place = reader.place = whole.ring.newest
+        event_id = whole.frames.id_of(place)
+        upstreams = whole.upstreams(wanted)
+        if wanted in (None, whole.name):
+            yield frame(None if upstreams else event_id, "snapshot", await self._snapshot(reason))
+        told = await asyncio.gather(*(self._of(upstream, reason) for upstream in upstreams))
+        frames = [one for one in told if one is not None]
+        for number, (name, data) in enumerate(frames, start=1):
+            yield frame(event_id if number == len(frames) else None, name, data)
+
+    async def _snapshot(self, reason: Reason) -> bytes:
+        all_owners = self._audience.owner is None
+        return await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners, replica=self._whole.name)
+
+    async def _of(self, upstream: Upstream, reason: Reason) -> tuple[str, bytes] | None:
+        """How things stand there, or that it is not heard of; None if neither is known yet: then it is told later."""
+        if upstream.is_live:
+            answer = await upstream.peer.ask(TakeSnapshot(owner=self._audience.owner))
+            try:
+                event: Mapping[str, Any] = reply_in(answer, Snapshot).event
+            except ValueError as error:
+                if answer.error != TOO_MUCH_AT_ONCE:  # which this reader's owner may cause: the others keep their feed
+                    upstream.begin_anew()
+                return "replica", replica_event(answer.replica, "lost", str(error)).data
+            if self._audience.theirs is not None:
+                event = snapshot_seen(event, self._audience.theirs, counts=self._audience.owner is None)
+            return "snapshot", as_json(as_of(answer.replica, {**event, "reason": reason}))
+        upstream.begin_anew()  # what it goes on with says nothing without a snapshot
+        return None if upstream.state is None else ("replica", upstream.state.data)
