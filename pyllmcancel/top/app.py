@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -15,6 +16,7 @@ from pyllmcancel.top.choices import Choices, Size, Times
 from pyllmcancel.top.client import cancel_request, cancel_session
 from pyllmcancel.top.feed import Connected, Feed, Happening, Lost
 from pyllmcancel.top.keys import Keyboard, KeyDecoder
+from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.screen import Screen
 from pyllmcancel.top.sse import ServerEvent
 from pyllmcancel.top.state import State
@@ -24,6 +26,7 @@ from pyllmcancel.top.view import draw
 
 TICK = 0.25  # seconds between two pictures while nothing happens: a column of the lanes
 SHORTEST = 0.1  # between two pictures
+HUNG_UP = 128 + 1  # the status of a program whose terminal is gone: 1 is SIGHUP
 LAG = 0.5  # the feed is written a few times a second: what is newer is not known yet
 
 
@@ -48,7 +51,7 @@ class App:
     """`run` once; everything here happens in its event loop."""
 
     def __init__(self, client: httpx.AsyncClient, screen: Screen, keyboard: Keyboard | None, choices: Choices) -> None:
-        self.state = State()
+        self.replicas = Replicas()
         self.choices = choices
         self._client = client
         self._screen = screen
@@ -64,8 +67,15 @@ class App:
         self._status = 1
         self._asking: set[asyncio.Task[None]] = set()
 
+    @property
+    def state(self) -> State:
+        """Of the replica that is shown."""
+        return self.replicas.shown
+
     async def run(self) -> int:
         """Until the user, a signal or a FeedError ends it; the exit status."""
+        if sys.platform == "win32":
+            raise NotImplementedError("the screen needs signals of POSIX")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._end, 128 + number)
@@ -111,11 +121,13 @@ class App:
         self._changed.set()
 
     def _apply(self, event: ServerEvent) -> None:
-        n_gaps = len(self.state.gaps) if self.state.known else 1
-        self.state.apply(read_json(event.data))
-        self._clock.hear(self.state.clock, again=event.name == "snapshot")
-        if len(self.state.gaps) > n_gaps:
-            gap = self.state.gaps[-1]
+        data = read_json(event.data)
+        n_gaps = {name: len(state.gaps) for name, state in self.replicas.states.items()}
+        state = self.replicas.apply(data)
+        if state is self.state:
+            self._clock.hear(state.clock, again=event.name == "snapshot")
+        if len(state.gaps) > max(1, n_gaps.get(state.replica, 0)):
+            gap = state.gaps[-1]
             self.choices.message = f"{gap.why}: {duration(gap.ended - gap.began)} were not seen"
 
     def _link(self, now: float) -> str:
@@ -133,7 +145,7 @@ class App:
             try:
                 self._show()
             except OSError:  # the terminal is gone
-                self._end(128 + signal.SIGHUP)
+                self._end(HUNG_UP)
                 return
             await asyncio.sleep(SHORTEST)
             try:
@@ -149,7 +161,7 @@ class App:
         if self.state.not_understood and not self.choices.message:
             self.choices.message = f"{self.state.not_understood} events are not understood: another version?"
         times = Times(self._clock.at(now - LAG), self._clock.at(heard - LAG))
-        self._screen.show(draw(self.state, self.choices, times, Size(*self._screen.size)))
+        self._screen.show(draw(self.replicas, self.choices, times, Size(*self._screen.size)))
 
     def _redraw(self) -> None:
         self._screen.forget()
@@ -157,6 +169,8 @@ class App:
 
     def _suspend(self) -> None:
         """Ctrl-Z: give the terminal back, and stop until the shell says to go on."""
+        if sys.platform == "win32":
+            raise NotImplementedError("the screen needs signals of POSIX")
         self._screen.leave()
         if self._keyboard is not None:
             self._keyboard.leave()
@@ -171,7 +185,7 @@ class App:
         assert self._keyboard is not None
         data = self._keyboard.read()
         if not data:
-            self._end(128 + signal.SIGHUP)
+            self._end(HUNG_UP)
         for key in self._decoder.feed(data):
             self.press(key)
         self._changed.set()
@@ -187,11 +201,15 @@ class App:
                 self._select(1)
             case "up" | "k":
                 self._select(-1)
+            case "r":
+                self.replicas.choose_next()
+                self._clock = Clock()
+                self._clock.hear(self.state.clock, again=True)
             case "c" | "s" if not self.choices.help:
                 self._cancel(whole_session=key == "s")
 
     def _select(self, by: int) -> None:
-        keys = [request.key for request in (*self.state.running(), *self.state.waiting())]
+        keys = [request.key for request in (*self.replicas.running(), *self.replicas.waiting())]
         if not keys:
             self.choices.selected = None
             return
@@ -202,7 +220,7 @@ class App:
 
     def _cancel(self, *, whole_session: bool) -> None:
         # The selection never moves by itself: who presses the key a moment too late must not hit another request.
-        request = None if self.choices.selected is None else self.state.live.get(self.choices.selected)
+        request = None if self.choices.selected is None else self.replicas.find(self.choices.selected)
         if request is None:
             self.choices.message = "nothing is selected: choose a request with up and down"
         elif not whole_session:

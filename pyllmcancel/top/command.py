@@ -6,19 +6,18 @@ import argparse
 import asyncio
 import io
 import sys
+from collections.abc import AsyncIterator
 
 import httpx
 from rich.console import Console
 
-from pyllmcancel.top.app import App
 from pyllmcancel.top.choices import Choices, Size, Times
 from pyllmcancel.top.client import open_client
 from pyllmcancel.top.feed import Feed, FeedError, Happening, Lost
-from pyllmcancel.top.keys import Keyboard
 from pyllmcancel.top.lanes import ASCII, BLOCKS
+from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.screen import Screen
 from pyllmcancel.top.sse import ServerEvent
-from pyllmcancel.top.state import State
 from pyllmcancel.top.values import read_json
 from pyllmcancel.top.view import draw
 
@@ -42,41 +41,52 @@ async def show(url: str, api_key: str, console: Console) -> int:
         choices = Choices(
             url=str(client.base_url).rstrip("/"), glyphs=BLOCKS if console.encoding.startswith("utf") else ASCII
         )
-        if not console.is_terminal or console.is_dumb_terminal:
+        # Windows's terminals have other calls for keys and sizes, which are not written.
+        if sys.platform == "win32" or not console.is_terminal or console.is_dumb_terminal:
             return await snapshot(client, console, choices)
-        if not sys.stdin.isatty():
-            choices.keys = False
-            with Screen(console) as screen:
-                return await App(client, screen, None, choices).run()
-        with Keyboard(sys.stdin.fileno()) as keyboard, Screen(console) as screen:
-            return await App(client, screen, keyboard, choices).run()
+        return await watch(client, console, choices)
+
+
+async def watch(client: httpx.AsyncClient, console: Console, choices: Choices) -> int:
+    from pyllmcancel.top.app import App
+    from pyllmcancel.top.keys import Keyboard
+
+    if not sys.stdin.isatty():
+        choices.keys = False
+        with Screen(console) as screen:
+            return await App(client, screen, None, choices).run()
+    with Keyboard(sys.stdin.fileno()) as keyboard, Screen(console) as screen:
+        return await App(client, screen, keyboard, choices).run()
 
 
 async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices) -> int:
     """Print what the server says at once, and end."""
-    state = State()
+    replicas = Replicas()
     choices.link, choices.lost, choices.keys = "", False, False
     try:
         async with asyncio.timeout(PATIENCE):
-            state.apply(read_json(await first_event(client)))
+            async for data in first_events(client):
+                replicas.apply(read_json(data))
     except TimeoutError:
-        raise FeedError(f"{choices.url} sends no snapshot in {PATIENCE:.0f} s") from None
+        if not replicas.states:
+            raise FeedError(f"{choices.url} sends no snapshot in {PATIENCE:.0f} s") from None
+    state = replicas.shown
     if not state.known:
         raise FeedError(f"what {choices.url} sends is not understood: another version of pyllmcancel?")
-    for line in draw(state, choices, Times(state.clock, state.clock), Size(console.width, None)):
+    for line in draw(replicas, choices, Times(state.clock, state.clock), Size(console.width, None)):
         line.rstrip()
         console.print(line, soft_wrap=True)
     return 0
 
 
-async def first_event(client: httpx.AsyncClient) -> str:
-    """The data of the feed's first event; FeedError if there is none now."""
-    events: asyncio.Queue[str | FeedError] = asyncio.Queue()
+async def first_events(client: httpx.AsyncClient) -> AsyncIterator[str]:
+    """The data of the snapshots that the feed begins with; FeedError if there is none now."""
+    events: asyncio.Queue[ServerEvent | FeedError] = asyncio.Queue()
 
     def tell(happening: Happening) -> None:
         match happening:
             case ServerEvent():
-                events.put_nowait(happening.data)
+                events.put_nowait(happening)
             case Lost(why):
                 events.put_nowait(FeedError(f"{client.base_url.host}: {why}"))
 
@@ -88,10 +98,13 @@ async def first_event(client: httpx.AsyncClient) -> str:
 
     following = asyncio.create_task(follow())
     try:
-        first = await events.get()
+        while True:
+            event = await events.get()
+            if isinstance(event, FeedError):
+                raise event
+            yield event.data
+            if event.id:  # of several replicas' snapshots the last one has it
+                return
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-    if isinstance(first, FeedError):
-        raise first
-    return first

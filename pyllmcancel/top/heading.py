@@ -8,6 +8,7 @@ from statistics import median
 from rich.text import Text
 
 from pyllmcancel.top.choices import Choices
+from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.state import State
 from pyllmcancel.top.text import milliseconds, plain
 
@@ -36,6 +37,24 @@ def header(state: State, choices: Choices, now: float, width: int) -> list[Text]
     if not server.all_owners:
         cancels.append(("shown", "this key's owner only"))
     return [first, named(figures), named(cancels)]
+
+
+def replica_lines(replicas: Replicas, width: int) -> list[Text]:
+    """Each replica in a few words, as many in a line as have room."""
+    lines = [Text()]
+    for name in dict.fromkeys((*replicas.states, *replicas.lost)):
+        text = Text()
+        text.append(plain(name), "bold reverse" if name == replicas.shown.replica else "bold")
+        if name in replicas.lost:
+            text.append(f" lost: {replicas.lost[name]}", "bold red")
+        else:
+            state = replicas.states[name]
+            used = len({slot for request in state.running() for slot in request.slots})
+            text.append(f" {used}/{state.server.n_slots} slots, {len(state.waiting())} waiting", "dim")
+        if lines[-1].cell_len and lines[-1].cell_len + text.cell_len + 2 > width:
+            lines.append(Text())
+        lines[-1] += text.append("  ")
+    return lines
 
 
 def latencies_text(found: Sequence[float]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import termios
-import tty
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
+
+from pyllmcancel.system import give_keys_at_once, restore_terminal, terminal_mode
 
 # Arrows are three bytes, of which the second depends on the terminal's mode; all other sequences are passed over.
 SEQUENCE = re.compile(rb"\x1b(?:O.|\[[0-?]*[ -/]*[@-~])", re.DOTALL)
@@ -46,7 +46,7 @@ class Keyboard(AbstractContextManager["Keyboard"]):
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._before = termios.tcgetattr(descriptor)
+        self._before = terminal_mode(descriptor)
 
     def __enter__(self) -> Keyboard:
         self.enter()
@@ -56,11 +56,10 @@ class Keyboard(AbstractContextManager["Keyboard"]):
         self.leave()
 
     def enter(self) -> None:
-        tty.setcbreak(self.descriptor)
+        give_keys_at_once(self.descriptor)
 
     def leave(self) -> None:
-        with suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
+        restore_terminal(self.descriptor, self._before)
 
     def read(self) -> bytes:
         """What was typed; nothing if the terminal is gone."""

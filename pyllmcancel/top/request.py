@@ -8,7 +8,7 @@ from typing import Any
 from pyllmcancel.top.text import plain
 from pyllmcancel.top.values import finite, whole
 
-Key = tuple[str, str]  # owner and id: two owners may have requests of one id
+Key = tuple[str, str, str]  # replica, owner and id: two owners may have requests of one id
 LIVE = ("waiting", "running", "cancelling")
 MOST_SLOTS = 1_024  # of one request
 
@@ -47,10 +47,11 @@ class Request:
     arrived: float | None
     admitted: float | None
     ended: float | None
+    replica: str = ""  # of a server without peers
 
     @property
     def key(self) -> Key:
-        return self.owner, self.id
+        return self.replica, self.owner, self.id
 
     @property
     def live(self) -> bool:

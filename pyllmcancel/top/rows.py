@@ -16,7 +16,7 @@ def live_row(request: Request, selected: bool, now: float, width: int) -> Text:
     if request.max_tokens is not None:
         progress += f"/{request.max_tokens:,}"
     state = "cancelling" if request.status == "cancelling" else request.phase
-    age = duration(now - request.arrived) if request.arrived is not None else ""
+    age = duration(max(0.0, now - request.arrived)) if request.arrived is not None else ""
     wide = max(12, width // 3)
     columns = ((request.id, wide), (state, 10), (progress, 21), (age, 7), (group_name(request), width))
     row = Text.assemble("> " if selected else "  ", *((fixed(text, size), "") for text, size in columns))
@@ -26,7 +26,8 @@ def live_row(request: Request, selected: bool, now: float, width: int) -> Text:
 
 
 def group_name(request: Request) -> str:
-    parts = [f"session {request.session}"] if request.session is not None else []
+    parts = [f"on {request.replica}"] if request.replica else []
+    parts += [f"session {request.session}"] if request.session is not None else []
     if request.supersede is not None:
         parts.append(f"key {request.supersede.strip()}")
     return ", ".join(parts)
@@ -53,9 +54,10 @@ def session_text(session: str, members: Sequence[Request]) -> str:
 def ended_row(request: Request, now: float, width: int) -> Text:
     cancelled = request.finish_reason == "cancelled"
     fast = "" if request.latency_ms is None else f"stopped in {milliseconds(request.latency_ms)}"
-    ago = "" if request.ended is None else f"{duration(now - request.ended)} ago"
+    ago = "" if request.ended is None else f"{duration(max(0.0, now - request.ended))} ago"
     style = "red" if request.finish_reason == "error" else "magenta" if cancelled else ""
     rest = f"{request.prompt_tokens:,} + {request.generated:,} tokens"
+    ago = f"{ago}  on {plain(request.replica)}" if request.replica else ago
     wide = max(12, width // 3)
     columns = ((request.id, wide, ""), (why_ended(request), max(22, width // 4), style), (fast, 20, "bold"))
     row = Text.assemble("  ", *((fixed(text, size), look) for text, size, look in columns))

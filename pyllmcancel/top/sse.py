@@ -26,9 +26,16 @@ class ServerEvent:
 
 
 class EventDecoder:
-    """Turns bytes, cut anywhere, into events. For one connection: half an event at its end is no event."""
+    """Turns bytes, cut anywhere, into events. For one connection: half an event at its end is no event.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    longest
+        Bytes of an event at most.
+    """
+
+    def __init__(self, longest: int = LONGEST_EVENT) -> None:
+        self._longest = longest
         self._rest = bytearray()  # of a line
         self._size = 0  # of the event so far
         self._id = ""
@@ -74,5 +81,5 @@ class EventDecoder:
         return event
 
     def _check(self, more: int) -> None:
-        if self._size + more > LONGEST_EVENT:
-            raise BrokenFeedError(f"an event of more than {LONGEST_EVENT >> 20} MiB")
+        if self._size + more > self._longest:
+            raise BrokenFeedError(f"an event of more than {self._longest >> 20} MiB")

@@ -65,6 +65,8 @@ class State:
         Parent of each session, as far as it is known.
     not_understood
         Events that had another form than ours: the server may be of another version.
+    replica
+        Its name, if the server has peers.
     """
 
     server: Server = field(default_factory=Server)
@@ -78,6 +80,8 @@ class State:
     cancels: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT_CANCELS))
     stats: dict[str, float] = field(default_factory=dict)
     not_understood: int = 0
+    replica: str = ""
+    _told_at: float = float("-inf")  # when the snapshot was taken, on the server's monotonic clock
     _early: OrderedDict[Key, dict[str, Any]] = field(default_factory=OrderedDict)  # cancels before their requests
 
     def apply(self, data: Any) -> None:
@@ -112,6 +116,7 @@ class State:
         requests = [request_of(entry) for entry in data["requests"]]
         at, boot = finite(data["at"]), str(server["boot"])
         again = self.known and boot == self.server.boot
+        self._told_at = at
         if not again:  # else what is known already keeps its times, and is recognised by them
             self.offset = finite(data["epoch"]) - at
         now = at + self.offset
@@ -151,7 +156,7 @@ class State:
             self._cancelled(early)
 
     def _admitted(self, data: dict[str, Any]) -> None:
-        request = self.live.get(key_of(data))
+        request = self.live.get(self._key_of(data))
         if request is None:
             return
         request.slots = tuple(whole(slot) for slot in data["slots"][:MOST_SLOTS])
@@ -162,6 +167,8 @@ class State:
             request.status, request.phase = "running", "prefill"
 
     def _step(self, data: dict[str, Any]) -> None:
+        if finite(data["until"]) <= self._told_at:
+            return  # the snapshot has it
         parts = []
         for part in data["sequences"]:
             slot, phase, n_tokens = part.get("slot"), str(part["phase"]), whole(part["n_tokens"])
@@ -182,9 +189,9 @@ class State:
         return next((request for request in found if slot in request.slots), found[0] if found else None)
 
     def _cancelled(self, data: dict[str, Any]) -> None:
-        request = self.live.get(key_of(data))
+        request = self.live.get(self._key_of(data))
         if request is None:
-            self._early[key_of(data)] = data
+            self._early[self._key_of(data)] = data
             while len(self._early) > KEPT_EARLY:
                 self._early.popitem(last=False)
             return
@@ -210,6 +217,7 @@ class State:
     def _in_epoch(self, request: Request) -> Request:
         return replace(
             request,
+            replica=self.replica,
             arrived=self._moment(request.arrived),
             admitted=self._moment(request.admitted),
             ended=self._moment(request.ended),
@@ -217,6 +225,9 @@ class State:
 
     def _moment(self, at: float | None) -> float | None:
         return None if at is None else at + self.offset
+
+    def _key_of(self, data: dict[str, Any]) -> Key:
+        return self.replica, str(data["owner"]), str(data["id"])
 
     # -- figures ------------------------------------------------------------------------------------------------------
 
@@ -247,10 +258,6 @@ class State:
 
     def running(self) -> list[Request]:
         return [request for request in self.live.values() if not request.waits]
-
-
-def key_of(data: dict[str, Any]) -> Key:
-    return str(data["owner"]), str(data["id"])
 
 
 def numbers(data: dict[str, Any]) -> dict[str, float]:

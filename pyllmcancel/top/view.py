@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from pyllmcancel.top.choices import Choices, Size, Times
-from pyllmcancel.top.heading import header
+from pyllmcancel.top.heading import header, replica_lines
 from pyllmcancel.top.lanes import Axis, drawn, lanes, legend
+from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.rows import ended_row, group_rows, live_row
 from pyllmcancel.top.state import State
 from pyllmcancel.top.text import plain
@@ -17,6 +18,7 @@ from pyllmcancel.top.text import plain
 MOST_LANES = 64
 HELP = (
     "up, down, j, k    select a request",
+    "r                 show the slots and figures of the next replica; lists are those of all",
     "c                 cancel the selected request",
     "s                 cancel its session, and the sessions below it",
     "?                 this page",
@@ -45,18 +47,19 @@ class Section:
     keep: int = 0  # a row that must be among the shown
 
 
-def draw(state: State, choices: Choices, times: Times, size: Size) -> list[Text]:
+def draw(replicas: Replicas, choices: Choices, times: Times, size: Size) -> list[Text]:
     """Lines, none wider than the screen, and as many as it has."""
     width, height = size
-    head = header(state, choices, times.now, width)
-    foot = footer(choices) if choices.keys else []
+    state = replicas.shown
+    head = [*header(state, choices, times.now, width), *(replica_lines(replicas, width) if replicas.named else [])]
+    foot = footer(choices, several=replicas.named) if choices.keys else []
     if choices.help:
         body = [Text(), *(Text(f"  {line}") for line in HELP)]
     elif not state.known:
         body = [Text(), Text("  waiting for the server's first word", "dim")]
     else:
         room = None if height is None else height - len(head) - len(foot)
-        body = fitted(sections(state, choices, times, width), room)
+        body = fitted(sections(replicas, choices, times, width), room)
     if height is not None:
         room = max(0, height - len(head) - len(foot))
         body = body[:room] + [Text()] * (room - len(body))
@@ -68,25 +71,29 @@ def cropped(line: Text, width: int) -> Text:
     return line
 
 
-def footer(choices: Choices) -> list[Text]:
+def footer(choices: Choices, *, several: bool) -> list[Text]:
     keys = "up/down select   c cancel   s cancel its session   ? help   q quit"
+    if several:
+        keys = f"r replica   {keys}"
     return [Text(plain(choices.message), "bold"), Text("? back   q quit" if choices.help else keys, "dim")]
 
 
-def sections(state: State, choices: Choices, times: Times, width: int) -> list[Section]:
-    requests = [*state.running(), *state.waiting()]
+def sections(replicas: Replicas, choices: Choices, times: Times, width: int) -> list[Section]:
+    state, running, waiting = replicas.shown, replicas.running(), replicas.waiting()
+    requests = [*running, *waiting]
     selected = next((i for i, request in enumerate(requests) if request.key == choices.selected), 0)
     groups = group_rows(requests, width)
+    slots = f"Slots of {plain(state.replica)}" if state.replica else "Slots"
     return [
-        Section(title("Slots", legend(choices.glyphs)), lane_rows(state, choices, times, width), 4),
+        Section(title(slots, legend(choices.glyphs)), lane_rows(state, choices, times, width), 4),
         Section(
-            title("Requests", Text(f"{len(state.running())} running, {len(state.waiting())} waiting", "dim")),
+            title("Requests", Text(f"{len(running)} running, {len(waiting)} waiting", "dim")),
             [live_row(request, request.key == choices.selected, times.now, width) for request in requests],
             4,
             keep=selected,
         ),
         *([Section(title("Sessions and supersede keys"), groups, 1)] if groups else []),
-        Section(title("Ended"), [ended_row(request, times.now, width) for request in reversed(state.ended)], 4),
+        Section(title("Ended"), [ended_row(request, times.now, width) for request in reversed(replicas.ended())], 4),
     ]
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.browser.chromium import Tab, browsing
+from tests.browser.chromium import Tab, browsing, expect
 from tests.browser.load import under_load
+from tests.browser.replicas import serving_two
 from tests.browser.scenes import LOOKS, SESSIONS, VIEWS, enliven
 from tests.clients.model import serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ANSWER = 600  # tokens
 
@@ -20,19 +26,55 @@ def take(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     faults: list[str] = []
     with ExitStack() as stack:
-        models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         browser = stack.enter_context(browsing())
+        faults += take_alone(browser, folder) + take_replicas(browser, folder)
+    sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
+    return int(bool(faults))
+
+
+def take_alone(browser: Browser, folder: Path) -> list[str]:
+    """Of a server without peers; what went wrong."""
+    faults: list[str] = []
+    with ExitStack() as stack:
+        models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(serving(models, "--parallel", "9", "--kv-unified"))
         stack.enter_context(under_load(server, SESSIONS, max_tokens=ANSWER, again=True))
         for view in VIEWS:
             tab = Tab(browser, server.url)
             enliven(tab.open(view), view)
-            for look in LOOKS:
-                look.show(tab.page)
-                path = folder / f"{view}-{look.scheme}-{look.width}.png"
-                tab.page.screenshot(path=path)
-                sys.stdout.write(f"{path}\n")
+            photograph(tab, folder, view)
             faults += tab.faults
             tab.close()
-    sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
-    return int(bool(faults))
+    return faults
+
+
+def take_replicas(browser: Browser, folder: Path) -> list[str]:
+    """Of one of two servers, as ``replicas-SCHEME-WIDTH.png``, and one that lost the other: ``lost-…``."""
+    with ExitStack() as stack:
+        models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        servers = stack.enter_context(serving_two(models, "--parallel", "4", "--kv-unified"))
+        for server, sessions in zip(servers, (SESSIONS[:3], SESSIONS[3:]), strict=True):
+            stack.enter_context(under_load(server, sessions, max_tokens=ANSWER, again=True))
+        tab = Tab(browser, servers[0].url)
+        enliven(tab.open("engine"), "engine")
+        expect(tab.page.get_by_role("button", name="south")).to_be_visible()
+        tab.page.get_by_role("button", name="south").click()
+        photograph(tab, folder, "replicas")
+        servers[1].signal(signal.SIGSTOP)
+        try:
+            expect(tab.page.get_by_role("button", name="south").get_by_text("lost", exact=True)).to_be_visible(
+                timeout=15_000
+            )
+            photograph(tab, folder, "lost")
+        finally:
+            servers[1].signal(signal.SIGCONT)
+        tab.close()
+        return tab.faults
+
+
+def photograph(tab: Tab, folder: Path, name: str) -> None:
+    for look in LOOKS:
+        look.show(tab.page)
+        path = folder / f"{name}-{look.scheme}-{look.width}.png"
+        tab.page.screenshot(path=path)
+        sys.stdout.write(f"{path}\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.top import sse
 from pyllmcancel.top.sse import BrokenFeedError, EventDecoder, ServerEvent
 
 STREAM = (
@@ -30,10 +29,9 @@ def test_half_an_event_is_none() -> None:
 
 
 @pytest.mark.parametrize("data", [b"x" * 65, b"data: 34567890\n" * 6])
-def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(sse, "LONGEST_EVENT", 64)
+def test_an_endless_event_is_refused(data: bytes) -> None:
     with pytest.raises(BrokenFeedError):
-        EventDecoder().feed(data)
+        EventDecoder(longest=64).feed(data)
 
 
 @pytest.mark.parametrize("event_id", ["\u00e9", "a\rb", "\x1b[2J", "a" * 300])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyllmcancel.top.choices import Choices, Size, Times
+from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.request import why_ended
 from pyllmcancel.top.state import KEPT_EARLY, KEPT_LIVE, State
 from pyllmcancel.top.values import read_json
@@ -153,7 +154,7 @@ def test_no_number_of_a_server_breaks_the_picture(number: float) -> None:
             state = after(*events)
             state.apply(read_json(json.dumps(hostile)))
             times = Times(state.clock, state.clock)
-            assert len(draw(state, Choices(), times, Size(80, 24))) == 24
+            assert len(draw(Replicas([state]), Choices(), times, Size(80, 24))) == 24
 
 
 def each_number_replaced(value: object, by: float) -> Iterator[object]:

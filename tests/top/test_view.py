@@ -10,6 +10,7 @@ from rich.console import Console
 
 from pyllmcancel.top.choices import Choices, Size, Times
 from pyllmcancel.top.lanes import ASCII, BLOCKS
+from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.screen import rendered
 from pyllmcancel.top.state import State
 from pyllmcancel.top.view import draw
@@ -25,7 +26,7 @@ def screen(events: list[Fields], size: tuple[int, int | None] = (80, 24), choice
         state.apply(event)
     assert state.not_understood == 0
     shown = choices or Choices(url="http://127.0.0.1:8000", link="connected", lost=False)
-    return [line.plain for line in draw(state, shown, Times(NOW, NOW), Size(*size))]
+    return [line.plain for line in draw(Replicas([state]), shown, Times(NOW, NOW), Size(*size))]
 
 
 def line_with(text: str, lines: list[str]) -> str:
@@ -34,7 +35,7 @@ def line_with(text: str, lines: list[str]) -> str:
 
 
 def test_a_busy_server_on_the_smallest_terminal() -> None:
-    lines = screen(busy_server(), choices=Choices(selected=("", "key-2"), glyphs=ASCII))
+    lines = screen(busy_server(), choices=Choices(selected=("", "", "key-2"), glyphs=ASCII))
     assert lines[0].startswith("pyllmcancel 1.2.3  small-model")
     assert lines[1] == "decode 10.3 tokens/s  prefill 27 tokens/s  slots 2/4  queue 2  cells 947/4,096  "
     assert lines[2].rstrip() == "cancels 3 in 5 min: p50 3.1 ms, max 4.1 ms  wasted 538  saved 5,031 tokens"
@@ -78,7 +79,7 @@ def test_what_does_not_fit_is_counted() -> None:
 def test_a_selected_request_is_always_among_the_shown() -> None:
     requests = [entry(f"r-{i}") for i in range(50)]
     for i in (0, 25, 49):
-        lines = screen([snapshot(*requests)], choices=Choices(selected=("", f"r-{i}")))
+        lines = screen([snapshot(*requests)], choices=Choices(selected=("", "", f"r-{i}")))
         assert line_with("> ", lines).split()[1] == f"r-{i}"
 
 
@@ -109,6 +110,34 @@ def test_without_colours_there_are_no_colours_and_shapes_still_tell(
     for event in busy_server():
         state.apply(event)
     choices = Choices(glyphs=glyphs)  # type: ignore[arg-type]
-    text = "".join(rendered(line, console) for line in draw(state, choices, Times(NOW, NOW), Size(80, 24)))
+    text = "".join(rendered(line, console) for line in draw(Replicas([state]), choices, Times(NOW, NOW), Size(80, 24)))
     assert not any(f"\x1b[{code}" in text for code in ("3", "1;3", "2;3", "9"))
     assert all(glyph in text for glyph in glyphs.values())
+
+
+def test_several_replicas_are_named_each_request_by_its_own_and_one_is_shown_in_full() -> None:
+    replicas = Replicas()
+    for name in ("one", "two"):
+        replicas.apply(snapshot(entry(f"on-{name}", status="running", phase="decode", slots=[0])) | {"replica": name})
+        replicas.apply(ended(over(f"over-{name}", 1.0)) | {"replica": name})
+    replicas.apply(
+        {"type": "replica", "replica": "three", "state": "lost", "why": "does not answer\x1b[2J", "epoch": 0.0}
+    )
+    replicas.apply(added(entry("nowhere")) | {"replica": "four"})  # without a snapshot it says nothing
+
+    def lines() -> list[str]:
+        return [line.plain.rstrip() for line in draw(replicas, Choices(), Times(NOW, NOW), Size(100, 30))]
+
+    assert lines()[3].startswith("one 1/4 slots, 0 waiting  two 1/4 slots, 0 waiting")
+    assert "three lost: does not answer" in "".join(lines())
+    assert not any("\x1b" in line for line in lines())
+    assert line_with("Slots of", lines()).startswith("Slots of one")
+    for name in ("one", "two"):
+        rows = [line for line in lines() if f"on {name}" in line]
+        assert [f"on-{name}" in rows[0], f"over-{name}" in rows[1]] == [True, True]
+    replicas.choose_next()
+    assert line_with("Slots of", lines()).startswith("Slots of two")
+    replicas.apply({"type": "replica", "replica": "two", "state": "gone", "why": None, "epoch": 0.0})
+    assert line_with("Slots of", lines()).startswith("Slots of one")
+    assert replicas.find(("two", "", "on-two")) is None
+    assert not any("nowhere" in line for line in lines())

@@ -7,7 +7,7 @@ import { useModel } from "./use_model.js";
 const name = ({ from, to }) => (to === Infinity ? `over ${label(from)}` : label(to));
 const label = (ms) => (ms >= 1000 ? `${ms / 1000} s` : `${ms}`);
 
-export function Histogram({ model }) {
+export function Histogram({ model, of }) {
   useModel(model, 1000);
   const values = model.latencies.map((one) => one.ms);
   const found = buckets(values);
@@ -15,7 +15,7 @@ export function Histogram({ model }) {
   const p50 = quantile(values, 0.5), p99 = quantile(values, 0.99);
   return html`
     <section class="card histogram-card" aria-labelledby="latency-title">
-      <div class="row"><h2 id="latency-title" class="grow">Cancel latency</h2><span class="dim small">last 5 minutes</span></div>
+      <div class="row"><h2 id="latency-title" class="grow">Cancel latency${of}</h2><span class="dim small">last 5 minutes</span></div>
       <p class="dim small">From the cancel until its computation had stopped and its slot was free.</p>
       ${values.length === 0 ? html`<p class="nothing">No cancel in the last minutes. Cancel a request, or let its client leave.</p>` : html`
         <dl class="engine-numbers num">

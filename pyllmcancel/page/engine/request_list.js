@@ -18,7 +18,6 @@ export function RequestList({ model }) {
   const places = useRef(new Places()).current;
   const [most, setMost] = useState(FIRST);
   const { props, held, quiet } = useAttention();
-  const now = model.serverNow();
   // Those that run first, should there not be a place for each.
   const live = [...model.live.values()];
   const ordered = [...live.filter((entry) => entry.t.admitted !== null), ...live.filter((entry) => entry.t.admitted === null)];
@@ -29,7 +28,7 @@ export function RequestList({ model }) {
       <div class="row"><h2 id="live-title" class="grow">Live requests</h2><span class="dim num">${count(model.live.size)}</span></div>
       ${rows.length === 0 ? html`<${Empty} model=${model} />` : html`
         <div class="list-head dim" aria-hidden="true"><span>request</span><span>session, key</span><span>state</span><span>tokens</span><span>age</span><span></span></div>
-        <ul class="rows live" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} now=${now} />`)}</ul>`}
+        <ul class="rows live" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} now=${model.nowOf(entry)} />`)}</ul>`}
       ${hidden > 0 && html`<p class="row dim">and ${plural(hidden, "more", "more")}
         ${most < MOST && html`<button class="quiet more" onClick=${() => setMost(MOST)}>Show ${hidden > MOST - most ? `${MOST} of them` : "all"}</button>`}</p>`}
     </section>`;
@@ -49,11 +48,14 @@ function Row({ entry, now }) {
 }
 
 export function Group({ entry }) {
-  if (entry.session === null && entry.supersede === null) return html`<span class="dim">–</span>`;
+  if (entry.session === null && entry.supersede === null && entry.replica === "") return html`<span class="dim">–</span>`;
   return html`
+    ${entry.replica !== "" && html`<${Replica} name=${entry.replica} />`}
     ${entry.session !== null && html`<span class="ellipsis" title=${`session ${entry.session}`}><span class="hidden-text">session </span><bdi>${shorten(entry.session, 40)}</bdi></span>`}
     ${entry.supersede !== null && html`<${Key} name=${entry.supersede} />`}`;
 }
+
+const Replica = ({ name }) => html`<span class="replica ellipsis" title=${`on replica ${name}`}><span class="hidden-text">on replica </span><bdi>${shorten(name, 24)}</bdi></span>`;
 
 export const Key = ({ name }) => html`
   <span class="key mono ellipsis" title=${`supersede key ${name}: a newer request with it ends this one`}><span class="hidden-text">supersede key </span><bdi>${shorten(name, 30)}</bdi></span>`;

@@ -8,11 +8,11 @@ import { phasesOf, storyOf } from "./request_story.js";
 import { Timeline } from "./timeline.js";
 import { useModel } from "./use_model.js";
 
-export function RequestPanel({ model, id, onClose }) {
-  useModel(model);
+export function RequestPanel({ fleet, id, onClose }) {
+  useModel(fleet);
   const dialog = useRef(null);
   useEffect(() => { if (!dialog.current.open) dialog.current.showModal(); }, []);
-  const entry = useEntry(model, id);
+  const entry = useEntry(fleet, id);
   // A click on the backdrop is the dialog's own.
   const outside = (event) => { if (event.target === dialog.current) onClose(); };
   return html`
@@ -24,23 +24,23 @@ export function RequestPanel({ model, id, onClose }) {
         </div>
         ${entry === null && html`<p class="nothing">This request is not known (any more). The server remembers the last that have ended.</p>`}
         ${entry === undefined && html`<p class="dim" role="status">Looking for it.</p>`}
-        ${entry && html`<${Opened} model=${model} entry=${entry} />`}
+        ${entry && html`<${Opened} model=${fleet.modelOf(entry.replica)} entry=${entry} />`}
       </div>
     </dialog>`;
 }
 
 // The model's; else the server's, which may remember more; null: of neither.
-function useEntry(model, id) {
+function useEntry(fleet, id) {
   const held = useRef(null); // what was opened stays what it was, if its id comes again
   const [fetched, setFetched] = useState(undefined);
-  if (held.current?.id !== id) held.current = model.find(id) ?? null;
+  if (held.current?.id !== id) held.current = fleet.find(id) ?? null;
   const isKnown = held.current !== null;
-  const isReady = model.server !== null;
+  const isReady = fleet.server !== null;
   useEffect(() => {
     if (isKnown || !isReady) return undefined;
     const controller = new AbortController();
     call(`v1/requests/${encodeURIComponent(id)}`, { signal: controller.signal }).then(
-      (data) => setFetched({ ...data, uid: 0, live: false, lost: null, wasted: 0, max_tokens: null, t: timesOf(data) }),
+      (data) => setFetched({ replica: "", ...data, uid: 0, live: false, lost: null, wasted: 0, max_tokens: null, t: timesOf(data) }),
       () => setFetched(null),
     );
     return () => controller.abort();
@@ -99,6 +99,7 @@ function Facts({ model, entry }) {
     model.server?.all_owners && ["Owner", entry.owner],
     entry.priority !== 0 && ["Priority", entry.priority],
     ["Slots", entry.slots.length === 0 ? "none" : entry.slots.join(", ")],
+    entry.replica !== "" && ["Replica", html`<bdi>${entry.replica}</bdi>`],
     ["Arrived", timeOfDay(entry.t.arrived)],
     entry.error && ["Error", entry.error],
   ].filter(Boolean);

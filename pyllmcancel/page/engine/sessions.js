@@ -9,11 +9,11 @@ import { useModel } from "./use_model.js";
 
 const MOST_FAMILIES = 20, MOST_REQUESTS = 5, MOST_WAITING = 5, DEEPEST = 8;
 
-export function Sessions({ model }) {
+export function Sessions({ model, of }) {
   useModel(model, 500);
   return html`
     <section class="card" aria-labelledby="sessions-title">
-      <h2 id="sessions-title">Queue and sessions</h2>
+      <h2 id="sessions-title">Queue and sessions${of}</h2>
       <${Queue} model=${model} />
       <${Trees} model=${model} />
     </section>`;

@@ -10,7 +10,7 @@ const MOST_ENDED = 500, MOST_EARLY = 200, MOST_LIVE = 20_000;
 const KEEP = 300; // seconds of cancels and gaps
 const seconds = () => performance.now() / 1000;
 
-// An entry is the feed's, and: `uid` (one for each request, ids may come again), `t` (its times, since the epoch),
+// An entry is the feed's, and: `replica` ("" of a server without peers), `uid` (one for each request, ids may come again), `t` (its times, since the epoch),
 // `live`, `lost` (it ended unseen: null, "restarted" or "lost"), `wasted` (tokens of aborted steps).
 export class Model {
   events = new Observable(null); // heard after each event
@@ -32,7 +32,13 @@ export class Model {
   #named = new Map(); // owner and id -> entry, live or ended
   #ids = new Map(); // id -> the newest of this id: steps name no owner
   #early = new Map(); // cancels of requests that have not come yet
-  #uids = 0;
+  #nextUid;
+
+  // `nextUid()` numbers its requests.
+  constructor(replica = "", nextUid = counter()) {
+    this.replica = replica;
+    this.#nextUid = nextUid;
+  }
 
   take(event, now = seconds()) {
     this[TAKES[event.type]]?.(event); // types that it does not know are of a newer server
@@ -43,6 +49,8 @@ export class Model {
 
   // The moment that the server is at, in seconds since the epoch; null before the first event.
   serverNow(now = seconds()) { return this.#heard === null ? null : Math.max(this.#heard, now - this.#ahead); }
+
+  nowOf() { return this.serverNow(); }
 
   get heard() { return this.#heard; }
 
@@ -129,6 +137,7 @@ export class Model {
   }
 
   onStep(event) {
+    if (event.until <= this.server?.at) return; // the snapshot has it
     const at = event.at + this.#base, until = event.until + this.#base;
     const isAborted = event.status === "aborted";
     for (const one of event.sequences) {
@@ -221,15 +230,14 @@ export class Model {
   }
 
   #entry(data) {
-    this.#uids += 1;
-    const entry = this.#fill({ uid: this.#uids, live: false, lost: null, wasted: 0, t: {} }, data);
+    const entry = this.#fill({ uid: this.#nextUid(), live: false, lost: null, wasted: 0, t: {} }, data);
     this.#named.set(nameOf(entry.owner, entry.id), entry);
     this.#ids.set(entry.id, entry);
     return entry;
   }
 
   #fill(entry, data) {
-    Object.assign(entry, data, { slots: this.#lanesOf(data.slots) });
+    Object.assign(entry, data, { slots: this.#lanesOf(data.slots), replica: this.replica });
     for (const name of TIMES) entry.t[name] = data.times[name] === null || data.times[name] === undefined ? null : data.times[name] + this.#base;
     return entry;
   }
@@ -239,6 +247,7 @@ const TAKES = {
   snapshot: "onSnapshot", added: "onAdded", admitted: "onAdmitted", step: "onStep", cancelled: "onCancelled", ended: "onEnded", stats: "onStats",
 };
 const TIMES = ["arrived", "admitted", "first_token", "cancelled", "ended"];
+const counter = () => { let last = 0; return () => (last += 1); };
 const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // What a live request has by now; its last event says it exactly.

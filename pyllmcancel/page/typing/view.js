@@ -1,7 +1,7 @@
 // "Try it": an editor in which every key is a request, with superseding and without, and a plain completion.
 import { Timeline } from "../engine/timeline.js";
 import { Legend } from "../engine/timeline_legend.js";
-import { model } from "../live.js";
+import { fleet, model } from "../live.js";
 import { count, milliseconds, plural } from "../lib/format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
@@ -43,7 +43,7 @@ function learn(event) {
 }
 
 export function TypingView() {
-  useEffect(() => model.events.subscribe(learn), []);
+  useEffect(() => fleet.events.subscribe(learn), []);
   // Nobody looks: nothing is left running.
   useEffect(() => {
     const hidden = () => { if (document.hidden) stopAll(); };

@@ -1,0 +1,91 @@
+// All replicas: whose event it is, requests together, and replicas that go.
+import { deepEqual, equal } from "node:assert/strict";
+import { test } from "node:test";
+import { Fleet } from "../../pyllmcancel/page/lib/fleet.js";
+
+const TIMES = { arrived: null, admitted: null, first_token: null, cancelled: null, ended: null };
+
+function entry(id, at, more = {}) {
+  const { times = {}, ...fields } = more;
+  return {
+    id, owner: "", status: "waiting", phase: "waiting", session: null, parent_session: null, supersede: null, slots: [], created: at, seconds: 0,
+    prompt_tokens: 10, prompt_tokens_done: 0, cached_tokens: 0, completion_tokens: 0, max_tokens: 5, finish_reason: null, cancel_reason: null,
+    superseded_by: null, cancel_latency_ms: null, times: { ...TIMES, arrived: at, ...times }, ...fields,
+  };
+}
+
+const snapshot = (replica, more = {}) => ({
+  type: "snapshot", at: 10, epoch: 1010, server: { version: "1", boot: `boot-${replica}`, started: 1000 }, model: { id: "m" },
+  capacity: { slots: 2, cells: 100, n_ctx: 100 }, all_owners: true, sessions: [], requests: [], ...(replica && { replica }), ...more,
+});
+const added = (replica, id, at) => ({ type: "added", at, request: entry(id, at), replica });
+const over = (id, at, ended) => entry(id, at, { status: "finished", finish_reason: "stop", times: { ended } });
+const ended = (replica, id, at, end) => ({ type: "ended", at: end, request: over(id, at, end), replica });
+const stands = (replica, state, why = null) => ({ type: "replica", replica, state, why, epoch: 1010 });
+
+function fed(...events) {
+  const fleet = new Fleet();
+  for (const event of events) fleet.take(event, 0);
+  return fleet;
+}
+
+test("requests of all replicas are one list, each by its own replica", () => {
+  const fleet = fed(snapshot("one"), snapshot("two"), added("two", "r2", 11), added("one", "r1", 12), added("one", "late", 13));
+  deepEqual([...fleet.live.values()].map(({ id, replica }) => [id, replica]), [["r1", "one"], ["late", "one"], ["r2", "two"]]);
+  equal(new Set([...fleet.live.keys()]).size, 3);
+  fleet.take(ended("one", "r1", 12, 15), 0);
+  fleet.take(ended("two", "r2", 11, 14), 0);
+  deepEqual(fleet.ended.map(({ id }) => id), ["r2", "r1"]);
+  equal(fleet.find("late").replica, "one");
+  equal(fleet.modelOf("two").find("late"), undefined);
+});
+
+test("a live request goes before one that has ended elsewhere", () => {
+  const fleet = fed(snapshot("one"), snapshot("two"), added("one", "r", 11), added("two", "r", 12), ended("two", "r", 12, 13));
+  equal(fleet.find("r").replica, "one");
+});
+
+test("a server without peers is one replica without a name", () => {
+  const fleet = fed(snapshot(""), { ...added(undefined, "r", 11), replica: undefined });
+  deepEqual([fleet.named(), fleet.find("r").replica, fleet.modelOf("") === fleet.first], [[], "", true]);
+});
+
+test("what is told of a replica before its snapshot is passed over", () => {
+  const fleet = fed(snapshot("one"), added("two", "r", 11));
+  deepEqual([fleet.live.size, fleet.named().map(({ name }) => name)], [0, ["one"]]);
+});
+
+test("a replica that is lost says so and why, and one that is gone is forgotten", () => {
+  const fleet = fed(snapshot("one"), snapshot("two"), stands("three", "lost", "does not answer"), added("two", "r", 11), stands("two", "lost"));
+  deepEqual(fleet.named().map(({ name, lost, model }) => [name, lost, model?.lost]), [
+    ["one", null, false], ["two", "is not heard of", true], ["three", "does not answer", undefined]]);
+  fleet.take(stands("two", "live"), 0);
+  equal(fleet.modelOf("two").lost, false);
+  fleet.lost = true;
+  equal(fleet.modelOf("two").lost, true);
+  fleet.take(stands("two", "gone"), 0);
+  deepEqual([fleet.live.size, fleet.modelOf("two") === fleet.first], [0, true]);
+});
+
+test("a server that gets peers, or loses them, keeps what is known of it", () => {
+  const fleet = fed(snapshot(""));
+  fleet.take(snapshot("one", { server: { version: "1", boot: "next", started: 1005 } }), 0);
+  fleet.take(snapshot("two"), 0);
+  deepEqual([fleet.named().map(({ name }) => name), fleet.modelOf("one") === fleet.first], [["one", "two"], true]);
+  fleet.take(snapshot(""), 0);
+  deepEqual([fleet.named(), fleet.modelOf("") === fleet.first, fleet.first.replica], [[], true, ""]);
+});
+
+test("a step that a snapshot has is not counted again", () => {
+  const model = fed(snapshot("one"), added("one", "r", 10.5)).first;
+  const sequences = [{ request: "r", choice: 0, slot: 0, phase: "decode", n_tokens: 1 }];
+  const step = (at, until) => ({ type: "step", replica: "one", number: 1, n_steps: 1, at, until, busy: 0.1, status: "ok", wasted: 0, sequences });
+  model.take(step(9.5, 10), 0);
+  model.take(step(10.6, 10.7), 0);
+  equal(model.find("r").completion_tokens, 1);
+});
+
+test("more replicas than anybody has are not kept", () => {
+  const fleet = fed(...Array.from({ length: 100 }, (_, i) => snapshot(`r${i}`)));
+  equal(fleet.named().length, 64);
+});
