@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from pyllmcancel import __version__
 from pyllmcancel.bench.client import Client, Exchange
 from pyllmcancel.bench.summary import summarise
 from pyllmcancel.bench.workbench import Run
+from pyllmcancel.system import load_average, memory_bytes, usable_cores
 
 SCHEMA = 2
 MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
@@ -37,8 +37,8 @@ def describe_machine() -> dict[str, Any]:
     """The processor, and what of it this process may use."""
     return {
         "cpu": processor_name(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "cores": usable_cores(),
+        "memory_gib": None if (memory := memory_bytes()) is None else round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
@@ -63,7 +63,7 @@ def as_json(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "machine": describe_machine(),
-        "load_average": os.getloadavg(),
+        "load_average": load_average(),
         "server": dict(server),
         "options": dict(options),
         "prompts_counted_by": prompts,

@@ -7,6 +7,7 @@ itself is used here.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -31,7 +32,11 @@ def cpu_seconds(pid: int) -> float:
     ------
     ProcessLookupError
         If there is no such process.
+    ValueError
+        On other systems.
     """
+    if sys.platform != "linux":
+        raise ValueError("the CPU time of another process can be read on Linux only")
     try:
         return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
     except OSError:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +30,7 @@ from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.listening import raise_file_limit
 from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.system import LastResort, niceness
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +72,7 @@ class Replica:
         """
         logs.set_up(self._arguments.log_format, self._arguments.log_level)
         check_ray()
-        warn_of_niceness(os.getpriority(os.PRIO_PROCESS, 0))
+        warn_of_niceness(niceness())
         raise_file_limit()
         sys.setswitchinterval(GIL_SECONDS)
         config = checked(self._arguments, ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
@@ -141,5 +140,5 @@ async def listening_host() -> str | None:
 
 
 def end_soon() -> None:
-    """Called by the engine's thread when that dies. The alarm needs neither memory, nor the GIL, nor an event loop."""
-    signal.setitimer(signal.ITIMER_REAL, LAST_WORDS_SECONDS)
+    """Called by the engine's thread when that dies."""
+    LastResort().start(LAST_WORDS_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +51,7 @@ class BroadcastTransport:
 
     async def ask_all(self, message: Message) -> list[Answer]:
         """Ask all at once; one answer for each, in `DEADLINE_SECONDS` at most. Does not raise."""
+        until = time.monotonic() + DEADLINE_SECONDS
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 sent = self._handle.broadcast(METHOD, self._name, message.model_dump(mode="json"))
@@ -59,7 +61,8 @@ class BroadcastTransport:
             logger.warning("the other replicas cannot be asked: %s", said(error))
             return [Answer(UNKNOWN, error=said(error))]
         asked = [asyncio.ensure_future(one.get_async()) for one in results]
-        done, late = await asyncio.wait(asked, timeout=DEADLINE_SECONDS) if asked else (set(), set())
+        rest = max(0.0, until - time.monotonic())
+        done, late = await asyncio.wait(asked, timeout=rest) if asked else (set(), set())
         for one in late:
             one.cancel()
         answers = [answer_of(one) for one in done] + [Answer(UNKNOWN, error="no answer in time") for _ in late]

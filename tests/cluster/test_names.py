@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import json
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 
 import httpx
 import pytest
@@ -106,6 +108,15 @@ def test_every_answer_says_who_gave_it_and_its_id(balancer: Balancer) -> None:
     assert made.headers["x-request-id"].startswith("req-")
     given = httpx.post(f"{url}/v1/completions", json=tiny, headers={"X-Request-Id": f"mine-{balancer.port}"})
     assert given.headers["x-request-id"] == f"mine-{balancer.port}"
+
+
+@pytest.mark.parametrize("path", ["/v1/peers", "/v1/%70eers", "/v1/peers?x=1"])
+def test_what_servers_say_to_each_other_is_not_passed_on(balancer: Balancer, path: str) -> None:
+    with closing(HTTPConnection("127.0.0.1", balancer.port, timeout=30)) as client:
+        client.request("POST", path, b"{}", {"Content-Type": "application/json"})
+        answer = client.getresponse()
+        assert (answer.status, json.loads(answer.read())["error"]["code"]) == (404, "not_found")
+        assert (answer.headers["X-Served-By"], bool(answer.headers["X-Request-Id"])) == (None, True)
 
 
 def test_of_two_requests_with_two_names_each_name_stays_where_its_requests_are(balancer: Balancer) -> None:
