@@ -1,9 +1,7 @@
 """Moves what the engine did to the readers, a few times a second. Touched by the event loop only.
 
 Nobody is listened for until the first reader comes, and again some time after the last has left: an engine without
-readers has no recorder. A reader is a place in the ring and nothing more, so one that is slow costs nothing: it is
-dropped when what it would read next is not remembered any more. (One that takes nothing at all has its connection
-closed before, by the connection's own watch.)
+readers has no recorder.
 """
 
 from __future__ import annotations
@@ -17,18 +15,19 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.live.facts import FactFinder, StatsFact
+from pyllmcancel.server.live.facts import Fact, FactFinder, StatsFact
 from pyllmcancel.server.live.frames import Frames
 from pyllmcancel.server.live.pace import Pace
 from pyllmcancel.server.live.recorder import Recorder
 from pyllmcancel.server.live.ring import Ring
+from pyllmcancel.server.live.source import Source
 from pyllmcancel.server.live.statistics import stats_of
 
 if TYPE_CHECKING:
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.live.events import Stats
-    from pyllmcancel.server.live.facts import Fact
     from pyllmcancel.server.live.frames import Audience
+    from pyllmcancel.server.live.source import Reader
     from pyllmcancel.server.live.texts import Texts
     from pyllmcancel.server.metrics import EngineMetrics
 
@@ -37,16 +36,7 @@ KEPT_SECONDS = 60.0  # after the last reader has left what happens is still writ
 STATS_SECONDS = 1.0
 
 
-class Reader:
-    """One reader: which fact it has read last, and what drops it."""
-
-    def __init__(self, audience: Audience, drop: Callable[[], object]) -> None:
-        self.audience = audience
-        self.place = 0
-        self.drop = drop
-
-
-class Feed:
+class Feed(Source[Fact]):
     """All readers of one server, and what they read.
 
     Parameters
@@ -55,13 +45,13 @@ class Feed:
         More are refused.
     """
 
+    frames: Frames
+
     def __init__(self, metrics: EngineMetrics, most_readers: int, most_per_owner: int) -> None:
+        super().__init__(Ring(), Frames())
         self._metrics = metrics
         self._most_readers, self._most_per_owner = most_readers, most_per_owner
-        self.ring: Ring[Fact] = Ring()
         self.texts: Texts | None = None
-        self.frames = Frames()
-        self._readers: dict[Reader, None] = {}
         self._seats = Counter[str]()  # taken, by the owners whose keys their readers came with
         self._engine: Callable[[], Engine | None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -74,12 +64,11 @@ class Feed:
         self._stats: Stats | None = None  # as they were told last
         self._stats_due = False  # something has happened since
         self._stats_at = float("-inf")
-        self._change = asyncio.Event()  # of the next flush
-        self.ended = False
+        self._ended = False
 
     @property
-    def n_readers(self) -> int:
-        return len(self._readers)
+    def ended(self) -> bool:
+        return self._ended
 
     def watch(self, engine: Engine, texts: Texts | None) -> None:
         """Feed on this engine from the first reader on; `texts` are shown, if there are any."""
@@ -110,37 +99,15 @@ class Feed:
 
     @contextmanager
     def reader(self, audience: Audience, owner: str | None, drop: Callable[[], object]) -> Iterator[Reader]:
-        """Read, inside; begins at what happens from now on.
-
-        `drop` is called if the reader is too slow. It takes a seat of this owner's; the server itself (None) has none.
-        """
         with nullcontext() if owner is None else self.seat(owner):
             self._listen()
             self.flush()  # before it counts as a reader: one that comes after a gap has missed nothing
-            reader = Reader(audience, drop)
-            self._readers[reader] = None
-            reader.place = self.ring.newest
             try:
-                yield reader
+                with self._reading(audience, drop) as reader:
+                    yield reader
             finally:
-                del self._readers[reader]
                 if not self._readers and self._loop is not None and not self.ended:
                     self._leaving = self._loop.call_later(KEPT_SECONDS, self._listen_no_more)
-
-    def place_after(self, event_id: str) -> int | None:
-        """The place of the event of this id; None if it is none of ours."""
-        number = self.frames.number_in(event_id)
-        return number if number is not None and number <= self.ring.newest else None
-
-    def read(self, reader: Reader) -> bytes:
-        """The next events for it, some at a time; empty if there are none for now, even if others have some."""
-        chunk, reader.place = self.frames.after(self.ring, reader.place, reader.audience)
-        return chunk
-
-    async def change(self) -> None:
-        """Wait for the next flush that had anything, or for the end."""
-        if not self.ended:
-            await self._change.wait()
 
     # -- listening ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +145,7 @@ class Feed:
     def _end(self) -> None:
         """The engine computes no more: tell what is left, and that it was the last."""
         self.flush()
-        self.ended = True
+        self._ended = True
         self._change.set()
         engine = self._engine()
         if self._recorder is not None and engine is not None:
@@ -235,12 +202,9 @@ class Feed:
         newest = self.ring.newest
         self.ring.extend(facts)
         self.ring.extend(self._stats_fact())
-        for reader in [one for one in self._readers if not self.ring.remembers(one.place)]:
-            reader.drop()
+        self._drop_late()
         if self.ring.newest > newest:
-            self.frames.forget()
-            self._change.set()
-            self._change = asyncio.Event()
+            self._tell()
         if self._stats_due and self._tells_stats():
             self._flush_at(self._stats_at + STATS_SECONDS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import Response
 
@@ -16,40 +16,15 @@ from pyllmcancel.server.live.wording import frame
 from pyllmcancel.server.request_context import mark_client_gone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import AsyncIterator
 
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.server.live.feed import Reader
-    from pyllmcancel.server.live.frames import Audience, Framing
-    from pyllmcancel.server.live.ring import Ring
+    from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
+    from pyllmcancel.server.live.source import Reader, Source
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Visible
-
-
-class Source(Protocol):
-    """A `pyllmcancel.server.live.feed.Feed`, or one of several servers."""
-
-    @property
-    def ring(self) -> Ring[Any]: ...
-
-    @property
-    def frames(self) -> Framing[Any]: ...
-
-    @property
-    def ended(self) -> bool: ...
-
-    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> AbstractContextManager[Reader]: ...
-
-    def flush(self) -> None: ...
-
-    def place_after(self, event_id: str) -> int | None: ...
-
-    def read(self, reader: Reader) -> bytes: ...
-
-    async def change(self) -> None: ...
 
 
 class FeedResponse(Response):
@@ -73,7 +48,7 @@ class FeedResponse(Response):
         *,
         owner: str,
         last_event_id: str | None,
-        source: Source | None = None,
+        source: Source[Any] | None = None,
     ) -> None:
         super().__init__()
         self._state, self._feed = state, source or state.feed

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.fleet.events.relayed import Relayed
 from pyllmcancel.server.fleet.events.upstream import Upstream
 from pyllmcancel.server.live.facts import Fact
-from pyllmcancel.server.live.feed import Reader
 from pyllmcancel.server.live.frames import Audience, Framing
 from pyllmcancel.server.live.pace import Pace
 from pyllmcancel.server.live.ring import KEPT, Ring
+from pyllmcancel.server.live.source import Source
 from pyllmcancel.server.live.wording import as_json
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.peer import Peer
     from pyllmcancel.server.live.feed import Feed
+    from pyllmcancel.server.live.source import Reader
 
 MOST_BYTES = 32 << 20  # of peers' events that are remembered
 GRACE_SECONDS = 10.0  # after the last reader has left peers are still read, for it to come back
@@ -88,8 +89,8 @@ class WholeFrames(Framing[Item]):
         return None if data is None else (item.type, data)
 
 
-class WholeFeed:
-    """A `pyllmcancel.server.live.response.Source`.
+class WholeFeed(Source[Item]):
+    """What the feeds of this server and of its peers tell.
 
     Parameters
     ----------
@@ -100,16 +101,13 @@ class WholeFeed:
     """
 
     def __init__(self, feed: Feed, name: str) -> None:
+        super().__init__(Backlog(), WholeFrames(feed, name))
         self.name = name
-        self.ring = Backlog()
-        self.frames = WholeFrames(feed, name)
         self._feed = feed
         self._peers: dict[Peer, Upstream | None] = {}  # read while somebody reads here
-        self._readers: dict[Reader, None] = {}
         self._listening = ExitStack()  # to what happens here
         self._here: Reader | None = None
         self._following: asyncio.Task[None] | None = None
-        self._change = asyncio.Event()
         self._pace = Pace()
         self._waking: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
@@ -141,32 +139,16 @@ class WholeFeed:
     # -- readers ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def reader(self, audience: Audience, owner: str, drop: Callable[[], object]) -> Iterator[Reader]:
-        """As of a server's own feed."""
-        with self._feed.seat(owner):
+    def reader(self, audience: Audience, owner: str | None, drop: Callable[[], object]) -> Iterator[Reader]:
+        with nullcontext() if owner is None else self._feed.seat(owner):
             self._listen()
             self.flush()
-            reader = Reader(audience, drop)
-            reader.place = self.ring.newest
-            self._readers[reader] = None
             try:
-                yield reader
+                with self._reading(audience, drop) as reader:
+                    yield reader
             finally:
-                del self._readers[reader]
                 if not self._readers:
                     self._leaving = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._listen_no_more)
-
-    def place_after(self, event_id: str) -> int | None:
-        number = self.frames.number_in(event_id)
-        return number if number is not None and number <= self.ring.newest else None
-
-    def read(self, reader: Reader) -> bytes:
-        chunk, reader.place = self.frames.after(self.ring, reader.place, reader.audience)
-        return chunk
-
-    async def change(self) -> None:
-        if not self.ended:
-            await self._change.wait()
 
     # -- listening ----------------------------------------------------------------------------------------------------
 
@@ -244,17 +226,10 @@ class WholeFeed:
             wait = self._woken_at + self._pace.interval - time.monotonic()
             self._waking = asyncio.get_running_loop().call_later(max(0.0, wait), self._wake)
 
-    def _drop_late(self) -> None:
-        for reader in [one for one in self._readers if not self.ring.remembers(one.place)]:
-            reader.drop()
-
     def _wake(self) -> None:
-        """Have readers read, all at the same time: what they are told is encoded once."""
         if self._waking is not None:
             self._waking.cancel()
             self._waking = None
         self._woken_at, began = time.monotonic(), time.thread_time()
-        self.frames.forget()
-        self._change.set()
-        self._change = asyncio.Event()
+        self._tell()
         self._pace.learn(began, asyncio.get_running_loop())  # after the readers' turns

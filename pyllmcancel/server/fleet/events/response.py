@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pyllmcancel.server.fleet.events.feed import WholeFeed
     from pyllmcancel.server.fleet.events.upstream import Upstream
-    from pyllmcancel.server.live.feed import Reader
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
+    from pyllmcancel.server.live.source import Reader
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Visible
 
