@@ -125,7 +125,7 @@ class Engine:
         UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
         """
         native = compiled_module()
-        config = placed(config or EngineConfig(), native)
+        config = placed(config or EngineConfig(), native, progress)
         model = native.Model.load(
             config.model or packaged_model_path(),
             placement=config.placement,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
-from pyllmcancel.errors import PlacementError
+from pyllmcancel.errors import LoadCancelled, PlacementError
 from pyllmcancel.generation import Generation
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.placement import CPU, Device, DeviceUse, Placement, gib
@@ -29,12 +29,17 @@ Measure = Callable[[Placement, int], Sequence[DeviceUse]]
 CELLS_STEP = 256  # llama.cpp rounds contexts to it
 
 
-def placed(config: EngineConfig, native: Any) -> EngineConfig:
+def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None = None) -> EngineConfig:
     """`config` with a placement that fits, before anything is loaded.
+
+    Parameters
+    ----------
+    progress
+        As of `Engine.load`; asked before each measurement.
 
     Raises
     ------
-    UsageError, PlacementError, ModelLoadError, ContextError
+    UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
     """
     asked = config.placement
     placement, used = resolved(asked, native)
@@ -45,6 +50,7 @@ def placed(config: EngineConfig, native: Any) -> EngineConfig:
     if not placement.fit or placement.split_mode == "tensor":  # which llama.cpp cannot measure
         return config
     path = config.model or packaged_model_path()
+    heed(progress)
     sketch = native.Model.load(path, placement=placement, without_weights=True)
     pooling = pooling_of(sketch, config.pooling, required=config.embeddings)
     options = (
@@ -54,11 +60,17 @@ def placed(config: EngineConfig, native: Any) -> EngineConfig:
     )
 
     def measure(placement: Placement, n_ctx: int) -> Sequence[DeviceUse]:
+        heed(progress)
         uses: Sequence[DeviceUse] = native.memory_use(path, placement, **options | {"n_ctx": n_ctx})
         return uses
 
     fitted = partial(native.fitted, path, **options)
     return replace(config, placement=fit(placement, sketch.n_layer + 1, measure, options["n_ctx"], fitted))
+
+
+def heed(progress: Callable[[float], bool | None] | None) -> None:
+    if progress is not None and progress(0.0) is False:
+        raise LoadCancelled("the load was cancelled while it was measured where the model goes")
 
 
 def resolved(placement: Placement, native: Any) -> tuple[Placement, list[Device]]:

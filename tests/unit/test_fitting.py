@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.errors import PlacementError
+from pyllmcancel.errors import LoadCancelled, PlacementError
 from pyllmcancel.fitting import fit, placed, resolved, summary
 from pyllmcancel.placement import Device, DeviceUse, Placement
+from tests.support import fake_native
 
 MIB = 1 << 20
 N_LAYERS = 11  # ten, and the output's
@@ -175,3 +176,28 @@ def test_layers_that_no_device_is_there_for_are_told(
         placed(EngineConfig(placement=Placement(**options)), Native())
     assert len(caplog.messages) == n_lines
     assert all("no device: --n-gpu-layers 12 does nothing" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("n_allowed", range(3))
+def test_a_load_that_is_given_up_while_it_is_measured_ends_there(n_allowed: int) -> None:
+    class Measuring(Native):
+        """A device that nothing fits on, so that it is measured several times."""
+
+        n_measured = 0
+
+        def __init__(self) -> None:
+            super().__init__(GPU)
+            self.Model = SimpleNamespace(load=lambda *_args, **_options: fake_native.Model())
+
+        def fitted(self, *_args: Any, **_options: Any) -> None:
+            return None
+
+        def memory_use(self, *_args: Any, **_options: Any) -> list[DeviceUse]:
+            self.n_measured += 1
+            return [DeviceUse("GPU0", MIB, 0, MIB, MIB, MIB)]
+
+    native = Measuring()
+    answers = iter([True] * n_allowed + [False])
+    with pytest.raises(LoadCancelled):
+        placed(EngineConfig(), native, lambda _: next(answers))
+    assert native.n_measured == max(0, n_allowed - 1)  # the first question is before the model is looked at
