@@ -135,6 +135,8 @@ class Engine:
             progress=progress,
         )
         logger.info("placement: %s", summary(model.layers_by_device))
+        if (variant := native.cpu_variant()) is not None:
+            logger.info("the CPU's back end: %s", variant)
         pooling = pooling_of(model, config.pooling, required=config.embeddings)
         generates = pooling is Pooling.NONE
         workload = Generation.on(model, config, native) if generates else Embedding.on(model, pooling, config, native)

@@ -46,6 +46,21 @@ def test_weights_can_be_kept_in_the_cpus_memory(path: Path) -> None:
     assert "CPU" in _native.buffer_types()
 
 
+@pytest.mark.parametrize("variant", [None, "haswell"])
+def test_the_log_says_where_layers_are_and_which_back_end_the_cpu_has(
+    model_files: dict[str, Path],
+    variant: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(_native, "cpu_variant", lambda: variant)
+    with caplog.at_level("INFO", "pyllmcancel.engine"):
+        answer(model_files["attention"], CPU_ONLY)
+    placed, *rest = [line for line in caplog.messages if line.startswith(("placement", "the CPU's"))]
+    assert placed.endswith("on the CPU")
+    assert rest == ([] if variant is None else [f"the CPU's back end: {variant}"])
+
+
 @pytest.mark.skipif(bool(_native.devices()), reason="there is a device")
 @pytest.mark.parametrize(
     "options",
