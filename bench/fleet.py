@@ -2,6 +2,7 @@
 
     python -m bench.fleet latency       # from a newer request at one server to the stop of the older one at another
     python -m bench.fleet first-token   # a server's own first token, with a peer and without, in pairs
+    python -m bench.fleet families      # from a family's cancel at one server to the end of its last request at any
     python -m bench.fleet storm         # sessions that type, each key at a random server, with names in bodies
 
 Times of servers are their own, by the monotonic clock, which all processes of a machine share.
@@ -37,7 +38,7 @@ from pyllmcancel.models import packaged_model_path
 
 PATH = "/v1/completions"
 PATIENCE = 60.0  # seconds
-MODES = ("latency", "first-token", "storm")
+MODES = ("latency", "families", "first-token", "storm")
 
 
 @contextmanager
@@ -116,6 +117,40 @@ def latency(urls: Sequence[str], n: int) -> list[float]:
         newer.close()
         older.close()
         found.append(ended - arrived)
+    return found
+
+
+def families(urls: Sequence[str], n: int) -> list[float]:
+    """Seconds from the cancel of a family to the end of its last request's computing, wherever that was.
+
+    Three generations, of which each server has a request; a stranger's request has to live through it.
+    """
+    found = []
+    for number in range(n):
+        root, child, grandchild = (f"{name}{number}" for name in ("root", "child", "grandchild"))
+        names = [{"session_id": child, "parent_session_id": root}]
+        names += [{"session_id": grandchild, "parent_session_id": child} for _ in urls]
+        members = [(urls[0], Stream(urls[0], session_id=root))]
+        members += [(url, Stream(url, **fields)) for url, fields in zip([*urls[-1:], *urls], names, strict=True)]
+        there = random.choice(urls)
+        stranger = Stream(there, session_id=f"stranger{number}")
+        for _, stream in [*members, (there, stranger)]:
+            stream.first_token()
+        began = time.monotonic()
+        httpx.post(f"{random.choice(urls)}/v1/sessions/{root}/cancel", timeout=PATIENCE).raise_for_status()
+        ended = []
+        for url, stream in members:
+            stream.rest()
+            stream.close()
+            entry = httpx.get(f"{url}/v1/requests/{stream.id}").json()
+            if entry["cancel_reason"] != "explicit":
+                raise RuntimeError(f"a request of the family was not cancelled: {entry}")
+            ended.append(entry["times"]["ended"])
+        if httpx.get(f"{there}/v1/requests/{stranger.id}").json()["status"] != "running":
+            raise RuntimeError("a stranger's request did not live through it")
+        httpx.post(f"{there}/v1/requests/{stranger.id}/cancel")
+        stranger.close()
+        found.append(max(ended) - began)
     return found
 
 
@@ -226,6 +261,9 @@ def main() -> int:
         case "latency":
             with servers(arguments.model, arguments.servers) as urls:
                 sys.stdout.write(told(latency(urls, arguments.number)) + "\n")
+        case "families":
+            with servers(arguments.model, arguments.servers) as urls:
+                sys.stdout.write(told(families(urls, arguments.number)) + "\n")
         case "first-token":
             with servers(arguments.model, 1, peers=False) as (alone,), servers(arguments.model, 2) as urls:
                 for fields in ({"supersede": "k"}, {}):
