@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MODULE = "pyllmcancel._native"
+MODULE = "_native"
 
 # What brings a library, by the beginning of its name. The first that fits counts.
 PROVIDERS = (
@@ -33,7 +33,8 @@ def missing_library(error: ImportError) -> str | None:
 
     Windows does not say which library it is.
     """
-    if error.name != MODULE or isinstance(error, ModuleNotFoundError):
+    # Python names a module that its loader could not open by the last part of its name alone.
+    if (error.name or "").rpartition(".")[2] != MODULE or isinstance(error, ModuleNotFoundError):
         return None
     name = next((found[1].rpartition("/")[2] for pattern in NAMES if (found := pattern.search(str(error)))), None)
     if name is None:

@@ -193,7 +193,7 @@ class ServerState:
             # Anything: a server that says for ever that it is loading is worse than one that ends.
             self._load_error = str(error)
             if not self._closing:
-                ours = isinstance(error, Error | OSError)
+                ours = isinstance(error, Error | OSError | ImportError)
                 logger.critical("the model could not be loaded: %s", error, exc_info=None if ours else error)
                 if self.on_load_failure is not None:
                     self.on_load_failure()

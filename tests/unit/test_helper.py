@@ -6,6 +6,9 @@ import contextlib
 import errno
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -14,6 +17,7 @@ import pytest
 from pyllmcancel.errors import QueueFullError
 from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
 from pyllmcancel.pausing import Pause, no_pause
+from pyllmcancel.system import start_with_socket
 
 CPU_SECONDS = 0.5
 ENOUGH_SECONDS = 8.0  # of a processor, to ask for more memory than there is
@@ -82,6 +86,20 @@ def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None
     del ballast
     assert render(helper, "x") == "x"
     assert helper.pid == before
+
+
+def test_a_process_that_opening_has_tired_answers_a_call_all_the_same(
+    helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "from pyllmcancel import helper_process as process; process.TIRED_MIB = -1024; process.main()"
+
+    def tired(command: list[str], theirs: socket.socket) -> subprocess.Popen[bytes]:
+        return start_with_socket([sys.executable, "-P", "-c", program, *command[-2:]], theirs)
+
+    monkeypatch.setattr("pyllmcancel.helper.start_with_socket", tired)
+    for text in "xy":
+        assert render(helper, text) == text
+        assert helper.pid is None  # the next call has another
 
 
 def test_a_process_that_was_killed_is_replaced(helper: Helper) -> None:
@@ -192,3 +210,14 @@ def test_an_opening_that_fails_is_told_by_every_call() -> None:
         with pytest.raises(HelperError, match="Unexpected token"):
             render(helper, "x")
     assert helper.pid is None
+
+
+def test_libraries_do_not_count_as_memory_that_calls_take() -> None:
+    program = (
+        "import sys; from pyllmcancel import helper_process as process\n"
+        "def limit(mib): sys.exit(10 + ('pyllmcancel._native' in sys.modules))\n"
+        "process.limit_memory = limit\n"
+        "process.main()\n"
+    )
+    command = [sys.executable, "-P", "-c", program, "2", "512"]
+    assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 11

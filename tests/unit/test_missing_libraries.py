@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
 
 import pytest
 
 import pyllmcancel
 from pyllmcancel.engine import compiled_module
-from pyllmcancel.missing_libraries import MODULE, missing_library
+from pyllmcancel.missing_libraries import missing_library
 
+MODULE = "pyllmcancel._native"
 GLIBC = "{}: cannot open shared object file: No such file or directory"
 MUSL = "Error loading shared library {}: No such file or directory (needed by /x/pyllmcancel/_native.abi3.so)"
 MACOS = "dlopen(/x/_native.abi3.so, 0x0002): Library not loaded: @rpath/{}\n  Referenced from: <…> /x/_native.abi3.so"
@@ -72,3 +78,23 @@ def test_loading_an_engine_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [Unloadable(), *sys.meta_path])
     with pytest.raises(ImportError, match=r"^libcublas\.so\.13 is missing, which comes with NVIDIA's CUDA toolkit"):
         compiled_module()
+
+
+def test_a_module_whose_library_was_taken_away_is_told_as_python_tells_of_it(tmp_path: Path) -> None:
+    """Not in words of ours: the error is the one of a real import."""
+    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    assert compiler is not None  # without one the package is not there either
+    library, module = tmp_path / "libcublas.so.13", tmp_path / "_native.abi3.so"
+    (tmp_path / "empty.cpp").write_text('extern "C" void empty() {}\n')
+    make = [compiler, "-shared", "-fPIC", str(tmp_path / "empty.cpp")]
+    subprocess.run([*make, "-Wl,-soname,libcublas.so.13", "-o", str(library)], check=True)
+    subprocess.run([*make, "-Wl,--no-as-needed", str(library), "-o", str(module)], check=True)
+    library.unlink()
+    loader = ExtensionFileLoader("pyllmcancel._native", str(module))
+    spec = spec_from_loader("pyllmcancel._native", loader)
+    assert spec is not None
+    with pytest.raises(ImportError) as caught:
+        module_from_spec(spec)
+    why = missing_library(caught.value)
+    assert why is not None
+    assert why.startswith("libcublas.so.13 is missing")
