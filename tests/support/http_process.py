@@ -152,9 +152,10 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> float:
-        """Send a signal; returns when it was sent."""
+        """Send a signal; returns a time at which it had not come yet."""
+        began = time.monotonic()
         self._process.send_signal(number)
-        return time.monotonic()
+        return began
 
     def wait(self, seconds: float = LIMIT) -> int:
         """Wait until the process is gone; its status."""
