@@ -42,9 +42,9 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
     with serving(long_model) as server, RawClient(server.port) as a, RawClient(server.port) as b:
         streaming, whole = a.post(stream=True), b.post()
         with RawClient(server.port) as c:
-            waiting = c.post()
             for running in (streaming, whole):
                 server.wait_for(running, completion_tokens=lambda n: n > 0)
+            waiting = c.post()  # not before: what is sent on several connections may come in any order
             server.wait_for(waiting, status="waiting")
             began = server.signal(number)
             assert_shutdown_event(events(a.answer()))
