@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,14 +14,9 @@ import httpx
 import pytest
 
 from tests.support.http_process import LIMIT, until
+from tests.support.proxies import free_port
 
 ASKED = {"prompt": "hello", "temperature": 0, "max_tokens": 8}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def full_disk() -> int:

@@ -9,12 +9,14 @@ import shutil
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from tests.support.http_process import LIMIT, until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+given = set[int]()  # ports of this process
 # What a distribution's own nginx.conf has around the files of conf.d.
 NGINX = """
 daemon off;
@@ -172,7 +174,13 @@ def replaced(text: str, old: str, new: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """For a program that cannot tell which one it chose. None that the system gives to connections, or for port 0."""
+    lowest = int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else 0
+    own = range(16_384, max(lowest, 32_768))
+    while True:
+        port = secrets.choice(own)
+        with socket.socket() as probe, suppress(OSError):
+            if port not in given:
+                probe.bind(("127.0.0.1", port))
+                given.add(port)
+                return port
