@@ -60,7 +60,7 @@ def test_while_the_model_comes_health_says_so_and_then_it_is_served(
     hub.faults.append(hub.silent(len(content) // 2))
     with serving() as server, httpx.Client(base_url=url_of(server), timeout=LIMIT) as http:
         assert hub.reached.wait(LIMIT)
-        seen = until(lambda: http.get("/health"), lambda answer: answer.json()["progress"] > 0)
+        seen = until(lambda: http.get("/health"), lambda answer: answer.json()["progress"] >= 0.5)
         assert seen.status_code == 503
         assert seen.json() == {"status": "loading", "stage": "downloading", "progress": 0.5, "error": None}
         refused = http.post("/v1/completions", json={"prompt": "x"})
@@ -91,7 +91,7 @@ def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
     assert "Traceback" not in server.log
     with serving() as server:
         server.started()
-        assert f"going on with {FILE}" in server.log
+        server.wait_for_log(f"going on with {FILE}")
     assert hub.contents_asked == [None, f"bytes={half}-"]
 
 
@@ -102,8 +102,8 @@ def test_without_a_hub_the_cached_model_is_served(hub: StandIn, serving: Serving
     for options, why in ((("--offline",), "--offline"), ((), "cannot be reached")):
         with serving(*options) as server:
             server.started()
-            assert "from the cache, unasked whether there is a newer one" in server.log
-            assert why in server.log
+            line = server.wait_for_log(".*from the cache, unasked whether there is a newer one.*")[0]
+            assert why in line
 
 
 def test_a_divided_model_is_loaded_from_its_first_part(
@@ -181,7 +181,7 @@ def test_a_command_line_of_llama_servers_starts_this_server(hub: StandIn, servin
         (model,) = server.http.get("/v1/models").json()["data"]
         assert model["id"] == "ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF"
     for option in ("--cache-reuse", "--poll", "--prio", "--no-warmup"):
-        assert f"{option} does nothing: " in server.log
+        server.wait_for_log(f"{option} does nothing: ")
 
 
 def test_without_the_library_it_says_what_to_install(hub: StandIn, serving: Serving) -> None:

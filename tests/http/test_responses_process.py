@@ -67,7 +67,7 @@ def test_a_killed_server_has_lost_nothing_that_it_acknowledged(serve: Serve) -> 
     assert "the server ended" in found["error"]["message"]
     events = server.http.get(f"/v1/responses/{running}", params={"stream": True}).text
     assert "event: response.failed" in events
-    assert "responses were running when the last server ended" in server.log
+    server.wait_for_log("responses were running when the last server ended")
 
 
 def test_killed_again_and_again(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_without_a_name_the_file_is_where_xdg_says_and_a_second_server_stores_in
         names = [create(server, max_output_tokens=1) for server in servers]
         assert [until_ended(server, name) for server, name in zip(servers, names, strict=True)] == ["incomplete"] * 2
         assert (tmp_path / "pyllmcancel" / "responses.db").is_file()
-        assert sorted("in memory only" in server.log for server in servers) == [False, True]
+        until(lambda: sorted("in memory only" in server.log for server in servers), lambda seen: seen == [False, True])
 
 
 def test_a_disk_that_fills_up_fails_what_is_to_be_stored(long_model: Path, store: Path) -> None:
