@@ -11,6 +11,7 @@ import pytest
 
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.fleet.events import feed as feed_module
+from pyllmcancel.server.fleet.events import upstream as upstream_module
 from pyllmcancel.server.fleet.events.feed import Backlog
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed
 from pyllmcancel.server.fleet.events.upstream import FIRST_PAUSE
@@ -137,7 +138,8 @@ async def test_a_reader_goes_on_where_it_was() -> None:
         assert of(since, "2") == [(kind, "b") for kind in ("added", "admitted", "ended")]
         assert of(since, "1") == []
         unknown = await reader(a, "a", "b", headers={"last-event-id": "ffffffff-1"})
-        assert {event.data["reason"] for event in unknown.events} == {"unknown_id"}
+        # Statistics may come between two snapshots.
+        assert {event.data["reason"] for event in unknown.events if event.type == "snapshot"} == {"unknown_id"}
 
 
 async def test_one_server_is_read_by_its_name() -> None:
@@ -222,8 +224,8 @@ async def test_a_peer_that_goes_is_told_and_begins_anew_when_it_is_back() -> Non
         events = await client.until(lambda events: any(e.data.get("state") == "lost" for e in events))
         assert events[-1].data["replica"] == "b"
         late = FeedClient(a)
-        told = await late.until(lambda events: len(events) == 2)
-        assert [(e.type, e.data["replica"], e.data.get("state")) for e in told] == [
+        told = await late.until(lambda events: len(events) >= 2)
+        assert [(e.type, e.data["replica"], e.data.get("state")) for e in told[:2]] == [
             ("snapshot", "a", None),
             ("replica", "b", "lost"),
         ]
@@ -246,8 +248,8 @@ async def test_a_reader_that_gets_no_snapshot_of_a_peer_has_its_feed_begin_anew(
         assert [e.data["why"] for e in late.events if e.type == "replica"][:2] == ["makes no sense", "begins anew"]
         assert [e.data["why"] for e in client.events if e.data.get("state") == "lost"] == ["begins anew"]
         again = FeedClient(a)
-        await again.until(lambda events: len(events) == 2)
-        assert again.events[-1].data["why"] == "makes no sense"
+        await again.until(lambda events: len(events) >= 2)
+        assert again.events[1].data["why"] == "makes no sense"
         assert wires.n_followed == {"b": 2}  # not at once
 
 
@@ -256,8 +258,8 @@ async def test_who_asks_a_peer_too_much_takes_its_feed_from_no_other_reader(monk
         client = await reader(a, "a", "b")
         monkeypatch.setattr(Peer, "ask", answering("is asked too much at once"))
         late = FeedClient(a)
-        await late.until(lambda events: len(events) == 2)
-        assert late.events[-1].data["why"] == "is asked too much at once"
+        await late.until(lambda events: len(events) >= 2)
+        assert late.events[1].data["why"] == "is asked too much at once"
         await complete(b, "r")
         assert all(event.data.get("state") != "lost" for event in await client.ended("r"))
         assert wires.n_followed == {"b": 1}
@@ -330,7 +332,11 @@ PART = {"request": "r", "choice": 0, "slot": 0, "phase": "decode", "n_tokens": 1
         b"data: [" + b"1," * 1_000_001 + b"1]\n\n",
     ],
 )
-async def test_a_peer_that_makes_no_sense_is_told_and_nothing_of_it_is_passed_on(piece: bytes) -> None:
+async def test_a_peer_that_makes_no_sense_is_told_and_nothing_of_it_is_passed_on(
+    piece: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The loss is told after what is told before it, which may take as long as it takes to try again.
+    monkeypatch.setattr(upstream_module, "FIRST_PAUSE", LIMIT)
     async with open_peers("a", "b") as (wires, (a, _)):
         liar = Liar(wires, piece)
         client = FeedClient(a)
