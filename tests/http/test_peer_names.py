@@ -36,6 +36,12 @@ class NameServer:
         assert self.answers.wait(LIMIT)
         return [(0, 0, 0, "", (address, port)) for address in ("192.0.2.1", "192.0.2.2", "192.0.2.1")]
 
+    async def until(self, n: int) -> None:
+        """Wait for so many lookups: a thread that was started asks when it gets to it."""
+        async with asyncio.timeout(LIMIT):
+            while len(self.lookups) < n:  # noqa: ASYNC110 - it is written by threads
+                await asyncio.sleep(0.005)
+
 
 @pytest.fixture
 def name_server(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -60,6 +66,7 @@ async def test_a_name_server_that_hangs_keeps_one_thread_of_a_name_and_none_that
         line.peer.met.clear()
         line.peer.look_now()
     await transport.close()
+    await name_server.until(2)
     assert sorted(thread.name for thread in name_server.lookups) == ["look up many.test", "look up one.test"]
     assert all(thread.daemon for thread in name_server.lookups)
 
@@ -91,6 +98,7 @@ async def test_what_was_found_counts_while_it_is_looked_up_again(
     name_server.answers.clear()
     monkeypatch.setattr("pyllmcancel.server.fleet.names.FRESH_SECONDS", 0.0)
     assert [await names.known("one.test"), await names.known("one.test")] == [found, found]
+    await name_server.until(2)
     assert len(name_server.lookups) == 2
 
 
