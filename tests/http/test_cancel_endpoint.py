@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -44,11 +45,13 @@ async def test_it_answers_when_the_computation_has_stopped(target: str) -> None:
         exchange = world.complete(max_tokens=50, ignore_eos=True, headers=MINE)
         await world.step(2)
         await world.held()
+        began = time.monotonic()
         answer = await cancel(world, target)
+        took_ms = (time.monotonic() - began) * 1e3
         assert world.context.open_seqs == []
         assert (answer["id"], answer["outcome"], answer["reason"]) == ("mine", "cancelled", "explicit")
         assert answer["phase"] == "decode"
-        assert 0 <= answer["cancel_latency_ms"] < 1000  # type: ignore[operator]
+        assert 0 <= answer["cancel_latency_ms"] <= took_ms  # type: ignore[operator]
         assert answer["usage"]["completion_tokens"] == 2  # type: ignore[index]
         await exchange.end()
 
