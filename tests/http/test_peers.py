@@ -212,7 +212,8 @@ async def test_one_that_is_another_server_is_left_out_and_named_and_told_once(
         for _ in range(2):
             assert list(told(await made.ask_all(ASK)).values()) == [why]
         made.tell_all(news(1))
-        assert [one["message"] for one in others.messages] == [None]
+        # A greeting comes from time to time.
+        assert [one for one in others.messages if one["message"] is not None] == []
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert lines == [f"the peer http://b:1 {why}: it is left out"]
 
