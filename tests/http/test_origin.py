@@ -196,6 +196,8 @@ async def test_no_client_can_name_an_implied_key() -> None:
         await world.held()
         key = (await world.requests())[0]["supersede"]
         assert (await world.complete(supersede=key).end()).status == 400
-        similar = world.complete(headers={"x-supersede": key.strip()}, max_tokens=1)
+        headers = {"x-supersede": key.strip(), "x-request-id": "similar"}
+        similar = world.complete(headers=headers, max_tokens=1)
+        await world.added("similar")
         world.gate.open()
         assert [(await victim.end()).status, (await similar.end()).status] == [200, 200]

@@ -74,7 +74,8 @@ async def test_a_warm_up_does_not_supersede_what_is_being_typed() -> None:
         world.hold()
         typed = world.begin("POST", "/infill", gap | {"n_predict": 3})
         await world.held()
-        warm_up = world.begin("POST", "/infill", gap | {"n_predict": 0})
+        warm_up = world.begin("POST", "/infill", gap | {"n_predict": 0}, headers={"x-request-id": "warm-up"})
+        await world.added("warm-up")
         world.gate.open()
         assert [(await exchange.end()).status for exchange in (typed, warm_up)] == [200, 200]
 
