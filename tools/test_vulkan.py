@@ -1,9 +1,9 @@
 """Build the package with Vulkan, and run tests on Mesa's lavapipe, a Vulkan device that any processor can be.
 
 What needs a device that is not ggml's CPU back end, and no GPU: ``python tools/test_vulkan.py`` builds into an
-environment of its own in ``build`` (minutes), and runs ``tests/device`` and the cuts after every node, with all layers
-on the device and then with half of them. ``--install`` first installs Debian 12's packages; ``--layers half`` runs one
-round only, and ``-- tests/native`` other tests.
+environment of its own in ``build`` (minutes), and runs ``tests/device``, the cuts after every node and the steps that
+are ahead, with all layers on the device and then with half of them. ``--install`` first installs Debian 12's packages;
+``--layers half`` runs one round only, and ``-- tests/native`` other tests.
 
 Ends with the closing line and the exit status of the first run that failed, or of the last.
 """
@@ -22,7 +22,12 @@ from other_build import ROOT, install
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers")
 HEADERS = ROOT / "tools" / "vulkan_headers"
 # Much of the rest counts on the speed of the CPU's back end.
-TESTS = ("tests/device", "tests/native/test_cuts.py")
+TESTS = (
+    "tests/device",
+    "tests/native/test_cuts.py",
+    "tests/native/test_contract_ahead.py",
+    "tests/native/test_steps_ahead.py",
+)
 LAYERS = ("all", "half")
 # llama.cpp passes over devices that are processors, unless they are named.
 DEVICE = {"GGML_VK_VISIBLE_DEVICES": "0"}
