@@ -42,8 +42,7 @@ int32_t AbortGate::run(int32_t (*compute)(llama_context *, llama_batch), llama_c
                        const llama_batch & batch) {
     constexpr int32_t aborted = 2;
     // A token takes 5 % longer on a GPU with the callback in place, cuts or not.
-    const bool cuts = !std::isinf(cut_seconds_) && part_nodes_ != ENDLESS;
-    ggml_backend_sched_set_eval_callback(context->get_sched(), cuts ? eval : nullptr, this);
+    ggml_backend_sched_set_eval_callback(context->get_sched(), divides() ? eval : nullptr, this);
     try {
         const int32_t rc = compute(context, batch);
         if (rc == 0) {
@@ -55,19 +54,18 @@ int32_t AbortGate::run(int32_t (*compute)(llama_context *, llama_batch), llama_c
     }
 }
 
-AbortGate::Ticket AbortGate::arm(StepCost cost, std::vector<Member> members, bool only_unanimous,
-                                 uint32_t nodes_expected) {
+AbortGate::Ticket AbortGate::arm(StepCost cost, std::vector<Member> members, bool only_unanimous, GraphNodes nodes) {
     members_ = std::move(members);
     cost_ = cost;
     only_unanimous_ = only_unanimous;
-    nodes_expected_ = nodes_expected;
     n_computed_ = 0;
     n_asked_ = 0;
     n_tokens_ = 0;
     for (const Member & member : members_) {
         n_tokens_ += member.n_tokens;
     }
-    part_nodes_ = nodes_of_part();
+    part_nodes_ = nodes_of_part(nodes.divided);
+    nodes_expected_ = divides() ? nodes.divided : nodes.whole;
     spared_ = false;
     return Ticket(*this);
 }
@@ -149,7 +147,9 @@ bool AbortGate::eval(ggml_tensor * node, bool ask, void * self) {
     return !ask || gate.cut_after(*node);
 }
 
-uint32_t AbortGate::nodes_of_part() const noexcept {
+bool AbortGate::divides() const noexcept { return !std::isinf(cut_seconds_) && part_nodes_ != ENDLESS; }
+
+uint32_t AbortGate::nodes_of_part(uint32_t nodes_expected) const noexcept {
     if (cut_seconds_ <= 0.0) {
         return 0;
     }
@@ -158,7 +158,7 @@ uint32_t AbortGate::nodes_of_part() const noexcept {
     if (n_parts <= 1.0 || n_tokens_ <= static_cast<int32_t>(members_.size())) {
         return ENDLESS;
     }
-    return nodes_expected_ == 0 ? FIRST_PART : std::max(1U, static_cast<uint32_t>(nodes_expected_ / n_parts));
+    return nodes_expected == 0 ? FIRST_PART : std::max(1U, static_cast<uint32_t>(nodes_expected / n_parts));
 }
 
 // At the end of a layer if one comes before the part is twice as long as it should be.

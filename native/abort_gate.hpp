@@ -27,6 +27,12 @@ struct StepCost {
 // computing the `n_surviving_tokens` of its sequences that are not cancelled again. With no survivors it always does.
 bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept;
 
+// Nodes of a graph, as a step that ran to its end has counted them; 0 is unknown. Without cuts a device counts none of its.
+struct GraphNodes {
+    uint32_t whole = 0;   // of a step without cuts
+    uint32_t divided = 0; // of one with cuts
+};
+
 // Decides, while llama_decode runs, whether to abort it.
 //
 // Armed for one step, by a Ticket, and disarmed with it, so nothing outlives the step: a flag that is raised later meets
@@ -62,8 +68,8 @@ class AbortGate {
     // CUT_SECONDS for a model that is `offloaded` to a device without an abort callback, else no cuts.
     void install(llama_context_params & params, double cut_seconds, bool offloaded);
 
-    // For one step. `nodes_expected`: of the last step that ran to its end; 0 is unknown. Without members it never fires.
-    [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, uint32_t nodes_expected);
+    // For one step. `nodes`: of the last ones that ran to their end. Without members it never fires.
+    [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, GraphNodes nodes);
 
     // Returns what `compute`, llama_decode or llama_encode, does, and its code for an abort if a cut ended it.
     int32_t run(int32_t (*compute)(llama_context *, llama_batch), llama_context * context, const llama_batch & batch);
@@ -79,6 +85,9 @@ class AbortGate {
     // all before it are computed; always true. Throws what run() catches.
     static bool eval(ggml_tensor * node, bool ask, void * self);
 
+    // Whether the step that it was last armed for has cuts.
+    bool divides() const noexcept;
+
     // Nodes known to be computed.
     uint32_t polls() const noexcept { return n_computed_; }
 
@@ -92,7 +101,7 @@ class AbortGate {
     void check() noexcept;
     bool decide() noexcept;
     void spring_trap() noexcept;
-    uint32_t nodes_of_part() const noexcept;
+    uint32_t nodes_of_part(uint32_t nodes_expected) const noexcept;
     bool cut_after(const ggml_tensor & node) const noexcept;
     void end_part() noexcept;
 

@@ -28,14 +28,14 @@ StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> memb
     context_.before_step();
     outcome.n_threads = context_.n_threads();
     const int64_t begin = outcome.began_us = now_us();
-    const AbortGate::Ticket ticket = gate_.arm(cost, std::move(members), only_unanimous, polls_per_graph_);
+    const AbortGate::Ticket ticket = gate_.arm(cost, std::move(members), only_unanimous, nodes_);
     outcome.status = status_of(gate_.run(compute, context_.get(), batch_.view()));
     llama_synchronize(context_.get());
     outcome.decode_us = now_us() - begin;
     outcome.polls = gate_.polls();
     outcome.spared = gate_.spared() && outcome.status == StepStatus::ok;
     if (outcome.status == StepStatus::ok) {
-        polls_per_graph_ = outcome.polls;
+        (gate_.divides() ? nodes_.divided : nodes_.whole) = outcome.polls;
     }
     return outcome;
 }

@@ -68,7 +68,7 @@ class StepRunner {
     OwnedContext context_;
     Batch batch_;
     bool abortable_;
-    uint32_t polls_per_graph_ = 0; // of the last step that ran to its end
+    GraphNodes nodes_; // of the last steps that ran to their end
     std::atomic<bool> busy_{false};
 };
 

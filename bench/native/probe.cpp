@@ -44,7 +44,7 @@ double poll_ns(int32_t n_members, int32_t n_polls) {
         members.push_back({&flag, 1});
     }
     AbortGate gate;
-    const AbortGate::Ticket ticket = gate.arm({}, std::move(members), false, 1);
+    const AbortGate::Ticket ticket = gate.arm({}, std::move(members), false, {1, 0});
     // Through a pointer that the compiler cannot see through, as ggml calls it.
     bool (*volatile ask)(void *) = AbortGate::poll;
     const int64_t begin = probe::now_ns();

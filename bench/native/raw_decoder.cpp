@@ -96,14 +96,14 @@ AbortGate::Ticket RawDecoder::arm(const std::vector<StepItem> & items, const Can
     for (const StepItem & item : items) {
         members.push_back({&flag, item.n_tokens});
     }
-    return gate_.arm({}, std::move(members), false, 0);
+    return gate_.arm({}, std::move(members), false, {});
 }
 
 int64_t RawDecoder::decode(const std::vector<StepItem> & items, Callback callback) {
     const CancelFlag flag;
     fill(items);
     set_callback(callback);
-    const AbortGate::Ticket ticket = callback == Callback::gate ? arm(items, flag) : gate_.arm({}, {}, false, 0);
+    const AbortGate::Ticket ticket = callback == Callback::gate ? arm(items, flag) : gate_.arm({}, {}, false, {});
     times_.clear();
     const int64_t begin = now_ns();
     const int32_t rc = run(items);

@@ -65,3 +65,15 @@ def test_a_cancel_stops_a_step_at_the_next_cut_and_the_next_step_is_as_before(mo
         divided.close(1, keep=False)
         assert prompt_step(divided, 0).status is StepStatus.OK
         np.testing.assert_array_equal(logits(divided), expected)
+
+
+def test_after_a_step_without_cuts_a_prompts_cuts_are_as_far_apart_as_before(model: Model) -> None:
+    """Nobody counts the nodes that a device computes in such a step."""
+    divided = context(model, cut_seconds=A_LAYER)
+    n_nodes = prompt_step(divided, 0).polls
+    assert prompt_step(divided, 0).status is StepStatus.OK
+    for _ in range(2):
+        assert divided.step([(0, 1)], **A_SECOND).status is StepStatus.OK
+    stopped = prompt_step(divided, 1, raise_at=1)
+    assert stopped.status is StepStatus.ABORTED
+    assert stopped.polls >= n_nodes // 8
