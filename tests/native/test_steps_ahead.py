@@ -12,30 +12,29 @@ import pytest
 
 from pyllmcancel.errors import ContextBusy
 from pyllmcancel.step import StepStatus
-from tests.native.conftest import World, ok
+from tests.native.conftest import REAL, World, ok
 from tests.native.test_contract_ahead import PROMPTS, begin, begun, generate, generate_apart
 from tests.support.device import ON_DEVICE
 
 SWEPT = (1, 2, 3, 5, 8, 13, 21, 34, 40)  # the smallest of these models' graphs has 45 nodes
+EVERY_NODE = {"cut_seconds": 0.0}
+# A device has no cuts in steps of tokens, and nothing else that could stop one.
+STOPPABLE = EVERY_NODE if ON_DEVICE else {}
 KINDS = {
     "attention": {},
     "sliding-window": {},
     "recurrent": {},
     "hybrid": {},
     "divided": {"kv_unified": False},
+    "cuts": EVERY_NODE,
 }
 
 
-polled = pytest.mark.skipif(
-    ON_DEVICE, reason="in a decode step of a device nothing is asked: no node of it is aborted at"
-)
-
-
 def world_of(make_world: Callable[[str], World], kind: str) -> tuple[World, dict[str, Any]]:
-    return make_world(f"real {'attention' if kind == 'divided' else kind}"), KINDS[kind]
+    memory = kind if kind in REAL else "attention"
+    return make_world(f"real {memory}"), STOPPABLE | KINDS[kind]
 
 
-@polled
 @pytest.mark.parametrize("node", SWEPT)
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_an_abort_of_the_step_ahead_the_sequence_goes_on_as_if_nothing_had_been(
@@ -57,7 +56,6 @@ def test_after_an_abort_of_the_step_ahead_the_sequence_goes_on_as_if_nothing_had
     assert [*tokens, *world.run(context, 0, 5)] == generate_apart(other, [0], 6)[0]
 
 
-@polled
 @pytest.mark.parametrize("node", SWEPT[::2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cancel_in_the_step_ahead_leaves_the_others_their_tokens(
