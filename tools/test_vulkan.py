@@ -29,6 +29,7 @@ TESTS = (
     "tests/native/test_steps_ahead.py",
 )
 LAYERS = ("all", "half")
+TIMEOUT = 900  # seconds for a test: the device is the processor
 # llama.cpp passes over devices that are processors, unless they are named.
 DEVICE = {"GGML_VK_VISIBLE_DEVICES": "0"}
 LAVAPIPE = "lvp_icd.*.json"
@@ -64,7 +65,8 @@ def run_tests(python: Path, layers: str, tests: list[str]) -> int:
     sys.stdout.write(f"layers on the device: {layers}\n")
     sys.stdout.flush()
     environment = os.environ | DEVICE | {"PYTHONSAFEPATH": "1", "PYLLMCANCEL_TEST_LAYERS": layers}
-    return subprocess.run([python, "-m", "pytest", *tests], env=environment, cwd=ROOT, check=False).returncode
+    command = [str(python), "-m", "pytest", f"--timeout={TIMEOUT}", *tests]
+    return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 
 def main() -> int:
