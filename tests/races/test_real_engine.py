@@ -362,6 +362,8 @@ def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spa
 ) -> None:
     """All are in one batch when the session of the family's root is cancelled, as a step ends."""
     real = make_real(kind, parallel=6)
+    all_there = threading.Event()
+    real.watcher.on_step_done = lambda _: all_there.wait(TEST_LIMIT)  # the stranger's answer is not long
     stranger = real.submit(LONG[:40], max_tokens=60, session="another")
     parents = {"root": None, "child": "root", "grandchild": "child", "great-grandchild": "grandchild"}
     family = [
@@ -378,6 +380,7 @@ def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spa
             assert cancelled.wait(TEST_LIMIT)
 
     real.watcher.on_step_done = hold_the_engine
+    all_there.set()
     assert all_in_one.wait(TEST_LIMIT)
     n_steps_at_cancel = len(real.watcher.steps)
     reached = real.engine.cancel_session("root")
