@@ -118,7 +118,7 @@ def test_memory_that_lacks_for_an_ending_too_is_asked_for_again(
 # With all of its address space in use, down to the last small object, by a step that then fails.
 WITHOUT_MEMORY = """
 import resource, sys, threading
-sys.path.insert(0, sys.argv[1])
+sys.path.append(sys.argv[1])  # the tests; the package is the installed one
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine import Engine
 from pyllmcancel.errors import RequestFailed
