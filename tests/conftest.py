@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,11 @@ COMMON = settings(deadline=None, database=None, suppress_health_check=[HealthChe
 settings.register_profile("ci", COMMON, max_examples=150, stateful_step_count=30, derandomize=True)
 settings.register_profile("thorough", COMMON, max_examples=10_000, stateful_step_count=40)
 settings.load_profile("ci")
+
+
+# A shell's background job begins without Ctrl-C, and so would every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def engine_threads() -> set[threading.Thread]:
