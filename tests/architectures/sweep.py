@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyllmcancel._native import CancelFlag, Context, Model, Sampler
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepStatus
-from tests.support.device import ON_DEVICE, load_model
+from tests.support.device import EVERY_NODE, STOPPABLE, load_model
 
 NEIGHBOUR, BYSTANDER, VICTIM = 0, 1, 2
 TOLERANCE = 1e-6
@@ -27,7 +27,6 @@ GREEDY = SamplingParams(temperature=0.0)
 # Every step, of however many tokens, costs -1: the policy then aborts at every node, the last one included, and for any
 # survivors, wherever the memory kind lets it choose. Honest costs would spare the end of each step.
 ALWAYS_ABORT = {"fixed_cost": -1.0, "cost_per_token": 0.0}
-AFTER_EVERY_NODE = 0.0  # seconds between cuts
 
 Logits = NDArray[np.float32]
 # Where the victim is cancelled: in a chunk of its prompt, in a token beside the neighbour's, in a token of its own.
@@ -111,7 +110,7 @@ class Stage:
             n_threads=1,
             checkpoint_interval=chunk if protected else 0,
             trust_any_memory=not protected,
-            cut_seconds=AFTER_EVERY_NODE if cuts else None,
+            **(EVERY_NODE if cuts else STOPPABLE),
         )
         self._alone = protected and self._context.memory_kind != "attention"
         chance = np.random.default_rng(7)
@@ -229,12 +228,12 @@ def sweep(path: Path, *, protected: bool = True, cuts: bool = False, stride: int
     protected
         Whether the rules for recurrent and hybrid memories are kept.
     cuts
-        Whether steps are stopped at cuts, as they always are on a device.
+        Whether steps are stopped at cuts on the CPU, too, as they always are on a device.
     chunk
         Tokens of a prompt in one step.
     """
     model = load_model(path, require_vocabulary=False)
-    stage = Stage(model, protected=protected, cuts=cuts or ON_DEVICE, chunk=chunk)
+    stage = Stage(model, protected=protected, cuts=cuts, chunk=chunk)
     experts = any(key.endswith(".expert_count") and value != "0" for key, value in model.metadata.items())
     report = Report(path.stem, model.memory_kind, model.n_swa, experts, stage.batch_invariant())
     for phase in stage.phases:

@@ -14,7 +14,7 @@ from pyllmcancel import _native
 from pyllmcancel.embeddings.pooling import EmbedRow, Pooling
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder, fake_model
-from tests.support.device import load_model
+from tests.support.device import STOPPABLE, load_model
 from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 
@@ -28,10 +28,9 @@ class EmbedWorld:
     pooling: Pooling
 
     def embedder(self, **options: Any) -> Any:
-        options = (
-            {"n_ctx": 512, "n_seq_max": 4, "n_batch": 128, "n_threads": N_THREADS} | {"pooling": self.pooling} | options
-        )
-        return self.native.Embedder(self.model, **options)
+        sizes = {"n_ctx": 512, "n_seq_max": 4, "n_batch": 128, "n_threads": N_THREADS}
+        stoppable = STOPPABLE if self.native is _native else {}
+        return self.native.Embedder(self.model, **sizes | stoppable | {"pooling": self.pooling} | options)
 
     def open(self, embedder: Any, seq: int, tokens: Sequence[int]) -> Any:
         """Open `seq`; returns its flag."""

@@ -12,9 +12,8 @@ import numpy as np
 
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import World, ok
-from tests.support.device import FEWER
+from tests.support.device import EVERY_NODE, FEWER
 
-EVERY_NODE = 0.0
 ALWAYS_ABORT = {"fixed_cost": -1.0, "cost_per_token": 0.0}  # whatever is left of the step
 PROMPT = list(range(5, 69))
 HALF = len(PROMPT) // 2
@@ -26,7 +25,7 @@ class Stage:
 
     def __init__(self, world: World, **options: Any) -> None:
         self._world = world
-        self.context = world.context(**{"cut_seconds": EVERY_NODE, "checkpoint_interval": 1} | options)
+        self.context = world.context(**EVERY_NODE | {"checkpoint_interval": 1} | options)
 
     def set_up(self) -> Any:
         """The flag of sequence 0."""

@@ -14,12 +14,9 @@ from pyllmcancel.errors import ContextBusy
 from pyllmcancel.step import StepStatus
 from tests.native.conftest import REAL, World, ok
 from tests.native.test_contract_ahead import PROMPTS, begin, begun, generate, generate_apart
-from tests.support.device import ON_DEVICE
+from tests.support.device import EVERY_NODE, STOPPABLE
 
 SWEPT = (1, 2, 3, 5, 8, 13, 21, 34, 40)  # the smallest of these models' graphs has 45 nodes
-EVERY_NODE = {"cut_seconds": 0.0}
-# A device has no cuts in steps of tokens, and nothing else that could stop one.
-STOPPABLE = EVERY_NODE if ON_DEVICE else {}
 KINDS = {
     "attention": {},
     "sliding-window": {},

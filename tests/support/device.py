@@ -18,6 +18,11 @@ LAYERS = os.environ.get("PYLLMCANCEL_TEST_LAYERS", "none")
 ON_DEVICE = LAYERS != "none"
 # A device that is the processor takes a second for what the CPU's back end does in a hundredth.
 FEWER = 20 if ON_DEVICE else 1
+# A device's kernels depend on how many tokens a step has: two logits that are less than this apart may change places.
+NEAR_TIE = 0.05 if ON_DEVICE else 0.0
+# Options of a context: its graphs are cut after each node; each of its steps can be stopped at any node.
+EVERY_NODE = {"cut_seconds": 0.0}
+STOPPABLE = EVERY_NODE if ON_DEVICE else {}
 
 
 def n_gpu_layers(path: Path) -> int:
