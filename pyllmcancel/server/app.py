@@ -92,7 +92,7 @@ def create_app(
     tracing
         Another observer of the engine, which is closed when that has ended: the process may end with this application.
     join
-        Makes this server one of a fleet in another way than `config` has: see `pyllmcancel.server.fleet.transport`.
+        Makes this server one of a fleet in another way than `config` has, as `pyllmcancel.ray` does.
     """
     if engine is not None and loading is not None:
         raise ValueError("an application serves with one engine: `engine`, or the one that `loading` brings")

@@ -10,12 +10,14 @@ import jsonschema
 import pytest
 
 from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.fleet.addresses import Address
 from pyllmcancel.server.fleet.events import feed as feed_module
 from pyllmcancel.server.fleet.events import upstream as upstream_module
 from pyllmcancel.server.fleet.events.feed import Backlog
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed
 from pyllmcancel.server.fleet.events.upstream import FIRST_PAUSE
 from pyllmcancel.server.fleet.peer import Peer
+from pyllmcancel.server.fleet.seeking import Place
 from pyllmcancel.server.fleet.transport import Answer
 from tests.support.feed import FeedClient, Told
 from tests.support.fleet import open_fleet
@@ -278,11 +280,13 @@ async def test_a_peer_that_comes_and_goes_by_its_name_is_read_and_forgotten() ->
         async with open_peers("z") as (_, (b,)):
             join(wires, b, "b", ("a", "b"))
             transport = a.app.state.server.fleet._transport
-            transport._use({type(next(iter(transport._lines)))("http", "b", 1)})
+            transport._use({Place(Address("http", "b", 1), None)})
             await client.until(lambda events: "b" in replicas(events, "snapshot"))
-            await transport._keep({one for one in transport._lines if one.host != "b"})
-            events = await client.until(lambda events: events[-1].type == "replica")
-            assert (events[-1].data["replica"], events[-1].data["state"]) == ("b", "gone")
+            wires.cut("b")
+            await client.until(lambda events: events[-1].data.get("state") == "lost")
+            await transport._keep({one for one in transport._lines if one.address.host != "b"})
+            events = await client.until(lambda events: events[-1].data.get("state") == "gone")
+            assert (events[-1].type, events[-1].data["replica"]) == ("replica", "b")
 
 
 class Liar:

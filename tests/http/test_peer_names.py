@@ -15,6 +15,7 @@ from pyllmcancel.server.fleet.addresses import Address, FleetSettings
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.names import ByNames, Names
+from pyllmcancel.server.fleet.seeking import Named
 from tests.support.http_asgi import LIMIT
 
 pytestmark = pytest.mark.anyio
@@ -57,8 +58,9 @@ async def test_a_name_server_that_hangs_keeps_one_thread_of_a_name_and_none_that
     name_server: NameServer,
 ) -> None:
     settings = FleetSettings(peers=(Address("http", "one.test", 1), Address("dns", "many.test", 1)), name="a")
-    transport = HttpTransport(settings, identity, deadline=0.01)
+    transport = HttpTransport(Named(settings, 0.01), identity, deadline=0.01)
     transport.start(lambda _: None)
+    await asyncio.sleep(0)  # now it knows where to look
     (line,) = transport._lines.values()
     for _ in range(5):
         async with asyncio.timeout(LIMIT):

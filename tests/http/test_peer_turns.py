@@ -16,6 +16,7 @@ from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import Cancel, ListRequests, News
 from pyllmcancel.server.fleet.peer import Peer, Standing
+from pyllmcancel.server.fleet.seeking import Named
 from pyllmcancel.server.fleet.turns import MOST_AT_ONCE, Turns
 from tests.support.http_asgi import LIMIT
 
@@ -55,8 +56,11 @@ class Busy:
 @asynccontextmanager
 async def transport_to(busy: Busy, deadline: float) -> AsyncIterator[HttpTransport]:
     settings = FleetSettings(peers=(Address("http", "b", 1),), name="a")
-    made = HttpTransport(settings, lambda: identity("a"), deadline=deadline, carrier=httpx.MockTransport(busy))
+    made = HttpTransport(
+        Named(settings, LIMIT), lambda: identity("a"), deadline=deadline, carrier=httpx.MockTransport(busy)
+    )
     made.start(lambda _: None)
+    await asyncio.sleep(0)  # now it knows where to look
     try:
         await asyncio.gather(*(line.peer.met.wait() for line in made._lines.values()))
         yield made

@@ -23,6 +23,7 @@ from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import AskResponse, ListRequests, News
 from pyllmcancel.server.fleet.outbox import MOST_KEYS, Outbox
 from pyllmcancel.server.fleet.peer import MOST_VALUES, NoAnswer, Standing, answer_in
+from pyllmcancel.server.fleet.seeking import Named, Place
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
@@ -150,7 +151,7 @@ async def transport(others: Others, *hosts: str) -> AsyncIterator[HttpTransport]
     """One that has greeted all of these."""
     settings = FleetSettings(peers=tuple(Address("http", host, 1) for host in hosts), name="a", key="secret")
     carrier = httpx.MockTransport(others)
-    made = HttpTransport(settings, lambda: identity("a"), deadline=LIMIT, carrier=carrier)
+    made = HttpTransport(Named(settings, LIMIT), lambda: identity("a"), deadline=LIMIT, carrier=carrier)
     made.start(lambda _: None)
     made.start(lambda _: None)
     try:
@@ -160,6 +161,10 @@ async def transport(others: Others, *hosts: str) -> AsyncIterator[HttpTransport]
     finally:
         await made.close()
         await made.close()
+
+
+def at(host: str) -> Place:
+    return Place(Address("http", host, 1), "secret")
 
 
 def told(answers: list[Answer]) -> dict[str, str | None]:
@@ -184,12 +189,16 @@ async def test_peers_of_a_name_are_looked_for_and_those_that_are_gone_are_forgot
     others = Others()
     others.are("127.0.0.1", name="b")
     settings = FleetSettings(peers=(Address("dns", "127.0.0.1", 1),), name="a")
-    made = HttpTransport(settings, lambda: identity("a"), carrier=httpx.MockTransport(others))
+    made = HttpTransport(Named(settings, LIMIT), lambda: identity("a"), carrier=httpx.MockTransport(others))
     made.start(lambda _: None)
     await others.until(lambda: others.messages)
     (line,) = made._lines.values()
     await line.peer.met.wait()
     assert told(await made.ask_all(ASK)) == {"b": None}
+    await made._keep(set())
+    assert told(await made.ask_all(ASK)) == {"b": None}, "it answers, so it may be draining"
+    others.fail("127.0.0.1")
+    assert list(told(await made.ask_all(ASK))) == ["b"]
     await made._keep(set())
     assert await made.ask_all(ASK) == []
     await made.close()
@@ -223,8 +232,8 @@ async def test_of_two_of_one_name_the_second_is_left_out() -> None:
     others.are("b")
     async with transport(others, "b") as made:
         others.are("c", name="b", nonce="y" * 16)
-        made._use({Address("http", "b", 1), Address("http", "c", 1)})
-        await made._lines[Address("http", "c", 1)].peer.met.wait()
+        made._use({at("b"), at("c")})
+        await made._lines[at("c")].peer.met.wait()
         whys = [answer.error for answer in await made.ask_all(ASK)]
         assert whys == [None, "is called b, as http://b:1 is: --replica gives another name"]
 
@@ -233,12 +242,12 @@ async def test_a_peer_that_returns_at_a_new_address_loses_nothing_and_is_there_w
     others = Others()
     others.are("old", name="b")
     async with transport(others, "old") as made:
-        old = made._lines[Address("http", "old", 1)].peer
+        old = made._lines[at("old")].peer
         old._deadline = 0.05
         others.hang("old")
         others.are("new", name="b", nonce="y" * 16)
-        made._use({Address("http", "new", 1)})
-        new = made._lines[Address("http", "new", 1)].peer
+        made._use({at("new")})
+        new = made._lines[at("new")].peer
         await new.met.wait()
         assert new.standing is Standing.SILENT
         made.tell_all(news(1))
@@ -256,8 +265,8 @@ async def test_two_of_one_name_are_told_when_the_first_has_answered_again(caplog
     others.are("b")
     async with transport(others, "b") as made:
         others.are("c", name="b", nonce="y" * 16)
-        made._use({Address("http", "c", 1)})
-        second = made._lines[Address("http", "c", 1)].peer
+        made._use({at("c")})
+        second = made._lines[at("c")].peer
         await second.met.wait()
         assert second.standing is Standing.SILENT
         await others.until(lambda: [one["to"] for one in others.messages].count("b") == 2)  # it was looked at
@@ -275,8 +284,8 @@ async def test_a_server_with_two_addresses_is_asked_once() -> None:
     others.are("b")
     async with transport(others, "b") as made:
         others.are("c", name="b", nonce="b" * 16)
-        made._use({Address("http", "c", 1)})
-        await made._lines[Address("http", "c", 1)].peer.met.wait()
+        made._use({at("c")})
+        await made._lines[at("c")].peer.met.wait()
         assert told(await made.ask_all(ASK)) == {"b": None}
 
 
@@ -291,7 +300,7 @@ async def test_one_that_hangs_is_waited_for_once_and_asked_again_when_it_answers
     others = Others()
     others.are("b")
     async with transport(others, "b") as made:
-        peer = made._lines[Address("http", "b", 1)].peer
+        peer = made._lines[at("b")].peer
         peer._deadline = 0.05
         others.hang("b")
         assert told(await made.ask_all(ASK)) == {"b": "does not answer in 0.05 s"}
@@ -341,7 +350,7 @@ async def test_one_whose_answer_about_a_response_is_too_much_is_still_there(
     others = Others()
     others.are("b")
     async with transport(others, "b") as made:
-        peer = made._lines[Address("http", "b", 1)].peer
+        peer = made._lines[at("b")].peer
         match case:
             case "late":
                 peer._deadline = 0.05
@@ -367,7 +376,7 @@ async def test_what_happens_while_one_is_loading_is_told_when_it_is_there() -> N
     async with transport(others, "b") as made:
         made.tell_all(news(1))
         others.are("b")
-        made._lines[Address("http", "b", 1)].peer.look_now()
+        made._lines[at("b")].peer.look_now()
         await others.until(lambda: any(one["message"] is not None for one in others.messages))
 
 
@@ -375,9 +384,8 @@ async def test_a_name_that_cannot_be_one_of_a_host_ends_nothing() -> None:
     others = Others()
     others.are("127.0.0.1", name="b")
     peers = (Address("dns", "a..b", 1), Address("dns", "127.0.0.1", 1))
-    made = HttpTransport(
-        FleetSettings(peers=peers, name="a"), lambda: identity("a"), carrier=httpx.MockTransport(others)
-    )
+    named = Named(FleetSettings(peers=peers, name="a"), LIMIT)
+    made = HttpTransport(named, lambda: identity("a"), carrier=httpx.MockTransport(others))
     made.start(lambda _: None)
     await others.until(lambda: others.messages)
     await made.close()

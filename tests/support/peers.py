@@ -16,6 +16,7 @@ from pyllmcancel.server.fleet.events.feed import WholeFeed
 from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.joining import Me
+from pyllmcancel.server.fleet.seeking import Named
 from pyllmcancel.server.request_context import RequestContext
 from tests.support.http_asgi import LIMIT, http_scope
 from tests.support.http_world import World, open_world
@@ -95,7 +96,7 @@ def join(wires: Wires, world: World, name: str, peers: tuple[str, ...]) -> HttpT
     state = world.app.state.server
     settings = FleetSettings(peers=tuple(Address("http", peer, 1) for peer in peers), name=name)
     me, feed = Me(state, name), WholeFeed(state.feed, name)
-    transport = HttpTransport(settings, me, deadline=LIMIT, carrier=wires, watcher=feed)
+    transport = HttpTransport(Named(settings, LIMIT), me, deadline=LIMIT, carrier=wires, watcher=feed)
     state.fleet = Fleet(state, transport, name, feed)
     wires.apps[name] = RequestContext(Door(world.app, state.fleet, me, None))
     state.fleet.start()
@@ -109,6 +110,7 @@ async def open_peers(*names: str, **options: Any) -> AsyncIterator[tuple[Wires, 
     async with AsyncExitStack() as stack:
         worlds = [await stack.enter_async_context(open_world(**options)) for _ in names]
         transports = [join(wires, world, name, names) for name, world in zip(names, worlds, strict=True)]
+        await asyncio.sleep(0)  # now they know where to look
         async with asyncio.timeout(LIMIT):
             for transport in transports:
                 for line in transport._lines.values():

@@ -1,29 +1,24 @@
-"""Messages between servers over HTTP: `--peers`."""
+"""Messages between servers over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
-from pyllmcancel.server.fleet.addresses import Address
 from pyllmcancel.server.fleet.names import ByNames, Names
 from pyllmcancel.server.fleet.outbox import Outbox
 from pyllmcancel.server.fleet.peer import Peer, Standing
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.fleet.addresses import FleetSettings
     from pyllmcancel.server.fleet.identity import Identity
     from pyllmcancel.server.fleet.messages import Message, News, Superseding
+    from pyllmcancel.server.fleet.seeking import Place, Seek
     from pyllmcancel.server.fleet.transport import Answer
 
-logger = logging.getLogger("pyllmcancel.fleet")
-
-RESOLVE_EVERY = 5.0  # seconds
 KEEP_SECONDS = 30.0  # an idle connection: less than a server does
 
 
@@ -65,6 +60,8 @@ class HttpTransport:
 
     Parameters
     ----------
+    seek
+        Where the others are.
     me
         What this server says of itself now.
     deadline
@@ -77,23 +74,22 @@ class HttpTransport:
 
     def __init__(
         self,
-        settings: FleetSettings,
+        seek: Seek,
         me: Callable[[], Identity],
         *,
         deadline: float = DEADLINE_SECONDS,
         carrier: httpx.AsyncBaseTransport | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        self._settings = settings
+        self._seek = seek
         self._me = me
         self._deadline = deadline
         self._carrier = carrier
         self._watcher = watcher
-        self._names = Names()
-        self._lines: dict[Address, Line] = {}
+        self._lines: dict[Place, Line] = {}
         self._client: httpx.AsyncClient | None = None
         self._heard: Callable[[list[Answer]], None] = lambda _: None
-        self._resolving: asyncio.Task[None] | None = None
+        self._seeking: asyncio.Task[None] | None = None
 
     def start(self, heard: Callable[[list[Answer]], None]) -> None:
         """Idempotent."""
@@ -102,53 +98,36 @@ class HttpTransport:
         self._heard = heard
         # No proxy of the environment: peers are told by their own addresses.
         limits = httpx.Limits(keepalive_expiry=KEEP_SECONDS)
-        carrier = self._carrier or ByNames(self._names, httpx.AsyncHTTPTransport(trust_env=False, limits=limits))
+        carrier = self._carrier or ByNames(Names(), httpx.AsyncHTTPTransport(trust_env=False, limits=limits))
         self._client = httpx.AsyncClient(timeout=self._deadline, trust_env=False, transport=carrier)
-        named = {one for one in self._settings.peers if one.scheme == "dns"}
-        self._use({one for one in self._settings.peers if one not in named})
-        if named:
-            self._resolving = asyncio.create_task(self._keep_resolving(named), name="look for peers")
+        self._seeking = asyncio.create_task(self._keep_seeking(), name="look for peers")
 
-    async def _keep_resolving(self, named: set[Address]) -> None:
-        fixed = set(self._lines)
-        found: dict[Address, set[Address]] = {one: set() for one in named}
-        told: dict[Address, str] = {}
-        while True:
-            for one in named:
-                try:
-                    async with asyncio.timeout(self._deadline):
-                        hosts = await self._names.addresses(one.host)
-                    found[one] = {Address("http", host, one.port) for host in hosts}
-                    told.pop(one, None)
-                except (OSError, UnicodeError) as error:
-                    # Those that are known stay: a name server that is away takes nobody along.
-                    why = str(error) or f"no answer in {self._deadline:g} s"
-                    if told.get(one) != why:
-                        told[one] = why
-                        logger.warning("the name of %s cannot be resolved: %s", one.url, why)
-            await self._keep(fixed.union(*found.values()))
-            await asyncio.sleep(RESOLVE_EVERY)
+    async def _keep_seeking(self) -> None:
+        async for places in self._seek():
+            await self._keep(places)
 
-    async def _keep(self, wanted: set[Address]) -> None:
-        gone = [self._lines.pop(one) for one in self._lines.keys() - wanted]
+    async def _keep(self, wanted: set[Place]) -> None:
+        # One that is named no more and answers may be draining: what it still computes can be cancelled.
+        missing = self._lines.keys() - wanted
+        gone = [self._lines.pop(one) for one in missing if self._lines[one].peer.standing is not Standing.READY]
         for line in gone:
             if self._watcher is not None:
                 self._watcher.left(line.peer)
         self._use(wanted)
         await asyncio.gather(*(line.close() for line in gone))
 
-    def _use(self, wanted: set[Address]) -> None:
+    def _use(self, wanted: set[Place]) -> None:
         assert self._client is not None
-        for address in wanted - self._lines.keys():
+        for place in wanted - self._lines.keys():
             peer = Peer(
-                address,
+                place.address,
                 client=self._client,
-                key=self._settings.key,
+                key=place.key,
                 me=self._me,
                 beside=self._beside,
                 deadline=self._deadline,
             )
-            self._lines[address] = Line(peer, self._heard)
+            self._lines[place] = Line(peer, self._heard)
             if self._watcher is not None:
                 self._watcher.came(peer)
 
@@ -167,9 +146,9 @@ class HttpTransport:
                 line.outbox.put(news)
 
     async def close(self) -> None:
-        if self._resolving is not None:
-            self._resolving.cancel()
-            await asyncio.gather(self._resolving, return_exceptions=True)
+        if self._seeking is not None:
+            self._seeking.cancel()
+            await asyncio.gather(self._seeking, return_exceptions=True)
         await asyncio.gather(*(line.close() for line in self._lines.values()))
         self._lines.clear()
         if self._client is not None:

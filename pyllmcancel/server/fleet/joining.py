@@ -12,11 +12,14 @@ from pyllmcancel.server.fleet.events.feed import WholeFeed
 from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
+from pyllmcancel.server.fleet.seeking import Named
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from pyllmcancel.server.fleet.addresses import FleetSettings
+    from pyllmcancel.server.fleet.seeking import Seek
     from pyllmcancel.server.state import ServerState
 
 
@@ -46,10 +49,14 @@ def model_of(state: ServerState) -> str | None:
     return f"{state.model_name} ({model.n_params:,} parameters, {model.size:,} bytes)"
 
 
+def fleet_by_http(state: ServerState, seek: Seek, name: str) -> tuple[Fleet, Me]:
+    """The fleet in which this server has this name, once its model is there, and what it says of itself at a `Door`."""
+    me, feed = Me(state, name), WholeFeed(state.feed, name)
+    return Fleet(state, HttpTransport(seek, me, watcher=feed), name, feed), me
+
+
 def join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> Fleet:
-    """Take part in the fleet of these settings, from when the model is there; peers are let in by a layer of `app`."""
-    me = Me(state, settings.name)
-    feed = WholeFeed(state.feed, settings.name)
-    fleet = Fleet(state, HttpTransport(settings, me, watcher=feed), settings.name, feed)
+    """Take part in the fleet of these settings; peers are let in by a layer of `app`."""
+    fleet, me = fleet_by_http(state, Named(settings, DEADLINE_SECONDS), settings.name)
     app.add_middleware(Door, fleet=fleet, me=me, key=settings.key)
     return fleet

@@ -1,14 +1,8 @@
-"""What carries messages between replicas. HTTP is one way (`http_transport`); another one has to do this.
+"""What carries messages between replicas. HTTP is what is used (`http_transport`); another way has to do this.
 
 A message is sent as JSON, ``message.model_dump(mode="json")``, to every other replica, where
 ``await Fleet.receive(json)`` acts on it and returns the reply, which is JSON, too. The event loop is that of the
 server: `Fleet` belongs to it, and calls everything here in it.
-
-With Ray Serve, for instance, a replica has a method that calls ``fleet.receive``, `ask_all` calls it by
-``DeploymentHandle.broadcast()`` and leaves out this replica's own reply, and `tell_all` puts the news into one
-`pyllmcancel.server.fleet.outbox.Outbox`, which sends those of several keys in one message by `ask_all`. The application
-is made by ``create_app(config, join=lambda state: Fleet(state, transport, name))``; `Fleet.start` and `Fleet.close` are
-called by that.
 """
 
 from __future__ import annotations
