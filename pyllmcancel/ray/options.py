@@ -15,6 +15,7 @@ from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ServerConfig
 
 PROGRAM = "pyllmcancel.ray"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # What has another place here, or cannot be kept.
 NOT_HERE = {
     "host": "Ray listens: say http_options.host in its configuration",
@@ -99,7 +100,7 @@ def check_open(host: str | None, config: ServerConfig, *, open_to_all: bool) -> 
 
     In HAProxy mode Ray listens on all addresses unless it is told one.
     """
-    if config.api_keys or open_to_all or host in ("127.0.0.1", "::1", "localhost"):
+    if config.api_keys or open_to_all or host in LOOPBACK:
         return
     raise UsageError(
         f"Ray Serve listens on {host}, and no API key is asked for: say http_options.host: 127.0.0.1 in its"

@@ -6,8 +6,8 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -19,14 +19,13 @@ from pyllmcancel.cli.serve import hub_model
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.loading import Loading
 from pyllmcancel.observer import Observers
+from pyllmcancel.ray.door import Listener
 from pyllmcancel.ray.edge import Mounted, watch_clients
-from pyllmcancel.ray.options import check_open, checked, served
+from pyllmcancel.ray.meeting import Meeting
+from pyllmcancel.ray.options import LOOPBACK, check_open, checked, served
 from pyllmcancel.ray.scaling import load
-from pyllmcancel.ray.transport import BroadcastTransport
 from pyllmcancel.ray.versions import check_ray, warn_of_niceness
 from pyllmcancel.server.app import create_app
-from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.listening import raise_file_limit
 from pyllmcancel.server.metrics import EngineMetrics
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from pyllmcancel.ray.meeting import Handle, Told
     from pyllmcancel.server.state import ServerState
 
 logger = logging.getLogger("pyllmcancel.ray")
@@ -60,7 +60,8 @@ class Replica:
         self._arguments = served(line)
         self._open_to_all = open_to_all
         self._state: ServerState | None = None
-        self._fleet: Fleet | None = None
+        self._meeting: Meeting | None = None
+        self._listener: Listener | None = None
         self._closing: asyncio.Task[None] | None = None
         self._context: Any = serve.get_replica_context()
         self._name: str = self._context.replica_tag
@@ -76,7 +77,8 @@ class Replica:
         raise_file_limit()
         sys.setswitchinterval(GIL_SECONDS)
         config = checked(self._arguments, ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
-        check_open(await listening_host(), config, open_to_all=self._open_to_all)
+        host = await listening_host()
+        check_open(host, config, open_to_all=self._open_to_all)
         model = hub_model(self._arguments)
         tracing = open_tracing(wanted=config.otel)
         metrics = EngineMetrics()
@@ -84,8 +86,12 @@ class Replica:
         loading = Loading(config.engine, observer, fetch=None if model is None else model.fetch)
         await asyncio.wrap_future(loading.future)
 
+        # As Ray Serve: on this machine only, or where Ray's other machines reach it.
+        listener = self._listener = Listener("127.0.0.1" if host in LOOPBACK else ray.util.get_node_ip_address())
+        self._meeting = Meeting(self._handle(), listener.here)
         config = replace(config, replica=self._name, fleet=None)
-        app = create_app(config, metrics=metrics, loading=loading, tracing=tracing, join=self._join)
+        join = partial(listener.join, seek=self._meeting, name=self._name)
+        app = create_app(config, metrics=metrics, loading=loading, tracing=tracing, join=join)
         state: ServerState = app.state.server
         state.on_engine_death = end_soon
         loop = asyncio.get_running_loop()
@@ -95,27 +101,28 @@ class Replica:
         gc.freeze()
         return Mounted(app)
 
-    def _join(self, state: ServerState) -> Fleet:
-        """One fleet is what Ray calls a deployment: all replicas of one application."""
-        handle: Any = serve.get_deployment_handle(self._context.deployment, app_name=self._context.app_name)
-        self._fleet = Fleet(state, BroadcastTransport(handle, self._name), self._name)
-        return self._fleet
+    def _handle(self) -> Handle:
+        """Of what Ray calls a deployment: all replicas of one application."""
+        handle: Handle = serve.get_deployment_handle(self._context.deployment, app_name=self._context.app_name)
+        return handle
 
-    async def hear(self, sender: str, message: Any) -> tuple[str, Mapping[str, Any] | None]:
-        """What `pyllmcancel.ray.transport` broadcasts; who answers, and what."""
-        if sender == self._name or self._fleet is None:
-            return self._name, None
-        try:
-            return self._name, await self._fleet.receive(message)
-        except ApiError as error:
-            raise RuntimeError(error.message) from None  # plain: Ray has to bring it across
+    async def meet(self, other: Sequence[Any]) -> Told:
+        """What `pyllmcancel.ray.meeting` broadcasts."""
+        if self._meeting is None:
+            raise RuntimeError("this replica is not ready")
+        return self._meeting.meet(other)
 
     def _drain(self) -> None:
         """The listener takes no more: live requests have the time of --drain, then each gets its proper ending."""
         if self._closing is None and self._state is not None:
             drain = self._state.config.drain
             logger.info("replica %s drains for %.1f s", self._name, drain)
-            self._closing = asyncio.create_task(self._state.close(drain))
+            self._closing = asyncio.create_task(self._close(self._state, drain))
+
+    async def _close(self, state: ServerState, drain: float) -> None:
+        await state.close(drain)
+        if self._listener is not None:  # until here others reach what is computed
+            await self._listener.close()
 
     async def check_health(self) -> None:
         """Ray ends a replica that raises here, and makes another."""

@@ -1,0 +1,77 @@
+"""Where a replica listens for the others, beside the listener for clients, which is Ray's."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.responses import PlainTextResponse
+
+from pyllmcancel.server.fleet.door import Door
+from pyllmcancel.server.fleet.joining import fleet_by_http
+from pyllmcancel.server.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from pyllmcancel.ray.meeting import Told
+    from pyllmcancel.server.fleet.fleet import Fleet
+    from pyllmcancel.server.fleet.seeking import Seek
+    from pyllmcancel.server.state import ServerState
+
+GRACE_SECONDS = 1  # for what is being answered at the end
+NOBODY = PlainTextResponse("only replicas are answered here\n", status_code=404)
+
+
+class Quiet(uvicorn.Server):
+    """Leaves the signals of the process to Ray."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Listener:
+    """Listens from its making on, and answers once a fleet is there. Made and used in the event loop for users' code.
+
+    Parameters
+    ----------
+    host
+        An address of this machine that the other replicas reach.
+    """
+
+    def __init__(self, host: str) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family)
+        # A key for each replica and each start: whom Ray does not tell it cannot speak as a replica.
+        self._key = secrets.token_urlsafe(32)
+        self.here: Told = (host, self._socket.getsockname()[1], self._key)
+        self._server: Quiet | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def join(self, state: ServerState, seek: Seek, name: str) -> Fleet:
+        """The fleet of which this replica is one."""
+        fleet, me = fleet_by_http(state, seek, name)
+        door = RequestContext(Door(NOBODY, fleet, me, self._key), served_by=name)
+        config = uvicorn.Config(
+            door,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        self._server = Quiet(config)
+        self._serving = asyncio.create_task(self._server.serve([self._socket]), name="listen for replicas")
+        return fleet
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await asyncio.wait([self._serving])
+        self._socket.close()
