@@ -7,7 +7,6 @@ end by itself: each asks for more tokens than are computed while it is looked at
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import time
@@ -15,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.support.http_process import CHAT, COMPLETIONS, LIMIT, ServerProcess, fresh_id, long_prompt, post_bytes, until
 from tests.support.leaving import ask_and_leave
@@ -127,12 +127,25 @@ def abandon(place: Place, servers: Sequence[ServerProcess], n: int, seed: int, *
     return seen
 
 
+def listed_by(server: ServerProcess) -> list[dict[str, Any]]:
+    """All its requests, if it can be when none is being stopped: to be seen in the midst of that is no fault."""
+    listed: list[dict[str, Any]] = []
+
+    def settled() -> bool:
+        nonlocal listed
+        listed = until(lambda: server.http.get("/v1/requests"), lambda a: a.status_code == 200).json()["data"]
+        return all(one["status"] != "cancelling" for one in listed)
+
+    with suppress(TimeoutError):
+        until(settled, bool)
+    return listed
+
+
 def look(ids: Sequence[str], servers: Sequence[ServerProcess], seen: Seen) -> None:
     """Account for every one of them."""
     found = {}
     for server in servers:
-        listed = json.loads(until(lambda at=server: at.http.get("/v1/requests"), lambda a: a.status_code == 200).text)
-        for entry in listed["data"]:
+        for entry in listed_by(server):
             if entry["id"] in found and entry["id"] in ids:
                 seen.ghosts.append(f"{entry['id']} was at two replicas")
             found[entry["id"]] = entry
