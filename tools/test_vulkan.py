@@ -57,7 +57,7 @@ def check_packages(*, may_install: bool) -> None:
 
 def build() -> Path:
     """Install the package with Vulkan; returns the Python that has it."""
-    options = ("--no-build-isolation", "-Ccmake.define.GGML_VULKAN=ON", f"-Ccmake.define.CMAKE_CXX_FLAGS=-I{HEADERS}")
+    options = ("-Ccmake.define.GGML_VULKAN=ON", f"-Ccmake.define.CMAKE_CXX_FLAGS=-I{HEADERS}")
     return install("vulkan", "vulkan", *options)
 
 

@@ -32,6 +32,7 @@ class TextScheduler:
     def __init__(self, embedder: Embedder, max_step: float) -> None:
         self._embedder = embedder
         self._max_step = max_step
+        self._on_cpu = not embedder.model.is_offloaded
         self._free = list(range(embedder.n_seq_max))
         # By seq_id, in the order in which they were begun: what the next step goes on with.
         self._open: dict[int, Text] = {}
@@ -101,7 +102,9 @@ class TextScheduler:
             if text is not None:
                 return self._items([text], self._embedder.n_batch)
         n_batch = self._embedder.n_batch
-        budget = chunk_size(self.cost, n_decodes=0, n_batch=n_batch, itl_target=0.0, max_step=self._max_step)
+        budget = chunk_size(
+            self.cost, n_decodes=0, n_batch=n_batch, itl_target=0.0, max_step=self._max_step, tiled=self._on_cpu
+        )
         if self._embedder.splits:
             # Long texts leave half of each step to new ones, and take the rest.
             newcomers = self._begin(budget // 2 if self._open else budget)

@@ -30,9 +30,19 @@ N_BATCH = 32
 class Rig:
     """An engine that embeds; its steps wait until the test lets them through."""
 
-    def __init__(self, kind: str = "none", pooling: Pooling = Pooling.MEAN, n_ctx: int = 256, **config: Any) -> None:
+    def __init__(
+        self,
+        kind: str = "none",
+        pooling: Pooling = Pooling.MEAN,
+        n_ctx: int = 256,
+        *,
+        n_batch: int = N_BATCH,
+        gpu: bool = False,
+        **config: Any,
+    ) -> None:
+        model = fake_embedder.Model(kind, gpu=gpu)
         self.embedder = fake_embedder.Embedder(
-            fake_embedder.Model(kind), n_ctx=n_ctx, n_seq_max=8, n_batch=N_BATCH, n_threads=1, pooling=pooling
+            model, n_ctx=n_ctx, n_seq_max=8, n_batch=n_batch, n_threads=1, pooling=pooling
         )
         self.embedder.step_cost = (0.0, 1.0)
         self.gate = self.embedder.gate
@@ -191,6 +201,16 @@ def test_owners_have_equal_shares_of_a_step_for_their_long_texts(make_rig: Calla
     while len(rig.held()) < 4 or any(n_tokens == 16 for first, n_tokens in rig.held() if first < 100):
         rig.step()
     assert sorted(rig.held()) == [(1, 6), (2, 5), (3, 5), (100, 16)]
+    rig.finish()
+
+
+@pytest.mark.parametrize(("gpu", "n_texts"), [(False, 2), (True, 6)])
+def test_on_a_gpu_the_first_step_is_as_large_as_a_step_may_be(
+    make_rig: Callable[..., Rig], *, gpu: bool, n_texts: int
+) -> None:
+    rig = make_rig(n_batch=256, gpu=gpu)
+    rig.submit(*(text(1 + n, 30) for n in range(6)))
+    assert len(rig.held()) == n_texts
     rig.finish()
 
 
