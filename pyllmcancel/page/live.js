@@ -8,15 +8,15 @@ export const stale = new Observable(false); // the server is of another version 
 export const fleet = new Fleet(); // all replicas
 export const model = fleet.first; // the one that the page is of
 
-function take(event) {
-  if (event.type === "snapshot") {
-    const known = server.value;
-    if (known !== null && known.server.version !== event.server.version) stale.set(true);
-    if (known === null || (event.replica ?? "") === (known.replica ?? "")) server.set(event);
-  }
-  fleet.take(event);
+function take(event, id) {
+  if (event.type === "snapshot" && server.value !== null && server.value.server.version !== event.server.version) stale.set(true);
+  fleet.take(event, undefined, id);
+  if (event.type === "snapshot" && (event.replica ?? "") === model.replica) server.set(event);
 }
 
 export const feed = new Feed(take);
-feed.state.subscribe(({ name }) => { fleet.lost = name === "lost"; });
+feed.state.subscribe(({ name }) => {
+  fleet.lost = name === "lost";
+  if (name === "live") fleet.begin();
+});
 feed.run();

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 GRACE_SECONDS = 1  # for what is being answered at the end
+KEEP_SECONDS = 75  # an idle connection: longer than those who ask do
 NOBODY = PlainTextResponse("only replicas are answered here\n", status_code=404)
 
 
@@ -64,6 +65,7 @@ class Listener:
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=KEEP_SECONDS,
         )
         self._server = Quiet(config)
         self._serving = asyncio.create_task(self._server.serve([self._socket]), name="listen for replicas")

@@ -32,7 +32,10 @@ EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 class Edge:
-    """ASGI middleware outside of Ray's own. What comes from a client that has left by then goes no further."""
+    """ASGI middleware outside of Ray's own. What comes from a client that has left by then goes no further.
+
+    But a cancel does, whether its client waits for the answer or not: Ray ends what a client that leaves has asked for.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,7 +45,9 @@ class Edge:
             await self._app(scope, receive, send)
             return
         connection = scope.get("state", {}).get(CONNECTION)
-        if connection is not None and connection.has_left():
+        if is_cancel(scope):
+            receive = without_leaving(receive)
+        elif connection is not None and connection.has_left():
             # Ray's own work for a request takes longer than all of ours: a burst of leavers would hold up the others.
             connection.drop()
             while (await receive())["type"] != "http.disconnect":
@@ -56,6 +61,25 @@ class Edge:
             await send(message)
 
         await self._app(scope, receive, send_one_id)
+
+
+def is_cancel(scope: Scope) -> bool:
+    return scope["method"] == "DELETE" or (scope["method"] == "POST" and str(scope["path"]).endswith("/cancel"))
+
+
+def without_leaving(receive: Receive) -> Receive:
+    """That the client leaves is not told once its request is whole."""
+    whole = False
+
+    async def receive_all() -> Message:
+        nonlocal whole
+        message = await receive()
+        if whole and message["type"] == "http.disconnect":
+            await asyncio.Event().wait()  # for ever: what waits here is ended with the answer
+        whole = whole or not message.get("more_body", False)
+        return message
+
+    return receive_all
 
 
 def with_one_id(headers: Any) -> list[tuple[bytes, bytes]]:

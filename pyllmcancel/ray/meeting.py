@@ -48,6 +48,7 @@ class Meeting:
         self._here = here
         self._there: set[Told] = set()
         self._met = asyncio.Event()  # one that was not known
+        self._told = ""  # why the others could not be asked, the last time
 
     def meet(self, other: Sequence[Any]) -> Told:
         """Another replica tells where it is; where this one is."""
@@ -75,8 +76,11 @@ class Meeting:
         try:
             answered, whole = await self._ask_all()
         except Exception as error:
-            logger.warning("the other replicas cannot be asked where they are: %s", said(error))
+            if (why := said(error)) != self._told:
+                self._told = why
+                logger.warning("the other replicas cannot be asked where they are: %s", why)
             return
+        self._told = ""
         # One that hangs stays known: what may live there is not forgotten.
         came = self._there - before
         self._there = (answered | came if whole else answered | self._there) - {self._here}
@@ -92,7 +96,7 @@ class Meeting:
         done, late = await asyncio.wait(asked, timeout=until - time.monotonic()) if asked else (set(), set())
         for one in late:
             one.cancel()
-        failed = [one for one in done if one.exception() is not None]
+        failed = [one for one in done if one.cancelled() or one.exception() is not None]
         answered = {as_told(one.result()) for one in done if one not in failed}
         return answered, not late and not failed
 

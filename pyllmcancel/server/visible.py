@@ -93,10 +93,6 @@ class Visible:
             return [] if found is None else [found]
         return [preparation, found] if isinstance(found, Request) else [preparation]
 
-    def is_live(self, request_id: str) -> bool:
-        """Whether this id means a request that has not ended."""
-        return any(not isinstance(target, RequestSummary) for target in self.find(request_id))
-
     def live(self, session: str | None, status: str | None) -> list[Target]:
         """All that have not ended; where they are given, of one session without its descendants, and in one status."""
         # Preparations first: one that is being submitted passes its cancel on.

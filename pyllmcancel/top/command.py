@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import io
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import httpx
 from rich.console import Console
@@ -65,8 +66,11 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
     choices.link, choices.lost, choices.keys = "", False, False
     try:
         async with asyncio.timeout(PATIENCE):
-            async for data in first_events(client):
-                replicas.apply(read_json(data))
+            async with aclosing(first_events(client)) as events:
+                async for event in events:
+                    replicas.apply(read_json(event.data), event.id)
+                    if replicas.complete:
+                        break
     except TimeoutError:
         if not replicas.states:
             raise FeedError(f"{choices.url} sends no snapshot in {PATIENCE:.0f} s") from None
@@ -79,8 +83,8 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
     return 0
 
 
-async def first_events(client: httpx.AsyncClient) -> AsyncIterator[str]:
-    """The data of the snapshots that the feed begins with; FeedError if there is none now."""
+async def first_events(client: httpx.AsyncClient) -> AsyncGenerator[ServerEvent]:
+    """What the feed begins with; FeedError if there is none now."""
     events: asyncio.Queue[ServerEvent | FeedError] = asyncio.Queue()
 
     def tell(happening: Happening) -> None:
@@ -102,9 +106,7 @@ async def first_events(client: httpx.AsyncClient) -> AsyncIterator[str]:
             event = await events.get()
             if isinstance(event, FeedError):
                 raise event
-            yield event.data
-            if event.id:  # of several replicas' snapshots the last one has it
-                return
+            yield event
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

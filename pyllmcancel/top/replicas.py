@@ -13,7 +13,7 @@ MOST_REPLICAS = 64
 
 
 class Replicas:
-    """Changed by `apply` and `choose_next` alone.
+    """Changed by `begin`, `apply` and `choose_next` alone.
 
     Attributes
     ----------
@@ -28,6 +28,10 @@ class Replicas:
         self.lost: dict[str, str] = {}
         self._chosen = ""
         self._nothing = State()
+        # Which replicas a feed that begins anew has named so far; None if it goes on where it was.
+        self._named: set[str] | None = None
+        self._begins = True  # until an event with an id has come
+        self._awaited: set[str] = set()  # replicas whose snapshots follow
 
     @property
     def shown(self) -> State:
@@ -39,21 +43,45 @@ class Replicas:
         """Whether the server has peers."""
         return any(self.states) or any(self.lost)
 
-    def apply(self, data: Any) -> State:
+    def begin(self) -> None:
+        """A feed is read from here on: another one, or where it was."""
+        self._begins, self._named = True, None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the snapshots that a feed begins with have come, of all replicas that are heard of."""
+        return not self._begins and not self._awaited
+
+    def apply(self, data: Any, event_id: str = "") -> State:
         """Take in the data of an event; the state that it changed."""
         name, kind = (data.get("replica"), data.get("type")) if isinstance(data, dict) else ("", None)
         name = name if isinstance(name, str) else ""
+        if self._begins:
+            self._note_named(name, kind, event_id)
         if kind == "replica":
             self._stands(name, data)
             return self.shown
         if kind == "snapshot":
             self.lost.pop(name, None)
+            self._awaited.discard(name)
             self._make(name)
         state = self.states.get(name, self._nothing)
         if kind != "snapshot" and not state.known:
             return state  # without a snapshot it says nothing
         state.apply(data)
         return state
+
+    def _note_named(self, name: str, kind: Any, event_id: str) -> None:
+        """A feed that begins anew names all replicas, the last one with an id: others are none any more."""
+        if kind == "snapshot":
+            self._named = self._named or set()
+        if self._named is not None and kind in ("snapshot", "replica"):
+            self._named.add(name)
+        if event_id:
+            self._begins = False
+            if self._named is not None:
+                self.states = {one: state for one, state in self.states.items() if one in self._named}
+                self.lost = {one: why for one, why in self.lost.items() if one in self._named}
 
     def _make(self, name: str) -> None:
         # It has peers since it was started again, or none any more.
@@ -63,11 +91,14 @@ class Replicas:
             self.states[name] = State(replica=name)
 
     def _stands(self, name: str, data: dict[str, Any]) -> None:
+        self._awaited.discard(name)
         match data.get("state"):
             case "lost" if name in self.lost or len(self.lost) < MOST_REPLICAS:
                 self.lost[name] = plain(str(data.get("why") or "not heard of"))
             case "live":
                 self.lost.pop(name, None)
+                if name not in self.states and len(self._awaited) < MOST_REPLICAS:
+                    self._awaited.add(name)
             case "gone":
                 self.lost.pop(name, None)
                 self.states.pop(name, None)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import jsonschema
 import pytest
 
@@ -16,9 +17,10 @@ from pyllmcancel.server.fleet.events import upstream as upstream_module
 from pyllmcancel.server.fleet.events.feed import Backlog
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed
 from pyllmcancel.server.fleet.events.upstream import FIRST_PAUSE
-from pyllmcancel.server.fleet.peer import Peer
+from pyllmcancel.server.fleet.peer import NoAnswer, Peer, heard
 from pyllmcancel.server.fleet.seeking import Place
 from pyllmcancel.server.fleet.transport import Answer
+from pyllmcancel.server.fleet.turns import TOO_MUCH_AT_ONCE
 from tests.support.feed import FeedClient, Told
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import LIMIT
@@ -26,7 +28,7 @@ from tests.support.http_world import World, open_world
 from tests.support.peers import Wires, join, open_peers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -159,7 +161,8 @@ async def test_types_are_chosen_on_all_servers() -> None:
     async with open_peers("a", "b") as (_, (a, b)):
         client = await reader(a, "a", "b", query="?types=ended")
         await complete(b, "r")
-        assert {event.type for event in await client.ended("r")} == {"snapshot", "ended"}
+        # The replicas that there are, are told in any case.
+        assert {event.type for event in await client.ended("r")} == {"snapshot", "replica", "ended"}
 
 
 async def test_owners_see_their_own_on_all_servers_and_an_administrator_everything() -> None:
@@ -247,8 +250,8 @@ async def test_a_reader_that_gets_no_snapshot_of_a_peer_has_its_feed_begin_anew(
     async with open_peers("a", "b") as (wires, (a, _b)):
         client = await reader(a, "a", "b")
         late = await reader(a, "a", "b")
-        assert [e.data["why"] for e in late.events if e.type == "replica"][:2] == ["makes no sense", "begins anew"]
-        assert [e.data["why"] for e in client.events if e.data.get("state") == "lost"] == ["begins anew"]
+        assert [e.data["why"] for e in late.events if e.type == "replica"][:2] == ["makes no sense", "is read anew"]
+        assert [e.data["why"] for e in client.events if e.data.get("state") == "lost"] == ["is read anew"]
         again = FeedClient(a)
         await again.until(lambda events: len(events) >= 2)
         assert again.events[1].data["why"] == "makes no sense"
@@ -258,13 +261,40 @@ async def test_a_reader_that_gets_no_snapshot_of_a_peer_has_its_feed_begin_anew(
 async def test_who_asks_a_peer_too_much_takes_its_feed_from_no_other_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_peers("a", "b") as (wires, (a, b)):
         client = await reader(a, "a", "b")
-        monkeypatch.setattr(Peer, "ask", answering("is asked too much at once"))
+        monkeypatch.setattr(Peer, "ask", answering("is asked too many questions at once"))
         late = FeedClient(a)
         await late.until(lambda events: len(events) >= 2)
-        assert late.events[1].data["why"] == "is asked too much at once"
+        assert late.events[1].data["why"] == "is asked too many questions at once"
         await complete(b, "r")
         assert all(event.data.get("state") != "lost" for event in await client.ended("r"))
         assert wires.n_followed == {"b": 1}
+
+
+async def test_who_was_asking_too_much_asks_again_and_gets_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyllmcancel.server.fleet.events.response.PAUSES", (0.0, 0.0))
+    ask, n_refused = Peer.ask, 0
+
+    async def ask_later(peer: Peer, message: Message) -> Answer:
+        nonlocal n_refused
+        n_refused += 1
+        return await (ask if n_refused > 2 else answering(TOO_MUCH_AT_ONCE))(peer, message)
+
+    async with open_peers("a", "b") as (_, (a, _b)):
+        await reader(a, "a", "b")
+        monkeypatch.setattr(Peer, "ask", ask_later)
+        late = await reader(a, "a", "b")
+        assert [event.type for event in late.events] == ["snapshot", "snapshot"]
+
+
+async def test_a_feed_of_which_nothing_is_heard_for_long_is_read_anew() -> None:
+    class Dead(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            raise httpx.ReadTimeout("")
+            yield b""
+
+    with pytest.raises(NoAnswer, match="nothing was heard of it for 60 s"):
+        async for _ in heard(httpx.Response(200, stream=Dead())):
+            pass
 
 
 def answering(why: str) -> Callable[[Peer, Message], Awaitable[Answer]]:

@@ -89,8 +89,11 @@ async def test_a_conversation_goes_on_from_replica_to_replica() -> None:
             assert [one["role"] for one in listed["data"]] == ["user", "assistant"] * 5 + ["user"]
         net.silent = {"b"}
         answer = await a.post(RESPONSES, {"input": "x", "previous_response_id": "resp_turn5"})
+        assert (answer.status, answer.json()["error"]["code"]) == (503, "replica_unreached")
+        assert (answer.headers["x-unreached"], answer.headers["retry-after"]) == ("b", "1")
+        net.silent, net.left_out = set(), {"b"}
+        answer = await a.post(RESPONSES, {"input": "x", "previous_response_id": "resp_turn5"})
         assert (answer.status, answer.json()["error"]["code"]) == (404, "previous_response_not_found")
-        assert answer.headers["x-unreached"] == "b"
 
 
 async def test_one_that_has_not_ended_elsewhere_is_not_gone_on_from() -> None:

@@ -44,6 +44,21 @@ class NameServer:
                 await asyncio.sleep(0.005)
 
 
+async def test_without_a_thread_to_look_a_name_up_it_is_not_found_and_is_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = Names()
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(OSError, match="can't start new thread"):
+            await names.addresses("localhost")
+    assert "127.0.0.1" in await names.addresses("localhost")
+
+
 @pytest.fixture
 def name_server(monkeypatch: pytest.MonkeyPatch) -> Any:
     server = NameServer()

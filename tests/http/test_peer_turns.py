@@ -90,7 +90,7 @@ async def test_a_question_that_gets_no_turn_says_so_and_one_that_hangs_is_not_wa
             line.peer._deadline = 0.05
         answers = await asyncio.gather(*(made.ask_all(ListRequests(owner="ann")) for _ in range(3 * MOST_AT_ONCE)))
         whys = {answer.error for some in answers for answer in some}
-        assert whys <= {"does not answer in 0.05 s", "is asked too much at once"}
+        assert whys <= {"does not answer in 0.05 s", "is asked too many questions at once"}
         assert len(busy.asked) == MOST_AT_ONCE
 
 
@@ -119,7 +119,7 @@ async def test_one_that_had_hardly_any_time_to_answer_is_not_silent_for_that() -
     async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
         (line,) = made._lines.values()
         answer = await line.peer._ask(ListRequests(owner="ann"), patience=0.01)
-        assert answer.error == "is asked too much at once"
+        assert answer.error == "is asked too many questions at once"
         assert line.peer.standing is Standing.READY
 
 

@@ -204,6 +204,27 @@ async def test_peers_of_a_name_are_looked_for_and_those_that_are_gone_are_forgot
     await made.close()
 
 
+async def test_peers_are_looked_for_again_after_what_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pyllmcancel.server.fleet.http_transport.SEEK_AGAIN", 0.001)
+    others, n_failed = Others(), 0
+    others.are("b")
+
+    async def seek() -> AsyncIterator[set[Place]]:
+        nonlocal n_failed
+        if not n_failed:
+            n_failed += 1
+            raise KeyError("unforeseen")
+        yield {at("b")}
+
+    made = HttpTransport(seek, lambda: identity("a"), carrier=httpx.MockTransport(others))
+    made.start(lambda _: None)
+    await others.until(lambda: others.messages)
+    assert "peers could not be looked for" in caplog.text
+    await made.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -484,6 +505,17 @@ async def test_what_did_not_arrive_goes_before_what_has_come_since() -> None:
     outbox.put(news(3, key="m"))
     slow.answers.put_nowait(False)
     assert (await slow.until(2))[1] == ["r1", "r2", "r3"]
+    await outbox.close()
+
+
+async def test_what_is_sent_again_is_not_what_something_older_has_replaced() -> None:
+    slow = Slow()
+    outbox = Outbox("b", slow)
+    outbox.put(news(2))
+    await slow.until(1)
+    outbox.put(news(1))  # it was prepared for longer
+    slow.answers.put_nowait(False)
+    assert (await slow.until(2))[1] == ["r2"]
     await outbox.close()
 
 

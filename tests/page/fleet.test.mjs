@@ -69,11 +69,34 @@ test("a replica that is lost says so and why, and one that is gone is forgotten"
 
 test("a server that gets peers, or loses them, keeps what is known of it", () => {
   const fleet = fed(snapshot(""));
+  fleet.begin();
   fleet.take(snapshot("one", { server: { version: "1", boot: "next", started: 1005 } }), 0);
   fleet.take(snapshot("two"), 0);
   deepEqual([fleet.named().map(({ name }) => name), fleet.modelOf("one") === fleet.first], [["one", "two"], true]);
-  fleet.take(snapshot(""), 0);
+  fleet.begin();
+  fleet.take(snapshot(""), 0, "next-1");
   deepEqual([fleet.named(), fleet.modelOf("") === fleet.first, fleet.first.replica], [[], true, ""]);
+});
+
+const names = (fleet) => fleet.named().map(({ name }) => name);
+
+test("replicas that a feed which begins anew does not name are forgotten", () => {
+  const fleet = fed(snapshot("old"), snapshot("b"), snapshot("older"), added("older", "r", 11));
+  fleet.begin();
+  fleet.take(snapshot("b"), 0);
+  fleet.take(stands("slow", "lost"), 0);
+  deepEqual(names(fleet), ["b", "older", "slow"], "not yet: it has named some only");
+  equal(fleet.modelOf("b") === fleet.first, true, "it is of the server that is asked");
+  fleet.take(snapshot("c"), 0, "boot-7");
+  deepEqual([names(fleet), fleet.live.size], [["b", "slow", "c"], 0]);
+});
+
+test("a feed that goes on where it was forgets none", () => {
+  const fleet = fed(snapshot("one"), snapshot("two"));
+  fleet.begin();
+  fleet.take(stands("two", "live"), 0, "boot-8");
+  fleet.take(snapshot("two"), 0, "boot-9");
+  deepEqual(names(fleet), ["one", "two"]);
 });
 
 test("a step that a snapshot has is not counted again", () => {

@@ -18,7 +18,7 @@ from tests.support.http_world import World, open_world
 class Net:
     """Carries questions at once, and news when a test says so. `asked` are all questions, by who asked.
 
-    `silent` replicas do not answer.
+    `silent` replicas do not answer, and those `left_out` are not asked.
     """
 
     def __init__(self) -> None:
@@ -27,10 +27,13 @@ class Net:
         self.news: asyncio.Queue[tuple[str, News]] = asyncio.Queue()
         self.asked: list[tuple[str, Message]] = []
         self.silent: set[str] = set()
+        self.left_out: set[str] = set()
 
     async def send(self, to: str, message: Message) -> Answer:
         if to in self.silent:
             return Answer(to, None, "does not answer")
+        if to in self.left_out:
+            return Answer(to, None, "is of another version", left_out=True)
         said = json.loads(json.dumps(message.model_dump(mode="json")))
         return Answer(to, json.loads(json.dumps(await self.fleets[to].receive(said))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -113,6 +114,29 @@ def test_without_colours_there_are_no_colours_and_shapes_still_tell(
     text = "".join(rendered(line, console) for line in draw(Replicas([state]), choices, Times(NOW, NOW), Size(80, 24)))
     assert not any(f"\x1b[{code}" in text for code in ("3", "1;3", "2;3", "9"))
     assert all(glyph in text for glyph in glyphs.values())
+
+
+def test_replicas_that_a_feed_which_begins_anew_does_not_name_are_forgotten() -> None:
+    def of(replica: str) -> dict[str, Any]:
+        return snapshot(entry(f"on-{replica}", status="running")) | {"replica": replica}
+
+    def stands(replica: str, state: str) -> dict[str, Any]:
+        return {"type": "replica", "replica": replica, "state": state, "why": None, "epoch": 0.0}
+
+    replicas = Replicas()
+    for name in ("old", "b"):
+        replicas.apply(of(name))
+    replicas.apply(stands("older", "lost"), "boot-1")
+    replicas.begin()
+    replicas.apply(of("b"))
+    replicas.apply(stands("slow", "lost"))
+    assert list(replicas.states) == ["old", "b"], "not yet: it has named some only"
+    replicas.apply(of("c"), "boot-7")
+    assert (list(replicas.states), list(replicas.lost)) == (["b", "c"], ["slow"])
+    replicas.begin()  # it goes on where it was
+    replicas.apply(stands("c", "live"), "boot-8")
+    replicas.apply(of("c"), "boot-9")
+    assert list(replicas.states) == ["b", "c"]
 
 
 def test_several_replicas_are_named_each_request_by_its_own_and_one_is_shown_in_full() -> None:

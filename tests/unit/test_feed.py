@@ -229,6 +229,13 @@ def feed_of(driver: Driver, most: int = 2, per_owner: int = 2) -> Feed:
     return feed
 
 
+def test_a_reader_whose_place_is_forgotten_reads_nothing_more(driver: Driver) -> None:
+    feed = feed_of(driver)
+    place = feed.ring.newest
+    feed.ring.skip()
+    assert feed.frames.after(feed.ring, place, Audience(None)) == (b"", place)
+
+
 @pytest.mark.parametrize(
     "event_id", ["", "x", "-", "other-1", "{}-", "{}-x", "{}--1", "{}-²", "{}-1 ", "{}-7", "{}-" + "9" * 5000]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ async def passed(layer: Any, app: Seen, **scope: Any) -> tuple[Scope, list[tuple
     async def receive() -> Any:
         raise AssertionError("nobody asks")
 
-    await layer(app)({"type": "http", "path": "/", "headers": [], **scope}, receive, send)
+    await layer(app)({"type": "http", "method": "GET", "path": "/", "headers": [], **scope}, receive, send)
     return app.scope, sent[0]["headers"]
 
 
@@ -69,9 +70,51 @@ async def test_what_comes_from_a_client_that_has_left_goes_no_further(left: bool
     async def send(_message: Any) -> None:
         done.append("sent")
 
-    scope = {"type": "http", "path": "/", "headers": [], "state": {CONNECTION: Client()}}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "state": {CONNECTION: Client()}}
     await Edge(Seen())(scope, receive, send)
     assert done == (["dropped", "received"] if left else ["sent"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/requests/r/cancel"), ("POST", "/v1/requests/cancel"), ("DELETE", "/v1/requests/r")],
+)
+async def test_a_cancel_is_acted_on_though_its_client_has_left(method: str, path: str) -> None:
+    class Client:
+        def has_left(self) -> bool:
+            return True
+
+    messages = iter(({"type": "http.request", "body": b"{}", "more_body": False}, {"type": "http.disconnect"}))
+    seen: list[Any] = []
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def app(_scope: Scope, receive: Receive, _send: Send) -> None:
+        seen.append(await receive())
+        with suppress(TimeoutError):  # as Ray does: it would end the cancel for a client that has left
+            async with asyncio.timeout(0.01):
+                seen.append(await receive())
+        seen.append("acted")
+
+    async def send(_message: Any) -> None: ...
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "state": {CONNECTION: Client()}}
+    await Edge(app)(scope, receive, send)
+    assert seen == [{"type": "http.request", "body": b"{}", "more_body": False}, "acted"]
+
+
+async def test_a_cancel_whose_body_does_not_come_is_none() -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def app(_scope: Scope, receive: Receive, _send: Send) -> None:
+        assert (await receive())["type"] == "http.disconnect"
+
+    async def send(_message: Any) -> None: ...
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/requests/cancel", "headers": []}
+    await Edge(app)(scope, receive, send)
 
 
 async def test_an_answer_has_its_id_once() -> None:

@@ -8,18 +8,26 @@ const MOST_REPLICAS = 64;
 export class Fleet {
   events = new Observable(null); // heard after each event
   replicas = new Map(); // by name: {name, model or null: nothing is known of it yet, lost: why, or null}
-  first; // of the server that was heard first
+  first; // of the server that is asked
 
+  #beginning = null; // of the feed: which replicas it has named, and whether it begins anew, until all have been
   #isLost = false;
   #uids = 0;
   #version = 0;
   #ended = { version: -1, entries: [] };
 
-  constructor() { this.first = this.#made(""); }
+  constructor() {
+    this.first = this.#made("");
+    this.begin();
+  }
 
-  take(event, now) {
+  // A feed is read from here on: another one, or where it was.
+  begin() { this.#beginning = { named: new Set(), anew: false }; }
+
+  take(event, now, id = "") {
     const name = event.replica ?? "";
     this.#version += 1;
+    if (this.#beginning !== null) this.#begin(name, event.type, id);
     if (event.type === "replica") this.#stands(name, event);
     else if (event.type === "snapshot") this.#modelFor(name)?.take(event, now);
     else this.replicas.get(name)?.model?.take(event, now); // without a snapshot it says nothing
@@ -70,15 +78,32 @@ export class Fleet {
 
   #made(name) { return new Model(name, () => (this.#uids += 1)); }
 
+  // A feed that begins anew first has a snapshot of the server that is asked, then names all others, the last one with an id.
+  #begin(name, type, id) {
+    const beginning = this.#beginning;
+    if (type === "snapshot" && !beginning.anew) {
+      beginning.anew = true;
+      this.#ask(name);
+    }
+    if (type === "snapshot" || type === "replica") beginning.named.add(name);
+    if (id === "") return;
+    this.#beginning = null;
+    if (beginning.anew) for (const one of this.replicas.keys()) if (!beginning.named.has(one)) this.replicas.delete(one);
+  }
+
+  // The server that is asked has this name: it may be another one now, or have got peers, or none any more.
+  #ask(name) {
+    if (this.replicas.get(name)?.model === this.first) return;
+    this.replicas.delete(this.first.replica);
+    this.first.replica = name;
+    this.replicas.delete(name);
+    this.replicas = new Map([[name, { name, model: this.first, lost: null }], ...this.replicas]);
+  }
+
   #modelFor(name) {
-    const alone = this.replicas.get("");
-    // It has peers since it was started again, or none any more.
-    if (name === "" && alone === undefined) { this.replicas.clear(); this.replicas.set("", { name, model: this.first, lost: null }); }
-    if (name !== "" && alone !== undefined) { this.replicas.delete(""); this.first.replica = name; this.replicas.set(name, { ...alone, name }); }
     const known = this.#known(name);
     if (known === null) return null;
-    if (known.model === null) known.model = this.first.server === null ? this.first : this.#made(name);
-    known.model.replica = name;
+    known.model ??= this.#made(name);
     known.lost = null;
     this.#tell(known);
     return known.model;

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import QueueFullError
-from pyllmcancel.request import Rank, RequestSummary
+from pyllmcancel.request import RequestSummary
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.fleet.messages import (
     AskResponse,
@@ -101,9 +101,8 @@ class Acting:
         """
         if news.arrived_us > time.time_ns() // 1000 + MOST_AHEAD_US:
             return None
-        rank = Rank(news.arrived_us, news.id)
-        self._state.preparations.heed(news.owner, news.key, rank)
-        newer = self._state.engine.heed(news.owner, news.key, rank)
+        self._state.preparations.heed(news.owner, news.key, news.rank)
+        newer = self._state.engine.heed(news.owner, news.key, news.rank)
         return None if newer is None else news.model_copy(update=newer._asdict())
 
     # -- cancelling: computations that do not stop in `patience` seconds are not waited for ---------------------------

@@ -17,10 +17,17 @@ logger = logging.getLogger("pyllmcancel.fleet")
 
 
 class Heard(NamedTuple, Generic[R]):
-    """Replies by the names of their replicas, and why the others have not answered."""
+    """Replies by the names of their replicas, and why the others have not answered.
+
+    Attributes
+    ----------
+    silent
+        Of the `unreached` those that work with this one: what is asked for may be there.
+    """
 
     replies: dict[str, R]
     unreached: dict[str, str]
+    silent: list[str]
 
 
 class Asking:
@@ -33,12 +40,14 @@ class Asking:
     async def ask(self, message: Message, reply_type: type[R]) -> Heard[R]:
         """Ask all others; `reply_type` is the message's. Does not raise."""
         assert message.reply is reply_type
-        heard = Heard[R]({}, {})
+        heard = Heard[R]({}, {}, [])
         for answer in await self._transport.ask_all(message):
             try:
                 heard.replies[answer.replica] = reply_in(answer, reply_type)
             except ValueError as error:
                 heard.unreached[answer.replica] = str(error)
+                if not answer.left_out:
+                    heard.silent.append(answer.replica)
         return heard
 
 

@@ -44,7 +44,7 @@ from pyllmcancel.server.visible import only
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.acting import Acting
-    from pyllmcancel.server.fleet.asking import Asking
+    from pyllmcancel.server.fleet.asking import Asking, Heard
     from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
     from pyllmcancel.server.state import Asked
     from pyllmcancel.server.visible import Visible
@@ -94,16 +94,19 @@ class Everywhere:
     async def response(self, response_id: str, asked: Asked) -> dict[str, Any] | None:
         """The answer of the replica that has this response of an owner's; None if none has.
 
-        ApiError if that one refuses.
+        ApiError if that one refuses, or if a replica that may have it does not answer.
         """
         assert self._see.owner is not None
-        replies = await self._ask(AskResponse(owner=self._see.owner, id=response_id, asked=asked), Responded)
-        for reply in replies.values():
+        heard = await self._heard(AskResponse(owner=self._see.owner, id=response_id, asked=asked), Responded)
+        for reply in heard.replies.values():
             if reply.found is not None:
                 return reply.found
-        for reply in replies.values():
+        for reply in heard.replies.values():
             if (refused := reply.refused) is not None:
                 raise ApiError(refused.status, refused.message, param=refused.param, code=refused.code)
+        if heard.silent:
+            message = f"this response may be on another server, which cannot be asked now: {', '.join(heard.silent)}"
+            raise ApiError(503, message, "server_error", code="replica_unreached")
         return None
 
     # -- cancelling ---------------------------------------------------------------------------------------------------
@@ -125,13 +128,8 @@ class Everywhere:
         return found
 
     async def _cancel(self, message: Cancel) -> dict[str, list[CancelAnswer]]:
-        """Those that live here are not asked for elsewhere, unless they are held."""
-        see = self._see.narrowed(message.owner)
-        rest = [one for one in message.ids if not see.is_live(one)]
-        if not rest:
-            return merged_cancels(message.ids, [await self._acting.cancel(message)])
-        asking = self._ask(message.model_copy(update={"ids": rest}), Cancelled)
-        mine, theirs = await asyncio.gather(self._acting.cancel(message), asking)
+        """All are asked: a client that asks again under its id may have got to another replica the second time."""
+        mine, theirs = await asyncio.gather(self._acting.cancel(message), self._ask(message, Cancelled))
         return merged_cancels(message.ids, [mine, *theirs.values()])
 
     async def cancel_matching(
@@ -222,9 +220,12 @@ class Everywhere:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     async def _ask(self, message: Message, reply_type: type[R]) -> dict[str, R]:
+        return (await self._heard(message, reply_type)).replies
+
+    async def _heard(self, message: Message, reply_type: type[R]) -> Heard[R]:
         heard = await self._asking.ask(message, reply_type)
         self._see.unreached.update(heard.unreached)
-        return heard.replies
+        return heard
 
     async def _owners(self, ids: Collection[str], hold: float = 0.0) -> dict[str, str]:
         """Whose each is; an administrator need not say it where only one owner has something of this id."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.seeking import Place, Seek
     from pyllmcancel.server.fleet.transport import Answer
 
+logger = logging.getLogger("pyllmcancel.fleet")
+
 KEEP_SECONDS = 30.0  # an idle connection: less than a server does
+SEEK_AGAIN = 1.0  # seconds after an error in looking for peers
 
 
 class Line:
@@ -103,8 +107,14 @@ class HttpTransport:
         self._seeking = asyncio.create_task(self._keep_seeking(), name="look for peers")
 
     async def _keep_seeking(self) -> None:
-        async for places in self._seek():
-            await self._keep(places)
+        while True:
+            try:
+                async for places in self._seek():
+                    await self._keep(places)
+                return
+            except Exception:
+                logger.exception("peers could not be looked for")  # and are again: this task must not end
+            await asyncio.sleep(SEEK_AGAIN)
 
     async def _keep(self, wanted: set[Place]) -> None:
         # One that is named no more and answers may be draining: what it still computes can be cancelled.

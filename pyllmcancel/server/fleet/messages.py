@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from pyllmcancel.request import Rank
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.live.events import SnapshotEvent
 from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
@@ -33,12 +34,16 @@ class Said(BaseModel):
 
 
 class News(Said):
-    """A request with a supersede key was accepted. `arrived_us` and `id` are its `pyllmcancel.request.Rank`."""
+    """A request with a supersede key was accepted."""
 
     owner: Text
     key: Text
     arrived_us: Annotated[int, Field(ge=0, lt=1 << 63)]
     id: Text
+
+    @property
+    def rank(self) -> Rank:
+        return Rank(self.arrived_us, self.id)
 
 
 # -- replies ----------------------------------------------------------------------------------------------------------

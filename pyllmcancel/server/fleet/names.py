@@ -55,7 +55,10 @@ class Names:
                 looking.set_result(found)
 
         name = f"look up {host}"
-        threading.Thread(target=look_up, args=(host, loop, end), name=name, daemon=True).start()
+        try:
+            threading.Thread(target=look_up, args=(host, loop, end), name=name, daemon=True).start()
+        except RuntimeError as error:  # the system gives this process no more threads
+            end(OSError(str(error)))
         return looking
 
 

@@ -55,7 +55,7 @@ class Outbox:
         if waiting is None:
             self._make_room()
             self._waiting[key] = Waiting(news, time.monotonic())
-        elif (waiting.news.arrived_us, waiting.news.id) < (news.arrived_us, news.id):
+        elif waiting.news.rank < news.rank:
             self._waiting[key] = Waiting(news, time.monotonic())
         self._filled.set()
         if self._task is None:
@@ -112,7 +112,11 @@ class Outbox:
 
     def _put_back(self, taken: list[Waiting]) -> None:
         """Before all that has come meanwhile, since they wait longer; not those of which something newer has come."""
-        back = {(one.news.owner, one.news.key): one for one in taken}
+        back: dict[tuple[str, str], Waiting] = {}
+        for one in taken:
+            key = one.news.owner, one.news.key
+            meanwhile = self._waiting.pop(key, one)
+            back[key] = one if meanwhile.news.rank < one.news.rank else meanwhile
         self._waiting = back | self._waiting
         while len(self._waiting) > MOST_KEYS:
             self._drop_oldest()

@@ -36,6 +36,8 @@ MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
 MOST_TOLD = 10  # reasons
 SHOWN_BYTES = 200  # of an answer that is an error
+# Of a feed; a comment comes every 15 s unless a peer was told otherwise, and going on where it was costs little.
+FEED_SILENCE = 60.0
 HURRIED = 0.9  # of the deadline: one that does not answer in less than that is not silent for it
 MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
@@ -158,7 +160,7 @@ class Peer:
 
     async def _ask(self, message: Message, patience: float | None = None) -> Answer:
         if self.standing is not Standing.READY:
-            return Answer(self.name, None, self.why)
+            return Answer(self.name, None, self.why, left_out=self.standing is Standing.REFUSED)
         try:
             reply = await self._exchange(message, patience)
         except NoAnswer as error:
@@ -218,14 +220,14 @@ class Peer:
         """Its feed, in pieces, from after this event on; NoAnswer or one of FAILURES if there is none."""
         message = Follow(last_event_id=last_event_id).model_dump(mode="json")
         content = Envelope(sender=self._me(), message=message).model_dump_json().encode()
-        url, patience = f"{self.address.url}{PEERS_PATH}", httpx.Timeout(self._deadline, read=None)
+        url, patience = f"{self.address.url}{PEERS_PATH}", httpx.Timeout(self._deadline, read=FEED_SILENCE)
         async with self._client.stream(
             "POST", url, content=content, headers=self._headers, timeout=patience
         ) as response:
             if response.status_code != 200:
                 body = await beginning_of(response)
                 raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
-            yield response.aiter_raw()
+            yield heard(response)
 
     def reason_of(self, error: Exception) -> str:
         """Why there is no answer, in words."""
@@ -312,6 +314,15 @@ def answer_in(text: bytes) -> ReplyEnvelope:
     except ApiError:
         raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values too deep in each other") from None
     return ReplyEnvelope.model_validate_json(text)
+
+
+async def heard(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The pieces of a feed; NoAnswer if none comes for long: the connection may be dead."""
+    try:
+        async for piece in response.aiter_raw():
+            yield piece
+    except httpx.ReadTimeout:
+        raise NoAnswer(f"nothing was heard of it for {FEED_SILENCE:g} s") from None
 
 
 async def beginning_of(response: httpx.Response) -> bytes:

@@ -31,11 +31,14 @@ class Answer:
         What it has answered, unchecked; None if it has not answered in time, or with an error.
     error
         Why there is no reply, for people.
+    left_out
+        It is not asked at all, because it is of another version, or has another model or this name.
     """
 
     replica: str
     reply: Mapping[str, Any] | None = None
     error: str | None = None
+    left_out: bool = False
 
 
 class Transport(Protocol):

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 MOST_AT_ONCE = 16  # of one owner, to one peer
-TOO_MUCH_AT_ONCE = "is asked too much at once"  # why there is no answer: no word of the peer
+TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answer: no word of the peer
 
 
 @dataclass(eq=False, slots=True)

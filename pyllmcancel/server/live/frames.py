@@ -68,9 +68,12 @@ class Framing(ABC, Generic[Item]):
         return int(number) if boot == self.boot and is_number else None
 
     def after(self, ring: Ring[Item], place: int, audience: Audience) -> tuple[bytes, int]:
-        """The next events for this audience, some at a time, and the place after them; empty if there are none yet."""
+        """The next events for this audience, some at a time, and the place after them; empty if there are none yet.
+
+        None are given to a place that the ring does not remember: that reader is to be dropped.
+        """
         chunk = b""
-        while place < ring.newest and not chunk:
+        while ring.remembers(place) and place < ring.newest and not chunk:
             shared = self._shared.get((audience, place))
             if shared is None:
                 shared = self._encoded(ring, place, audience)

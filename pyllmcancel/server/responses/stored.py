@@ -114,7 +114,7 @@ def as_dict(text: str) -> dict[str, Any]:
 async def elsewhere(request: Request, response_id: str, asked: Asked) -> dict[str, Any] | None:
     """The answer of the peer that has this response of the sender's; None if none has, or there are no peers.
 
-    ApiError if that one refuses.
+    ApiError if that one refuses, or if a peer that may have it does not answer.
     """
     unreached: dict[str, str] = request.scope["state"].setdefault("unreached", {})
     state = state_of(request)

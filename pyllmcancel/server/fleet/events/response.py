@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
     from pyllmcancel.server.fleet.events.feed import WholeFeed
     from pyllmcancel.server.fleet.events.upstream import Upstream
+    from pyllmcancel.server.fleet.transport import Answer
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.live.source import Reader
     from pyllmcancel.server.state import ServerState
     from pyllmcancel.server.visible import Visible
+
+
+PAUSES = (0.25, 0.5, 1.0, 2.0)  # seconds
 
 
 class WholeResponse(FeedResponse):
@@ -42,7 +46,7 @@ class WholeResponse(FeedResponse):
         self._whole = whole
 
     async def _snapshots(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
-        """Of this server at once, then of the others. Only the last one has an id: who has it has all."""
+        """Of this server at once, then each of the others is named. Only the last one has an id: who has it has all."""
         whole, wanted = self._whole, self._audience.replica
         whole.flush()
         place = reader.place = whole.ring.newest
@@ -60,9 +64,14 @@ class WholeResponse(FeedResponse):
         return await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners, replica=self._whole.name)
 
     async def _of(self, upstream: Upstream, reason: Reason) -> tuple[str, bytes] | None:
-        """How things stand there, or that it is not heard of; None if neither is known yet: then it is told later."""
-        if upstream.is_live:
-            answer = await upstream.peer.ask(TakeSnapshot(owner=self._audience.owner))
+        """How things stand there, or whether it is heard of; None if that is not known soon: then it is told later.
+
+        A feed that is read since this reader came has a snapshot, which follows.
+        """
+        if upstream.state is None:
+            await upstream.known()
+        elif upstream.is_live:
+            answer = await self._asked(upstream)
             try:
                 event: Mapping[str, Any] = reply_in(answer, Snapshot).event
             except ValueError as error:
@@ -72,5 +81,17 @@ class WholeResponse(FeedResponse):
             if self._audience.theirs is not None:
                 event = snapshot_seen(event, self._audience.theirs, counts=self._audience.owner is None)
             return "snapshot", as_json(as_of(answer.replica, {**event, "reason": reason}))
-        upstream.begin_anew()  # what it goes on with says nothing without a snapshot
+        else:
+            upstream.begin_anew()  # what it goes on with says nothing without a snapshot
         return None if upstream.state is None else ("replica", upstream.state.data)
+
+    async def _asked(self, upstream: Upstream) -> Answer:
+        """Ask for a snapshot; again if the owner asks too much at once: without one a reader sees nothing of a peer."""
+        message = TakeSnapshot(owner=self._audience.owner)
+        answer = await upstream.peer.ask(message)
+        for pause in PAUSES:
+            if answer.error != TOO_MUCH_AT_ONCE:
+                break
+            await asyncio.sleep(pause)
+            answer = await upstream.peer.ask(message)
+        return answer

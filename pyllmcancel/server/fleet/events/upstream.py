@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed, replica_event
 from pyllmcancel.server.fleet.peer import FAILURES, NoAnswer, Peer, Standing
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 from pyllmcancel.top.sse import EventDecoder
 
 logger = logging.getLogger("pyllmcancel.fleet")
@@ -32,6 +34,7 @@ class Upstream:
     def __init__(self, peer: Peer, add: Callable[[Relayed], None]) -> None:
         self.peer = peer
         self.state: Relayed | None = None  # what was told of the connection last
+        self._told = asyncio.Event()  # or that there is nothing to tell
         self.is_live = False
         self._add = add
         self._name = peer.name
@@ -45,6 +48,12 @@ class Upstream:
         """Have it send a snapshot, soon or when it is there again: a reader could not get one otherwise."""
         if self.is_live or self._last_id is not None:  # else it begins with one
             self._anew.set()
+
+    async def known(self) -> None:
+        """Wait until it is known whether it is heard of; not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await self._told.wait()
 
     def end(self) -> asyncio.Task[None]:
         """Read no more; the task that ends. Idempotent."""
@@ -79,7 +88,7 @@ class Upstream:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                return "begins anew" if self.peer.standing is Standing.READY else self.peer.why
+                return "is read anew" if self.peer.standing is Standing.READY else self.peer.why
             reading.result()
             return "closed its feed"
         except ValueError:
@@ -122,6 +131,7 @@ class Upstream:
         self._say("lost" if self.peer.counts else "gone", why)
 
     def _say(self, state: Literal["live", "lost", "gone"], why: str | None = None) -> None:
+        self._told.set()
         told = replica_event(self._name, state, why)
         if self.state is None and state == "gone":
             return
