@@ -1,5 +1,5 @@
 # llama.cpp's chat layer: templates, the parsers of answers, and the grammars that constrain them; and how it fits a model
-# to the memory of devices (native/placement.cpp). Of its library `common` only the files that these need: no downloads,
+# to the memory of devices (native/fit.cpp). Of its library `common` only the files that these need: no downloads,
 # no sub-processes, no thread that writes the log. What they call of the rest, native/chat_support.cpp defines; chat.cpp
 # is a part of native/chat_template.cpp.
 
@@ -26,6 +26,9 @@ add_library(llama_chat STATIC EXCLUDE_FROM_ALL
   ${COMMON_DIR}/jinja/string.cpp
   ${COMMON_DIR}/jinja/value.cpp
 )
+# The fit would put a log callback into the whole process for a while, with its data on its stack, though other engines
+# may log meanwhile. native/fit.cpp defines what does nothing instead.
+set_source_files_properties(${COMMON_DIR}/fit.cpp PROPERTIES COMPILE_DEFINITIONS llama_log_set=pyllmcancel_keep_log)
 # By its folder too: llama.cpp has another unicode.h.
 target_include_directories(llama_chat SYSTEM PUBLIC ${COMMON_DIR} ${LLAMA_CPP_DIR})
 target_include_directories(llama_chat SYSTEM PRIVATE ${LLAMA_CPP_DIR}/vendor)

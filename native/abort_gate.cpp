@@ -130,6 +130,9 @@ bool AbortGate::poll(void * self) noexcept {
 
 bool AbortGate::eval(ggml_tensor * node, bool ask, void * self) {
     auto & gate = *static_cast<AbortGate *>(self);
+    if (!gate.divides()) {
+        return false; // llama.cpp puts its callback back whenever it makes a new graph
+    }
     if (ask) {
         // Nothing of the next part has been launched yet.
         if (gate.n_asked_ == gate.n_computed_) {

@@ -82,7 +82,7 @@ class AbortGate {
     static bool poll(void * self) noexcept;
 
     // ggml_backend_sched_eval_callback; `self` is the gate. With `ask`: whether to cut after `node`. Without: `node` and
-    // all before it are computed; always true. Throws what run() catches.
+    // all before it are computed; always true. Throws what run() catches. A step without cuts is not divided.
     static bool eval(ggml_tensor * node, bool ask, void * self);
 
     // Whether the step that it was last armed for has cuts.

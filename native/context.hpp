@@ -75,8 +75,11 @@ class Context {
 
     // context_ahead.cpp: a step that begins before the last one's result is looked at.
 
-    // As step(), where each sequence gets its next token, and does so again in a step ahead: the same sequences, a token each.
-    // It begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or somebody has rung.
+    // Starts the thread that computes steps ahead, if it does not run yet. Throws ContextError.
+    void start_ahead();
+
+    // As step(); then, in a step ahead, it may compute one more token for each of the same sequences.
+    // That step begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or somebody has rung.
     // While it is ahead, as StepResult tells, calls other than collect() and ring() throw ContextBusy.
     StepResult step_ahead(const std::vector<StepItem> & items, StepCost cost, std::vector<StepEnd> ends);
 

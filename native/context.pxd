@@ -61,6 +61,7 @@ cdef extern from "context.hpp" namespace "pyllmcancel" nogil:
         void rest() except +translate_exception
         void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag, uint32_t n_later)
         CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
+        void start_ahead() except +translate_exception
         CppStepResult step_ahead(
             const vector[StepItem] & items, StepCost cost, vector[StepEnd] ends
         ) except +translate_exception

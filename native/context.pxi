@@ -196,6 +196,10 @@ cdef class Context:
                 result = self.c_obj.get().step_ahead(c_items, cost, move(c_ends))
         return self.step_result(result)
 
+    def start_ahead(self):
+        with nogil:
+            self.c_obj.get().start_ahead()
+
     def collect(self, *, cbool goes_on):
         cdef CppStepResult result
         with nogil:

@@ -6,15 +6,19 @@
 
 namespace pyllmcancel {
 
+void Context::start_ahead() {
+    if (!steps_ahead_) {
+        steps_ahead_ = StepsAhead::start([this] { return compute(present_.items, present_.cost); },
+                                         [this](const StepResult & result) { return advance(result); });
+    }
+}
+
 StepResult Context::step_ahead(const std::vector<StepItem> & items, StepCost cost, std::vector<StepEnd> ends) {
     std::unique_ptr<BusyGuard> guard(new BusyGuard(runner_.enter()));
     if (ends.size() != items.size()) {
         throw UsageError("a step ahead wants to know of each sequence when it ends");
     }
-    if (!steps_ahead_) {
-        steps_ahead_ = StepsAhead::start([this] { return compute(present_.items, present_.cost); },
-                                         [this](const StepResult & result) { return advance(result); });
-    }
+    start_ahead();
     present_ = {items, std::move(ends), cost};
     return steps_ahead_->begin(std::move(guard));
 }

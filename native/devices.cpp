@@ -76,7 +76,8 @@ std::vector<Device> devices() {
         ggml_backend_dev_memory(device, &free, &total);
         const bool is_preferred = std::find(preferred.begin(), preferred.end(), device) != preferred.end();
         told.push_back({ggml_backend_dev_name(device), ggml_backend_dev_description(device),
-                        ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), total, free, is_preferred});
+                        ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), total, free, is_preferred,
+                        ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_ACCEL});
     }
     return told;
 }

@@ -16,6 +16,7 @@ struct Device {
     uint64_t total; // bytes
     uint64_t free;
     bool preferred; // among those that llama.cpp takes where none are named
+    bool accelerator; // without memory of its own: llama.cpp has it help the CPU in any case
 };
 
 // Before the first call of llama.cpp or ggml. Idempotent, from any thread.

@@ -3,6 +3,7 @@
 #include "assertions.hpp"
 #include "errors.hpp"
 #include "log.hpp"
+#include "owned_context.hpp"
 
 // llama.cpp's.
 #include "fit.h"
@@ -12,15 +13,16 @@
 #include <algorithm>
 #include <mutex>
 
+// In the place of llama_log_set: see cmake/llama_chat.cmake.
+extern "C" void pyllmcancel_keep_log(ggml_log_callback /*callback*/, void * /*user_data*/) {}
+
 namespace pyllmcancel {
 namespace {
 
-// llama.cpp's fit puts a log callback of its own into the whole process for a while. It stays there, with its data on a
-// stack that is gone, when an assertion leaves the fit by an exception.
+// llama.cpp's fit keeps names in static variables.
 class FitGuard {
   public:
     FitGuard() : lock_(mutex()) { clear_log_errors(); }
-    ~FitGuard() { install_log(); }
     FitGuard(const FitGuard &) = delete;
     FitGuard & operator=(const FitGuard &) = delete;
 
@@ -38,6 +40,8 @@ class FitGuard {
     const std::string why = log_errors();
     throw ModelLoadError(path + ": " + (why.empty() ? fallback : why));
 }
+
+std::string context_with(uint32_t n_ctx) { return "a context of " + std::to_string(n_ctx) + " cells"; }
 
 Placement placement_of(const Placement & asked, const llama_model_params & params) {
     Placement found = asked;
@@ -58,6 +62,7 @@ Placement placement_of(const Placement & asked, const llama_model_params & param
 
 std::vector<DeviceUse> memory_use(const std::string & path, const Placement & placement,
                                   const llama_context_params & context) {
+    check_bookkeeping(context, context_with(context.n_ctx));
     PlacementParams params(placement);
     llama_model_params native = llama_model_default_params();
     params.set(native);
@@ -85,6 +90,7 @@ std::vector<DeviceUse> memory_use(const std::string & path, const Placement & pl
 
 std::optional<Placement> fitted(const std::string & path, const Placement & placement,
                                 const llama_context_params & context, const std::vector<uint64_t> & margins) {
+    check_bookkeeping(context, context_with(context.n_ctx));
     PlacementParams params(placement);
     llama_model_params native = llama_model_default_params();
     params.set(native);

@@ -15,15 +15,6 @@ namespace {
     throw ContextError("llama.cpp could not make " + what + ": " + why);
 }
 
-// llama.cpp allocates and writes its bookkeeping of the cells before it asks for the cells' memory: with too many cells the
-// system would end the process before llama.cpp sees that there is no memory.
-void check_bookkeeping(const llama_context_params & params, const std::string & what) {
-    constexpr uint64_t bytes_per_cell = 64;
-    if (params.n_ctx > platform::memory_bytes() / bytes_per_cell / 2) {
-        refuse(what, "the bookkeeping of the cells alone would fill half of this machine's memory");
-    }
-}
-
 llama_context * init_context(llama_model * model, const llama_context_params & params, const std::string & what) {
     const AssertionsThrow guard;
     try {
@@ -37,6 +28,13 @@ llama_context * init_context(llama_model * model, const llama_context_params & p
 }
 
 } // namespace
+
+void check_bookkeeping(const llama_context_params & params, const std::string & what) {
+    constexpr uint64_t bytes_per_cell = 64;
+    if (params.n_ctx > platform::memory_bytes() / bytes_per_cell / 2) {
+        refuse(what, "the bookkeeping of the cells alone would fill half of this machine's memory");
+    }
+}
 
 OwnedContext::OwnedContext() : owner_pid_(platform::process_id()) {}
 

@@ -11,6 +11,11 @@
 
 namespace pyllmcancel {
 
+// llama.cpp allocates and writes its bookkeeping of the cells before it asks for the cells' memory: with too many cells the
+// system would end the process before llama.cpp sees that there is no memory. Throws ContextError, which says that `what`
+// could not be made.
+void check_bookkeeping(const llama_context_params & params, const std::string & what);
+
 // A llama_context with compute threads of its own.
 //
 // In a forked child it is leaked: the threads do not exist there, and joining them would never end.

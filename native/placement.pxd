@@ -15,6 +15,7 @@ cdef extern from "devices.hpp" namespace "pyllmcancel" nogil:
         uint64_t total
         uint64_t free
         cbool preferred
+        cbool accelerator
 
     vector[CppDevice] c_devices "pyllmcancel::devices"() except +translate_exception
     vector[string] c_buffer_types "pyllmcancel::buffer_types"() except +translate_exception

@@ -36,7 +36,8 @@ def devices():
     with nogil:  # the first call starts the back ends
         found = c_devices()
     return [
-        Device(decoded(one.name), decoded(one.description), decoded(one.back_end), one.total, one.free, one.preferred)
+        Device(decoded(one.name), decoded(one.description), decoded(one.back_end), one.total, one.free, one.preferred,
+               one.accelerator)
         for one in found
     ]
 

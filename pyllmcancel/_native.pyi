@@ -525,6 +525,17 @@ class Context:
             Too many tokens, or more than a sequence has pending.
         """
 
+    def start_ahead(self) -> None:
+        """Start the thread that computes where steps have `ends`, lest the first such step fail for the lack of one.
+
+        Idempotent.
+
+        Raises
+        ------
+        ContextError
+            The system gives no thread.
+        """
+
     def collect(self, *, goes_on: bool) -> StepResult:
         """Wait for the step ahead; the GIL is released. With `goes_on` another may begin; collect it too.
 

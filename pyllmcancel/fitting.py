@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
-from pyllmcancel.errors import LoadCancelled, PlacementError
+from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.generation import Generation
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.placement import CPU, Device, DeviceUse, Placement, gib
@@ -123,31 +123,53 @@ def fit(
         raise PlacementError(explain(placement, uses, n_layers, measure, n_ctx))
     margins = [mib << 20 for mib in placement.fit_target]
     is_open = placement.split_mode == "layer" and not placement.tensor_split and not placement.overrides()
-    found = fitted(placement, margins) if is_open else None
+    found = searched(placement, margins, fitted) if is_open else None
     if found is not None:
         return found
     everything = replace(placement, n_gpu_layers="all")
-    if all(has_room(measure(everything, n_ctx), margins)):
+    if fits(everything, margins, measure, n_ctx):
         return everything
     return replace(placement, n_gpu_layers=most_layers(placement, n_layers, margins, measure, n_ctx))
 
 
+def searched(
+    placement: Placement, margins: list[int], fitted: Callable[[Placement, list[int]], Placement | None]
+) -> Placement | None:
+    """What llama.cpp's search finds. It ends with an error if all layers cannot even be measured."""
+    try:
+        return fitted(placement, margins)
+    except ModelLoadError:
+        return None
+
+
+def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: int) -> bool:
+    """Whether it does; not if it cannot be measured, as when a buffer is larger than a device can address."""
+    try:
+        return all(has_room(measure(placement, n_ctx), margins))
+    except ModelLoadError as error:
+        logger.warning("%s layers on devices do not fit: %s", placement.n_gpu_layers, error)
+        return False
+
+
 def has_room(uses: Sequence[DeviceUse], margins: Sequence[int]) -> list[bool]:
-    """Whether each device keeps its margin free; the last one is for all devices that have none of their own."""
+    """Whether each device keeps its margin free; the last one is for all devices that have none of their own.
+
+    A device that tells no memory, as some drivers do, is taken to have it.
+    """
     kept = [margins[min(place, len(margins) - 1)] for place in range(len(uses))]
-    return [use.taken + margin <= use.free for use, margin in zip(uses, kept, strict=True)]
+    return [not use.total or use.taken + margin <= use.free for use, margin in zip(uses, kept, strict=True)]
 
 
 def most_layers(placement: Placement, n_layers: int, margins: Sequence[int], measure: Measure, n_ctx: int) -> int:
     """How many layers fit, of `n_layers` that together do not."""
-    fits, exceeds = 0, n_layers
-    while exceeds - fits > 1:
-        middle = (fits + exceeds) // 2
-        if all(has_room(measure(replace(placement, n_gpu_layers=middle), n_ctx), margins)):
-            fits = middle
+    found, exceeds = 0, n_layers
+    while exceeds - found > 1:
+        middle = (found + exceeds) // 2
+        if fits(replace(placement, n_gpu_layers=middle), margins, measure, n_ctx):
+            found = middle
         else:
             exceeds = middle
-    return fits
+    return found
 
 
 def most_cells(placement: Placement, measure: Measure, n_ctx: int) -> int:
@@ -179,7 +201,7 @@ def explain(placement: Placement, uses: Sequence[DeviceUse], n_layers: int, meas
     n_cells = most_cells(placement, measure, n_ctx)
     fitting = [f"{n_fit} of {n_layers} layers"] + ([f"these layers with --ctx-size {n_cells}"] if n_cells else [])
     told = f"--n-gpu-layers {placement.n_gpu_layers} does not fit: {'; '.join(parts)}"
-    return f"{told}. Would fit: {', or '.join(fitting)}"
+    return f"{told}. Would fit: {', or '.join(fitting)}. With --fit off nothing is measured"
 
 
 def summary(layers_by_device: dict[str, int]) -> str:

@@ -14,6 +14,7 @@ from pyllmcancel.choices import ChoiceMaker
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.errors import ConstraintError
 from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
+from pyllmcancel.placement import CPU
 from pyllmcancel.request import Choice, Request
 from pyllmcancel.scheduler import Capacity, Scheduler
 from pyllmcancel.step import LogitFault
@@ -58,7 +59,9 @@ class Generation:
         self._context = context
         self._native = native
         self._choice_maker = ChoiceMaker(self.model, native)
-        self._runs_ahead = context.is_offloaded if config.steps_ahead is None else config.steps_ahead
+        self._runs_ahead = is_mostly_offloaded(self.model) if config.steps_ahead is None else config.steps_ahead
+        if self._runs_ahead:
+            context.start_ahead()
         self.ahead: list[StepItem] = []  # the step that has begun by itself
         self._late: StepResult | None = None  # that step's result, if something was to be released before it was taken
         self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
@@ -326,6 +329,12 @@ class Generation:
     def _fail(self, request: Request, error: str, param: str | None, *, keep: bool) -> Finished:
         self.release(request, keep=keep)
         return Finished(request, FinishReason.ERROR, error=error, param=param)
+
+
+def is_mostly_offloaded(model: Model) -> bool:
+    """Whether Python has a core to itself while a step computes: with steps ahead it competes with compute threads."""
+    n_layers = sum(model.layers_by_device.values())
+    return model.is_offloaded and 2 * model.layers_by_device.get(CPU, 0) < n_layers
 
 
 def n_spare_sequences(model: Model, config: EngineConfig) -> int:

@@ -189,7 +189,7 @@ class Helper:
             if length > MAX_ANSWER:
                 raise HelperEnded(f"the result is longer than {MAX_ANSWER >> 20} MiB")
             answer = json.loads(self._receive(length, deadline, pause))
-        if answer["last"] and self._opens_until is None:  # what opening it takes is no reason to open another
+        if answer["last"]:
             self._end()
         if "error" in answer:
             raise HelperError(answer["error"])

@@ -108,7 +108,7 @@ def main() -> None:
     end_by_limits_only()
     load_libraries()
     limit_memory(memory_mib)
-    rested = memory_in_use(1) or 0
+    rested: int | None = None
     functions = Functions()
     peer = socket_given()
     while (text := receive(peer)) is not None:
@@ -117,6 +117,8 @@ def main() -> None:
         limit_call(cpu_seconds, WALL_SECONDS)
         answer = outcome(getattr(functions, name), arguments, rested)
         limit_call(0.0, 0.0)
+        if rested is None:
+            rested = memory_in_use(1)
         try:
             peer.sendall(len(answer).to_bytes(HEAD, "little") + answer)
         except OSError:
@@ -147,8 +149,8 @@ def receive_all(peer: socket.socket, length: int) -> bytes | None:
     return bytes(received)
 
 
-def outcome(function: Any, arguments: list[Any], rested: int) -> bytes:
-    """The answer to a call, whatever becomes of it. `rested` are the process's bytes before any call."""
+def outcome(function: Any, arguments: list[Any], rested: int | None) -> bytes:
+    """The answer to a call, whatever becomes of it. `rested` are the process's bytes after the opening call."""
     key = "error"
     try:
         result = function(*arguments)
@@ -158,7 +160,7 @@ def outcome(function: Any, arguments: list[Any], rested: int) -> bytes:
     except Exception as error:
         text = json.dumps(f"{type(error).__name__}: {error}").encode()
     # What one call took, and the allocator keeps, would count against the next.
-    last = json.dumps((memory_in_use(1) or 0) - rested > TIRED_MIB << 20)
+    last = json.dumps(rested is not None and (memory_in_use(1) or 0) - rested > TIRED_MIB << 20)
     return f'{{"{key}": '.encode() + text + f', "last": {last}}}'.encode()
 
 

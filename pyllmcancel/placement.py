@@ -18,12 +18,16 @@ EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 FEED_FORWARD = r"\.ffn_(up|down|gate)\."
 CPU = "CPU"  # the buffer type of plain memory, and the device
 GIB = 1 << 30
+MOST_LAYERS = (1 << 31) - 1  # people say 99999 for "all"
+MOST_BLOCKS = 1024  # that have patterns of their own; llama.cpp has models of 512 at most
+MOST_MIB = 1 << 30
 
 
 class Device(NamedTuple):
     """What can compute beside the CPU.
 
-    `total` and `free` are bytes; `preferred` says whether it is used where no devices are named.
+    `total` and `free` are bytes; `preferred` says whether it is used where no devices are named. An `accelerator`
+    has no memory of its own, takes no layers, and helps the CPU in any case.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Device(NamedTuple):
     total: int
     free: int
     preferred: bool
+    accelerator: bool = False
 
 
 class DeviceUse(NamedTuple):
@@ -102,8 +107,8 @@ class Placement:
         """All patterns of tensors and their buffer types, in the order in which they count."""
         found = list(self.override_tensors)
         found += [(EXPERTS, CPU)] if self.cpu_moe else []
-        found += [(rf"blk\.{layer}{EXPERTS}", CPU) for layer in range(self.n_cpu_moe)]
-        found += [(rf"blk\.{layer}{FEED_FORWARD}", CPU) for layer in range(self.n_cpu_ffn)]
+        found += [(rf"blk\.{layer}{EXPERTS}", CPU) for layer in range(min(self.n_cpu_moe, MOST_BLOCKS))]
+        found += [(rf"blk\.{layer}{FEED_FORWARD}", CPU) for layer in range(min(self.n_cpu_ffn, MOST_BLOCKS))]
         return tuple(found)
 
     def used(self, there: Sequence[Device]) -> list[Device]:
@@ -153,8 +158,12 @@ class Placement:
             raise UsageError(f"--device names a device twice: {','.join(names)}")
         if self.split_mode not in SPLIT_MODES:
             raise UsageError(f"split_mode must be one of {', '.join(SPLIT_MODES)}, not {self.split_mode!r}")
-        if isinstance(self.n_gpu_layers, int) and self.n_gpu_layers < 0:
-            raise UsageError(f"n_gpu_layers must not be negative, not {self.n_gpu_layers}")
+        if isinstance(self.n_gpu_layers, int) and not 0 <= self.n_gpu_layers <= MOST_LAYERS:
+            raise UsageError(f"--n-gpu-layers must not be negative, nor above {MOST_LAYERS:,}: {self.n_gpu_layers}")
+        if self.n_cpu_moe < 0 or self.n_cpu_ffn < 0:
+            raise UsageError("--n-cpu-moe and --n-cpu-ffn must not be negative")
+        if not self.fit_target or any(not 0 <= mib <= MOST_MIB for mib in self.fit_target):
+            raise UsageError(f"--fit-target must be MiB of each device, none negative, nor above {MOST_MIB:,}")
         if self.main_gpu < 0:
             raise UsageError(f"--main-gpu must not be negative, not {self.main_gpu}")
         if any(not share >= 0.0 or math.isinf(share) for share in self.tensor_split):  # NaN is refused too
@@ -183,6 +192,8 @@ def gib(n_bytes: int) -> str:
 
 def described(device: Device) -> str:
     """A line of ``--list-devices``."""
+    if device.accelerator:
+        return f"{device.name}: {device.description}, {device.back_end}, used beside the CPU"
     return (
         f"{device.name}: {device.description}, {device.back_end}, {gib(device.total)}, {gib(device.free)} free"
         f"{'' if device.preferred else ', not used unless it is named'}"

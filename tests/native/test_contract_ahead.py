@@ -45,6 +45,15 @@ def generate_apart(context: Any, seqs: Sequence[int], count: int) -> dict[int, l
     return {seq: [row.token for result in results for row in ok(result) if row.seq == seq] for seq in seqs}
 
 
+def test_the_thread_of_steps_ahead_is_started_once(world: World) -> None:
+    context = world.context()
+    context.start_ahead()
+    begun(world, context, 1)
+    assert begin(context, [0]).ahead
+    context.start_ahead()
+    ok(context.collect(goes_on=False))
+
+
 @pytest.mark.parametrize("n_seqs", [1, 3])
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 11}, {"n_logprobs": 2}])
 def test_steps_ahead_give_the_same_tokens(world: World, n_seqs: int, sampling: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from pyllmcancel._native import Context, Embedder, Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.engine import Engine, generation_params
-from pyllmcancel.errors import ModelLoadError, PlacementError, UsageError
+from pyllmcancel.errors import ContextError, ModelLoadError, PlacementError, UsageError
 from pyllmcancel.placement import Placement
 from tests.support.tiny_embedders import write_tiny_encoder
 from tests.support.tiny_models import write_tiny_llama
@@ -138,6 +138,13 @@ def test_what_cannot_be_loaded_cannot_be_measured(tmp_path: Path, measure: Any) 
 def test_an_embedders_context_is_measured_too(tmp_path: Path) -> None:
     path = write_tiny_encoder(tmp_path / "encoder.gguf")
     assert _native.memory_use(path, CPU_ONLY, **SIZES, pooling=Pooling.MEAN) == []
+
+
+def test_more_cells_than_memory_can_tell_of_are_refused_before_they_are_measured(model_files: dict[str, Path]) -> None:
+    sizes = SIZES | {"n_ctx": (1 << 31) - 256}
+    for measure in (_native.memory_use, lambda *given, **options: _native.fitted(*given, [0], **options)):
+        with pytest.raises(ContextError, match="the bookkeeping of the cells alone"):
+            measure(model_files["attention"], CPU_ONLY, **sizes)
 
 
 def test_cells_and_operations_may_stay_on_the_cpu(model_files: dict[str, Path], tmp_path: Path) -> None:

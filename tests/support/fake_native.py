@@ -316,6 +316,7 @@ class Context:
                 raise UsageError("a step ahead wants to know of each sequence when it ends")
             return self._advance(ahead, self._compute(parts, costs), goes_on=True)
 
+    def start_ahead(self) -> None: ...
     def collect(self, *, goes_on: bool) -> StepResult:
         ahead, self._ahead = self._ahead, None
         if ahead is None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.errors import LoadCancelled, PlacementError
+from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.fitting import fit, placed, resolved, summary
 from pyllmcancel.placement import Device, DeviceUse, Placement
 from tests.support import fake_native
@@ -88,7 +88,28 @@ def test_layers_that_do_not_fit_are_an_error_that_says_what_would(n_gpu_layers: 
         Machine(1000).fit(n_gpu_layers=n_gpu_layers)
     told = str(raised.value)
     assert told.startswith(f"--n-gpu-layers {n_gpu_layers} does not fit: GPU0 has 1000 MiB of 2.0 GiB free, and ")
-    assert told.endswith(f". Would fit: 6 of 11 layers{n_cells}")
+    assert told.endswith(f". Would fit: 6 of 11 layers{n_cells}. With --fit off nothing is measured")
+
+
+def test_auto_takes_what_can_be_measured_where_all_layers_cannot_be() -> None:
+    class Small(Machine):
+        def measure(self, placement: Placement, n_ctx: int) -> Sequence[DeviceUse]:
+            if not 0 <= placement.last_layers() <= 3:
+                raise ModelLoadError("a buffer is larger than GPU0 can address")
+            return super().measure(placement, n_ctx)
+
+        def fitted(self, placement: Placement, margins: list[int]) -> Placement | None:
+            raise ModelLoadError("its use of memory could not be measured")
+
+    assert Small(4000).fit().n_gpu_layers == 3
+
+
+def test_a_device_that_tells_no_memory_is_taken_to_have_it() -> None:
+    class Silent(Machine):
+        def measure(self, placement: Placement, n_ctx: int) -> Sequence[DeviceUse]:
+            return [use._replace(total=0, free=0) for use in super().measure(placement, n_ctx)]
+
+    assert Silent(0).fit(n_gpu_layers="all") == Placement(n_gpu_layers="all")
 
 
 def test_an_error_names_the_device_that_lacks_memory_and_no_other() -> None:

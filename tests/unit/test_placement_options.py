@@ -12,6 +12,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.placement import Device, Placement
 from tests.http.test_serve_options import config_of
 
+BLAS = Device("BLAS", "OpenBLAS", "BLAS", 0, 0, False, accelerator=True)
 GPU = Device("GPU0", "a card", "Fake", 8 << 30, 6 << 30, True)
 
 
@@ -125,10 +126,11 @@ def list_devices(capsys: pytest.CaptureFixture[str]) -> str:
 def test_devices_are_listed_with_their_memory(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.cli.placement_options.devices", lambda: [GPU, GPU._replace(preferred=False)])
-    first, second = list_devices(capsys).splitlines()
+    monkeypatch.setattr("pyllmcancel.cli.placement_options.devices", lambda: [GPU, GPU._replace(preferred=False), BLAS])
+    first, second, third = list_devices(capsys).splitlines()
     assert first == "GPU0: a card, Fake, 8.0 GiB, 6.0 GiB free"
     assert second == f"{first}, not used unless it is named"
+    assert third == "BLAS: OpenBLAS, BLAS, used beside the CPU"
 
 
 def test_without_devices_the_list_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.generation import is_mostly_offloaded
 from pyllmcancel.step import StepStatus
+from tests.support import fake_native
 from tests.support.driver import AHEAD, Driver, Tracked, complete
 from tests.support.step_gate import N_POLLS
 from tests.unit.test_generation_params import Spelling
@@ -241,3 +243,10 @@ def test_steps_run_ahead_where_a_gpu_would_wait(make_driver: MakeDriver, config:
     driver.submit(max_tokens=10)
     driver.run_to_the_end()
     assert (driver.context.n_ahead > 0) is runs
+
+
+@pytest.mark.parametrize(("layers", "runs"), [({"CPU": 20, "Fake0": 9}, False), ({"CPU": 9, "Fake0": 20}, True)])
+def test_steps_run_ahead_where_most_layers_are_a_gpus(layers: dict[str, int], *, runs: bool) -> None:
+    model = fake_native.Model(gpu=True)
+    model.layers_by_device = layers
+    assert is_mostly_offloaded(model) is runs
