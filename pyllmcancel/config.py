@@ -111,8 +111,8 @@ class EngineConfig:
     max_step_seconds
         Longest prefill step when no other request decodes: it bounds how long a newcomer waits for the next step.
     steps_ahead
-        Begin a decode step before the last one's tokens are looked at, where nothing has changed. None: where layers
-        are computed on a GPU, which would wait for Python between two steps.
+        Begin a decode step before the last one's tokens are looked at, where nothing has changed. None: where most
+        layers are computed on a GPU, which would wait for Python between two steps.
     """
 
     model: Path | None = None

@@ -133,7 +133,7 @@ def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     kinds = "|".join(FLASH_ATTENTION)
     text = "flash attention"
     add_option(group, "flash-attn", flash_attention, ENGINE.flash_attn, text, also=("-fa",), metavar=kinds, bare="on")
-    text = "begin a decode step before Python looks at the last one's tokens; by itself: where layers are offloaded"
+    text = "begin a decode step before Python looks at the last one's tokens [where most layers are offloaded]"
     add_switch(group, "steps-ahead", ENGINE.steps_ahead, text)
     text = "longest step a prompt may cause beside decodes"
     add_option(group, "itl-target", seconds, ENGINE.itl_target, text, metavar="S")
