@@ -18,6 +18,7 @@ from pyllmcancel.placement import CPU
 from pyllmcancel.request import Choice, Request
 from pyllmcancel.scheduler import Capacity, Scheduler
 from pyllmcancel.step import LogitFault
+from pyllmcancel.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
@@ -30,13 +31,6 @@ if TYPE_CHECKING:
     from pyllmcancel.request import GenerationParams, Origin
     from pyllmcancel.step import StepItem, StepResult, StepRow
     from pyllmcancel.workload import Update
-
-FAULTS = {
-    LogitFault.NOT_FINITE: "the model produced logits that are not finite",
-    LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
-    LogitFault.GRAMMAR: "the grammar, or what else limits the answer's tokens, allows no continuation",
-    LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to read this answer than can be followed",
-}
 
 
 class Generation:
@@ -370,36 +364,3 @@ def clock_token(choice: Choice, observer: Observer) -> None:
     choice.first_token_at = choice.first_token_at or now
     choice.last_token_at = now
     choice.resumes = False
-
-
-def blamed(choice: Choice, fault: LogitFault) -> str | None:
-    """The field of the request without which there were no such fault."""
-    if fault not in (LogitFault.GRAMMAR, LogitFault.TOO_COMPLEX):
-        return None
-    params = choice.request.params
-    return "grammar" if params.sampling.grammar or params.constraint is not None else "logit_bias"
-
-
-def finish_reason(choice: Choice, limit: Limit | None, *, ended: bool) -> FinishReason | None:
-    """Why `choice` is complete with its last token; None if it goes on."""
-    if ended or choice.detokenizer.stopped_by is not None:
-        return FinishReason.STOP
-    if limit is not None or len(choice.generated) >= choice.max_tokens:
-        return FinishReason.LENGTH
-    return None
-
-
-def passed_limit(choice: Choice) -> Limit | None:
-    """The limit, besides that of tokens, at which `choice` has come."""
-    if choice.detokenizer.outdented:
-        return Limit.INDENT
-    return Limit.ANSWER_TIME if is_late(choice) else None
-
-
-def is_late(choice: Choice) -> bool:
-    """Whether the answer has taken longer than it may, from its first token, with a line feed in it."""
-    most = choice.request.params.max_predict_seconds
-    if most is None or not choice.has_line_feed:
-        return False
-    assert choice.first_token_at is not None
-    return time.monotonic() - choice.first_token_at > most
