@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import ExitStack
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_a_cancel_by_id_finds_its_request_24_of_24(cluster: RayCluster, stream: 
             told = answer if isinstance(answer, dict) else answer.json()
             assert (told["outcome"], told["reason"]) == ("cancelled", "explicit")
             assert client.answer().status == (200 if stream else 499)
+
+
+def test_a_cancel_whose_client_does_not_wait_for_the_answer_is_acted_on(cluster: RayCluster) -> None:
+    for i in range(8):
+        here, there = cluster.replicas[i % 2], cluster.replicas[1 - i % 2]
+        with ExitStack() as clients:
+            _, request_id = ask(clients, here.port)
+            running(here, request_id)
+            with socket.create_connection(("127.0.0.1", there.port)) as hurried:
+                head = f"POST /v1/requests/{request_id}/cancel HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+                hurried.sendall(head.encode())
+            assert ended(here, request_id)["cancel_reason"] == "explicit"
 
 
 def test_a_cancel_of_a_session_ends_its_family_on_both(cluster: RayCluster) -> None:
