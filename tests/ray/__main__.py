@@ -65,7 +65,7 @@ def leavers(cluster: RayCluster, n: int, seed: int) -> int:
     ended = ", ".join(f"{count} in {phase}, {reason}" for (phase, reason), count in seen.ended.most_common())
     say(
         f"{time.monotonic() - began:.0f} s: {dict(seen.left)}; reached an engine: {sum(seen.ended.values())} ({ended});"
-        f" left before: {seen.unseen};"
+        f" complete: {seen.complete}; left before: {seen.unseen};"
         f" latest step began {seen.latest_step * 1e3:.0f} ms after its client had left; ghosts: {len(seen.ghosts)}"
     )
     for ghost in seen.ghosts:
