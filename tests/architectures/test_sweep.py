@@ -11,11 +11,12 @@ import pytest
 from pyllmcancel._native import Context, Model
 from pyllmcancel.errors import ContextError
 from tests.architectures.sweep import Report, sweep
-from tests.support.device import FEWER
+from tests.support.device import FEWER, ON_DEVICE
 from tests.support.toy_models import descriptions, write_toy
 
 REFUSED = "dream-dense"
-DESCRIBED = [name for name in descriptions() if name != REFUSED]
+# Models with experts corrupt the heap on lavapipe, the device of tools/test_vulkan.py: docs/gpu.md.
+DESCRIBED = [name for name in descriptions() if name != REFUSED and not (ON_DEVICE and name.endswith("-moe"))]
 TINY = {"mamba-tiny": "recurrent", "jamba-tiny": "hybrid"}  # with smaller states than llama.cpp's toys of them
 SWEPT = [*DESCRIBED, *TINY]
 CHUNK = 12  # half as long as in the whole sweep, and still enough to leave the windows of 32 tokens behind
