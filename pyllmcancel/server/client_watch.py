@@ -137,6 +137,7 @@ class ClientWatch:
         self._loop = loop
         self._began = loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = NEVER  # with the timer; uvloop's do not tell
         # While bytes wait in this process: since when the client has taken nothing (monotonic seconds), and how much
         # it had taken by then.
         self._stalled_since: float | None = None
@@ -177,9 +178,10 @@ class ClientWatch:
             return
         at = self._loop.time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._looks_at <= at:
                 return
             self._timer.cancel()
+        self._looks_at = at
         self._timer = self._loop.call_at(at, self._look)
 
     def _until_silent(self, info: TcpInfo | None) -> float:

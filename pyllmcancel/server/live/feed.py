@@ -58,6 +58,7 @@ class Feed(Source[Fact]):
         self._recorder: Recorder | None = None  # while it listens
         self._facts = FactFinder()
         self._flushing: asyncio.TimerHandle | None = None
+        self._flushes_at = 0.0  # with that timer, on the event loop's clock; uvloop's do not tell
         self._leaving: asyncio.TimerHandle | None = None
         self._flushed_at = float("-inf")
         self._pace = Pace()
@@ -172,9 +173,10 @@ class Feed(Source[Fact]):
             return
         when = self._loop.time() + max(0.0, at - time.monotonic())
         if self._flushing is not None:
-            if self._flushing.when() <= when:
+            if self._flushes_at <= when:
                 return
             self._flushing.cancel()  # it waits for the statistics, which must not hold events back
+        self._flushes_at = when
         self._flushing = self._loop.call_at(when, self._flush_and_clock)
 
     def _flush_and_clock(self) -> None:
