@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
     def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(at, callback)
+        timer = Timer(callback)
         heapq.heappush(self._timers, (at, next(self._numbers), timer))
         return timer
 
@@ -48,12 +48,10 @@ class Clock:
 
 
 class Timer:
-    def __init__(self, at: float, callback: Callable[[], None]) -> None:
-        self._at = at
-        self.callback: Callable[[], None] | None = callback
+    """Without `when`, as some of uvloop's are."""
 
-    def when(self) -> float:
-        return self._at
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
         self.callback = None

@@ -336,7 +336,7 @@ async def test_events_do_not_wait_until_the_statistics_are_due(driver: Driver) -
             feed.flush()
         feed._flush_soon()  # what the recorder has the event loop do
         assert feed._flushing is not None
-        assert feed._flushing.when() <= asyncio.get_running_loop().time() + SHORTEST
+        assert feed._flushes_at <= asyncio.get_running_loop().time() + SHORTEST
 
 
 def test_of_several_owners_none_takes_all_places() -> None:
