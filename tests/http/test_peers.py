@@ -16,8 +16,9 @@ import pytest
 from pyllmcancel import __version__
 from pyllmcancel.holds import LONGEST_PREPARATION
 from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
-from pyllmcancel.server.fleet.door import MAX_BODY
+from pyllmcancel.server.fleet.door import MAX_BODY, Door
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import AskResponse, ListRequests, News
@@ -89,6 +90,30 @@ async def test_what_is_no_message_of_a_peer_gets_an_error_in_the_shape_of_the_ap
         answer = await world.begin(method, "/v1/peers", body, headers=headers).end()
         assert (answer.status, answer.json()["error"]["code"]) == (status, code)
         assert answer.headers["x-request-id"]
+
+
+async def test_bodies_that_are_being_read_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyllmcancel.server.fleet.door.MAX_BODIES", 100)
+    fleet: Any = None  # no message is acted on
+    door, rest_comes = Door(fleet, fleet, lambda: identity("a"), None), asyncio.Event()
+    pieces = iter((80, 0))
+
+    async def slowly() -> dict[str, Any]:
+        size = next(pieces)
+        if not size:
+            await rest_comes.wait()
+        return {"type": "http.request", "body": b"x" * size, "more_body": size > 0}
+
+    async def at_once() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x" * 80, "more_body": False}
+
+    first = asyncio.create_task(door._body_of(slowly))
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError, match="too many messages") as refused:
+        await door._body_of(at_once)
+    assert refused.value.status == 429
+    rest_comes.set()
+    assert len(await first) == len(await door._body_of(at_once)) == 80
 
 
 async def test_a_server_without_peers_has_no_door_and_the_page_describes_none() -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLLOW = "follow"  # the message that is answered by a stream
 MAX_BODY = 4 << 20  # bytes
+MAX_BODIES = 64 << 20  # of all that are being read
 MAX_VALUES = 100_000
 
 
@@ -37,6 +38,7 @@ class Door:
         self._fleet = fleet
         self._key = None if key is None else key.encode()
         self._me = me
+        self._n_bytes = 0  # of bodies that are being read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != PEERS_PATH:
@@ -61,7 +63,7 @@ class Door:
             raise ApiError(401, "missing or wrong key of peers", "authentication_error", code="invalid_peer_key")
         if headers.get("origin") is not None:
             raise ApiError(403, "this is no place for web pages", "permission_error", code="no_pages")
-        envelope = envelope_of(await body_of(receive))
+        envelope = envelope_of(await self._body_of(receive))
         me = self._me()
         reply = None
         if envelope.message is not None:
@@ -73,6 +75,28 @@ class Door:
             reply = await self._fleet.receive(envelope.message)
         return JSONResponse({"sender": me.model_dump(), "reply": reply})
 
+    async def _body_of(self, receive: Receive) -> bytes:
+        """ApiError 413 if it is too long, 429 if too much of others is being read."""
+        body = bytearray()
+        close = {"Connection": "close"}
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ApiError(499, "the peer has left", code="peer_left")
+                piece = message.get("body", b"")
+                body += piece
+                self._n_bytes += len(piece)
+                if len(body) > MAX_BODY:
+                    told = f"a message has at most {MAX_BODY:,} bytes"
+                    raise ApiError(413, told, code="body_too_large", extra_headers=close)
+                if self._n_bytes > MAX_BODIES:
+                    raise ApiError(429, "too many messages are being read", code="busy", extra_headers=close)
+                if not message.get("more_body", False):
+                    return bytes(body)
+        finally:
+            self._n_bytes -= len(body)
+
 
 def envelope_of(text: bytes) -> Envelope:
     """ApiError 400 if it is none."""
@@ -83,18 +107,3 @@ def envelope_of(text: bytes) -> Envelope:
         raise validation_error(error.errors(include_url=False, include_input=False)[0], is_json=True) from None
     except ValueError as error:
         raise invalid_json(f"the body is not valid JSON: {error}") from None
-
-
-async def body_of(receive: Receive) -> bytes:
-    """ApiError 413 if it is too long."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ApiError(499, "the peer has left", code="peer_left")
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            close = {"Connection": "close"}
-            raise ApiError(413, f"a message has at most {MAX_BODY:,} bytes", code="body_too_large", extra_headers=close)
-        if not message.get("more_body", False):
-            return bytes(body)
