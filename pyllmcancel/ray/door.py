@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 GRACE_SECONDS = 1  # for what is being answered at the end
-KEEP_SECONDS = 75  # an idle connection: longer than those who ask do
+KEEP_SECONDS = 75  # an idle connection: longer than the asking replica's client does
 NOBODY = PlainTextResponse("only replicas are answered here\n", status_code=404)
 
 
