@@ -75,24 +75,58 @@ void Grammar::lay_out(const llama_grammar_rules & rules) {
                                                       elements_[at + 1].type == LLAMA_GRETYPE_CHAR_RNG_UPPER);
         after_[at] = in_class ? after_[at + 1] : static_cast<uint32_t>(at + 1);
     }
+    ranges_.resize(n_elements);
+    n_ranges_.resize(n_elements);
+    for (uint32_t at = 0; at < n_elements; at = after_[at]) {
+        lay_out_class(at);
+    }
+}
+
+// The characters of the class at a position, if there is one.
+void Grammar::lay_out_class(uint32_t position) {
+    std::vector<Range> found;
+    for (uint32_t at = position; at < after_[position]; ++at) {
+        const llama_grammar_element & element = elements_[at];
+        switch (element.type) {
+            case LLAMA_GRETYPE_CHAR:
+            case LLAMA_GRETYPE_CHAR_NOT:
+            case LLAMA_GRETYPE_CHAR_ALT: found.push_back({element.value, element.value}); break;
+            case LLAMA_GRETYPE_CHAR_RNG_UPPER: found.back().high = element.value; break;
+            case LLAMA_GRETYPE_CHAR_ANY: found.push_back({0, UINT32_MAX}); break;
+            default: return;
+        }
+    }
+    found.erase(std::remove_if(found.begin(), found.end(), [](Range one) { return one.high < one.low; }), found.end());
+    std::sort(found.begin(), found.end(), [](Range one, Range other) { return one.low < other.low; });
+    Range * const begin = ranges_.data() + position;
+    Range * end = begin;
+    for (const Range one : found) {
+        if (end != begin && (end[-1].high == UINT32_MAX || one.low <= end[-1].high + 1)) {
+            end[-1].high = std::max(end[-1].high, one.high);
+        } else {
+            *end++ = one;
+        }
+    }
+    n_ranges_[position] = static_cast<uint32_t>(end - begin);
 }
 
 bool Grammar::matches(uint32_t position, uint32_t low, uint32_t high) const noexcept {
-    const bool negated = elements_[position].type == LLAMA_GRETYPE_CHAR_NOT;
-    for (uint32_t at = position;; ++at) {
-        const llama_grammar_element & element = elements_[at];
-        const bool is_range = elements_[at + 1].type == LLAMA_GRETYPE_CHAR_RNG_UPPER;
-        const uint32_t upper = is_range ? elements_[at + 1].value : element.value;
-        // Of a character that is only known in part, a negated class must not have all that it may become.
-        const bool hit = negated ? element.value <= low && high <= upper : element.value <= high && low <= upper;
-        if (hit || element.type == LLAMA_GRETYPE_CHAR_ANY) {
-            return !negated;
-        }
-        at += is_range ? 1 : 0;
-        if (elements_[at + 1].type != LLAMA_GRETYPE_CHAR_ALT) {
-            return negated;
-        }
+    const Range * const begin = ranges_.data() + position;
+    const Range * const end = begin + n_ranges_[position];
+    const Range * const found =
+        std::lower_bound(begin, end, low, [](Range one, uint32_t value) { return one.high < value; });
+    if (elements_[position].type == LLAMA_GRETYPE_CHAR_NOT) {
+        return found == end || low < found->low || found->high < high;
     }
+    return found != end && found->low <= high;
+}
+
+uint32_t Grammar::cost(uint32_t position) const noexcept {
+    uint32_t n_halvings = 1;
+    for (uint32_t left = n_ranges_[position]; left > 1; left /= 2) {
+        ++n_halvings;
+    }
+    return n_halvings;
 }
 
 } // namespace pyllmcancel

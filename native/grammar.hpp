@@ -46,16 +46,26 @@ class Grammar {
     // Whether the character class at a position has any character in [low, high], or lacks one if it is negated.
     bool matches(uint32_t position, uint32_t low, uint32_t high) const noexcept;
 
+    // Work of matches(), in units of fuel. A class may have thousands of ranges: a list of the characters of a script.
+    uint32_t cost(uint32_t position) const noexcept;
+
     // The position after the class, or the token, at a position.
     uint32_t after(uint32_t position) const noexcept { return after_[position]; }
 
   private:
+    struct Range {
+        uint32_t low, high; // characters
+    };
+
     void lay_out(const llama_grammar_rules & rules);
+    void lay_out_class(uint32_t position);
 
     const llama_vocab * vocab_;
     uint32_t root_ = 0;
     std::vector<llama_grammar_element> elements_;
-    std::vector<uint32_t> after_; // by position
+    std::vector<uint32_t> after_;    // by position
+    std::vector<Range> ranges_;      // from a class's position on: its own, in order, none of which touches the next
+    std::vector<uint32_t> n_ranges_; // by position
     std::vector<std::vector<uint32_t>> alternatives_; // by rule
 };
 

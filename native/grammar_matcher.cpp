@@ -9,6 +9,7 @@ namespace pyllmcancel {
 namespace {
 
 constexpr std::size_t TIDY_ABOVE = 1024; // nodes and edges
+constexpr uint32_t LAST_CHARACTER = 0x10FFFF;
 constexpr std::size_t READ_AT_ONCE = 32; // bytes, with the fuel of one token
 // What is kept, what is added before it is tidied, and a node for each unit of fuel.
 static_assert(2 * GrammarMatcher::MOST_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MOST_NODES);
@@ -152,7 +153,7 @@ bool GrammarMatcher::rules_out(uint32_t first_character) {
 }
 
 bool GrammarMatcher::takes(Place place, uint32_t low, uint32_t high) {
-    fuel_.burn(grammar_->after(place.position) - place.position);
+    fuel_.burn(grammar_->cost(place.position));
     return !grammar_->is_token(place.position) && grammar_->matches(place.position, low, high);
 }
 
@@ -166,7 +167,7 @@ bool GrammarMatcher::any_could_be(const Front & front, llama_partial_utf8 partia
     // Overlong forms are not UTF-8: a character of 3 or 4 bytes does not fit into fewer.
     const uint32_t least = partial.n_remain == 1 ? 0x80U : partial.n_remain == 2 ? 0x800U : 0x10000U;
     const uint32_t low = std::max(partial.value << n_bits, least);
-    const uint32_t high = (partial.value << n_bits) | ((1U << n_bits) - 1U);
+    const uint32_t high = std::min((partial.value << n_bits) | ((1U << n_bits) - 1U), LAST_CHARACTER);
     return std::any_of(front.places.begin(), front.places.end(), [&](Place place) { return takes(place, low, high); });
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ LANGUAGES = {
     'root ::= ("ab" | "a") ("bc" | "c")': "abbc|abc|ac",
     "root ::= [^\\x00-\\x60\\x7b-\\U0010ffff]{3,5}": "[a-z]{3,5}",
     'root ::= ("x" "y"?){2} # twice\n': "(xy?){2}",
+    "root ::= [a-db-fh-jg]{2}": "[a-j]{2}",
+    "root ::= [^\\x00-\\x60\\x62-\\x64\\x65-\\U0010ffff]{2}": "aa",
     "# of four bytes, and fewer\n\nroot ::= [ä€🙂]{2}": "[ä€🙂]{2}",
 }
 REFUSED = {
@@ -115,6 +118,14 @@ def test_a_list_that_goes_on_by_calling_itself_can_be_long(world: World, tempera
     world.open(context, 0, PROMPT, grammar=grammar, temperature=temperature)
     tokens = world.run(context, 0, 2_500)
     assert re.fullmatch(rb"[a-z ]{2500,}", b"".join(map(world.model.piece, tokens)))
+
+
+def test_a_class_may_list_the_characters_of_a_script(world: World) -> None:
+    kanji = "".join(chr(0x4E00 + 2 * n) for n in range(10_000))
+    tokens, fault = answer(world, grammar=f"root ::= [{kanji}a-z ]+", temperature=1.0, top_k=0, ignore_eos=True)
+    assert (fault, len(tokens)) == (LogitFault.NONE, MOST)
+    text = b"".join(map(world.model.piece, tokens)).decode("utf-8", "ignore")
+    assert set(text) <= set(kanji + string.ascii_lowercase + " ")
 
 
 def test_brackets_may_be_nested_as_deep_as_the_answer_is_long(world: World) -> None:
