@@ -205,6 +205,27 @@ std::string Model::piece(llama_token token, bool special) const {
     return buffer;
 }
 
+std::vector<std::string> Model::pieces(bool special) const {
+    std::vector<std::string> found;
+    const int32_t count = llama_vocab_n_tokens(vocab());
+    found.reserve(static_cast<std::size_t>(count));
+    for (llama_token token = 0; token < count; ++token) {
+        found.push_back(piece(token, special));
+    }
+    return found;
+}
+
+std::vector<llama_token> Model::eog_tokens() const {
+    std::vector<llama_token> found;
+    const int32_t count = llama_vocab_n_tokens(vocab());
+    for (llama_token token = 0; token < count; ++token) {
+        if (llama_vocab_is_eog(vocab(), token)) {
+            found.push_back(token);
+        }
+    }
+    return found;
+}
+
 std::size_t Model::longest_piece() const {
     switch (llama_vocab_type(vocab())) {
         case LLAMA_VOCAB_TYPE_SPM:

@@ -70,6 +70,12 @@ class Model {
     // The bytes of one token; control tokens are empty unless `special`.
     std::string piece(llama_token token, bool special) const;
 
+    // Of all tokens, by their numbers.
+    std::vector<std::string> pieces(bool special) const;
+
+    // The tokens that end an answer.
+    std::vector<llama_token> eog_tokens() const;
+
     // The bytes of the longest piece: a lower bound of a text's tokens follows from its length. 0 if there is none, because
     // the tokenizer drops or changes parts of texts.
     std::size_t longest_piece() const;

@@ -49,3 +49,5 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         ) except +translate_exception
         size_t longest_piece() except +translate_exception
         string piece(llama_token token, cbool special) except +translate_exception
+        vector[string] pieces(cbool special) except +translate_exception
+        vector[llama_token] eog_tokens() except +translate_exception

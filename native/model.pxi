@@ -158,6 +158,12 @@ cdef class Model:
             tokens = self.c_obj.get().tokenize(c_text, add_special, parse_special)
         return tokens
 
+    def eog_tokens(self):
+        cdef vector[llama.llama_token] tokens
+        with nogil:
+            tokens = self.c_obj.get().eog_tokens()
+        return tokens
+
     def longest_piece(self):
         if self.longest < 0:
             with nogil:
@@ -166,3 +172,9 @@ cdef class Model:
 
     def piece(self, int32_t token, *, cbool special=False):
         return self.c_obj.get().piece(token, special)
+
+    def pieces(self, *, cbool special=False):
+        cdef vector[string] found
+        with nogil:
+            found = self.c_obj.get().pieces(special)
+        return found

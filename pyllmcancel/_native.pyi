@@ -191,12 +191,18 @@ class Model:
     @property
     def adds_bos(self) -> bool: ...
     def is_eog(self, token: int) -> bool: ...
+    def eog_tokens(self) -> list[int]:
+        """The tokens that end an answer, found with the GIL released."""
+
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
     def longest_piece(self) -> int:
         """Bytes of the longest token, so that a text's length gives a lower bound of its tokens; 0 if it gives none."""
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of one token; control tokens are empty unless `special`."""
+
+    def pieces(self, *, special: bool = False) -> list[bytes]:
+        """Of all tokens, by their numbers, read with the GIL released."""
 
 class Sampler:
     """One choice's sampler: its own random state, penalties and grammar, kept across a preemption.

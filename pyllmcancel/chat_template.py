@@ -107,6 +107,10 @@ class ChatTemplate:
         self._refused: str | None = None  # why it is not rendered
         self._refused_until = 0.0
 
+    def begin(self) -> None:
+        """Start the process; `prepare` waits until it can be used."""
+        self._helper.begin()
+
     def prepare(self) -> None:
         """Start the process, and have the template compiled."""
         with self._lock:

@@ -9,6 +9,7 @@ by the caller.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import os
 import threading
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.engine")
 
 TRACED_STEPS = 1024
+DOES_NOT_GENERATE = "this model makes embeddings, it does not generate"
+ESCAPED = codecs.getencoder("unicode_escape")  # found here: Python imports a codec when it is used first
 
 
 class Engine:
@@ -231,7 +234,7 @@ class Engine:
             Not now; nothing was changed.
         """
         if not isinstance(self.workload, Generation):
-            raise InvalidRequestError("this model makes embeddings, it does not generate", "model")
+            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
         return self._accept(self.workload.request(prompts, params, sink, **origin))
 
     def submit_texts(
@@ -327,7 +330,7 @@ class Engine:
             "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
             request.id,
             request.owner or "-",
-            (request.session or "-").encode("unicode_escape").decode(),  # a client's text, line feeds and all
+            ESCAPED(request.session or "-")[0].decode(),  # a client's text, line feeds and all
             f"{request.n_prompt_tokens:,}",
             counts.waiting,
             counts.running,

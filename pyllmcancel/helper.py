@@ -78,6 +78,12 @@ class Helper:
         process = self._process
         return None if process is None else process.pid
 
+    def begin(self) -> None:
+        """Start the process if there is none, and wait for nothing. What is wrong with it `open` will say."""
+        with self._lock, contextlib.suppress(HelperError, QueueFullError):
+            if self._process is None:
+                self._begin()
+
     def open(self) -> Any:
         """Start the process if there is none; what the opening call returned.
 
@@ -139,17 +145,18 @@ class Helper:
             self._end()
 
     def _ensure(self, pause: Pause) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._begin()
+        if self._opens_until is not None:
+            self._finish_opening(pause)
+
+    def _begin(self) -> None:
         if self._closed:
             raise HelperClosed
-        if self._process is not None and self._process.poll() is None:
-            if self._opens_until is not None:
-                self._finish_opening(pause)
-            return
         self._end()  # it was ended from outside
         try:
             self._start()
             self._opens_until = self._ask(list(self._opening), START_SECONDS)
-            self._finish_opening(pause)
         except OSError as error:
             self._end()
             raise QueueFullError(f"no process can be started now: {error.strerror}") from error

@@ -1,8 +1,9 @@
 """Constraints by JSON schema or grammar: llguidance decides, here is what makes it fit a model and a request.
 
-A model's vocabulary is read once, when the first constraint asks for it: that takes a second for 150,000 tokens. A
-grammar is compiled once for a request, and each of its choices goes on from a copy. Both belong into a thread for which
-only their request waits; what happens for every token, a mask and a state, takes tens of microseconds.
+A model's vocabulary is read once. That takes a second for 260,000 tokens, and llguidance keeps the GIL meanwhile, so a
+server does it before it serves anybody. A grammar is compiled once for a request, in a thread for which only that
+request waits, and each of its choices goes on from a copy. What happens for every token, a mask and a state, takes tens
+of microseconds.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ class Vocabulary:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.tokens = [model.piece(token, special=True) for token in range(model.n_vocab)]
-        self.eos_token_ids = [token for token in range(model.n_vocab) if model.is_eog(token)]
+        self.tokens = model.pieces(special=True)
+        self.eos_token_ids = model.eog_tokens()
+        ends = frozenset(self.eos_token_ids)
         self.special_token_ids = [
             token
-            for token, piece in enumerate(self.tokens)
-            if model.is_eog(token) or (piece and not model.piece(token))
+            for token, (piece, shown) in enumerate(zip(self.tokens, model.pieces(), strict=True))
+            if token in ends or (piece and not shown)
         ]
         beginning = model.tokenize(BEGINNING, add_special=False)
         self._n_beginning = len(beginning)
@@ -75,9 +77,13 @@ class Vocabulary:
         return self._model.tokenize(BEGINNING + following, add_special=False)[self._n_beginning :]
 
     def tokenizer(self) -> LLTokenizer:
+        """What llguidance makes of it. To be called once: it takes the tokens away."""
         wrapper = llguidance.TokenizerWrapper(self)
         ends: Any = self.eos_token_ids or None
-        return LLTokenizer(wrapper, eos_token=ends, slices=LLTokenizer.json_slices())
+        made = LLTokenizer(wrapper, eos_token=ends, slices=LLTokenizer.json_slices())
+        # It has a copy, and keeps the wrapper, which it asks for the tokens of texts.
+        self.tokens = wrapper.tokens = []
+        return made
 
 
 class Guidance:
@@ -90,6 +96,7 @@ class Guidance:
 
     @property
     def tokenizer(self) -> LLTokenizer:
+        """The vocabulary. Who reads it while others are served holds them up: llguidance keeps the GIL."""
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = Vocabulary(self._model).tokenizer()

@@ -10,13 +10,11 @@ class PlainBytes:
 
     n_vocab = END + 1
 
-    def piece(self, token: int, *, special: bool = False) -> bytes:
-        if token != END:
-            return bytes([token])
-        return b"<end>" if special else b""
+    def pieces(self, *, special: bool = False) -> list[bytes]:
+        return [*(bytes([byte]) for byte in range(END)), b"<end>" if special else b""]
 
-    def is_eog(self, token: int) -> bool:
-        return token == END
+    def eog_tokens(self) -> list[int]:
+        return [END]
 
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return list(text.encode() if isinstance(text, str) else text)

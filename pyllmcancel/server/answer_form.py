@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ async def answer_constraint(
     InvalidRequestError
         The form is bad, or asks for what cannot be enforced.
     """
-    return await with_token_limits(request, body, await answer_guide(request, body, form))
+    return with_token_limits(request, body, await answer_guide(request, body, form))
 
 
 async def answer_guide(
@@ -62,20 +61,18 @@ async def answer_guide(
     return await state.preparations.run(request, work, origin_of(request, body))
 
 
-async def with_token_limits(
+def with_token_limits(
     request: Request, body: GeneratingBody, form: ConstraintFactory | None
 ) -> ConstraintFactory | None:
     """The form, and which tokens the answer may have besides."""
     if not body.limits_tokens:
         return form
     state = state_of(request)
-    # The first time all of the vocabulary is asked.
-    eog_tokens = await asyncio.to_thread(lambda: state.eog_tokens)
-    return body.token_limits(state.engine.model.n_vocab, eog_tokens, form)
+    return body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
 
 
 def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:
-    """Takes milliseconds, and a second the first time: for a thread of its own."""
+    """Takes milliseconds: for a thread of its own."""
     if schema.lenient:
         schema = schema._replace(schema=enforceable(schema.schema, guidance_knows))
     return guidance.compile(schema, before=before, pause=pause)

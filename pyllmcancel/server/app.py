@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.exceptions import EndpointContext
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.routing import APIRoute, _endpoint_context_cache
 
 from pyllmcancel import __version__
 from pyllmcancel.loading import Loading
@@ -25,6 +27,7 @@ from pyllmcancel.server.loop_lag import LoopLag
 from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
+from pyllmcancel.server.openapi.page import Page, writer
 from pyllmcancel.server.request_context import RequestContext
 from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
@@ -34,14 +37,15 @@ from pyllmcancel.server.responses.stored import Archive
 from pyllmcancel.server.state import ServerState
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from pyllmcancel.engine import Engine
     from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.metrics import EngineMetrics
     from pyllmcancel.server.tracing import Tracing
 
-# In the order in which they are asked whether a path is theirs. FastAPI builds the routes of a router when the first
-# request comes to it, in the event loop: those of the dialects that are used less, and have many models, come last.
+# In the order in which they are asked whether a path is theirs.
 ROUTERS = (
     openai_routes.router,
     routes_requests.router,
@@ -103,40 +107,57 @@ def create_app(
     storage = config.storage
     desk = Desk(None if storage is None else lambda: store or Store(*storage))
     state.archive = Archive(desk)
+    openapi_page = Page(writer(ui=config.ui, asks_for_keys=bool(config.api_keys)))
     lag = LoopLag(state.metrics.loop_lagged)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         lag.start()
         try:
-            if engine is not None and state.fleet is not None:
-                state.fleet.start()
+            if engine is not None:
+                await state.prepare()
+                if state.fleet is not None:
+                    state.fleet.start()
             async with nullcontext() if engine is not None else _loaded(state, loading):
                 yield
         finally:
             lag.stop()
             if state.fleet is not None:
                 await state.fleet.close()
+            await openapi_page.close()
             await desk.close()
             await state.workers.wait_closed()
             await state.end_helpers()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
 
-    app = FastAPI(title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None)
+    app = FastAPI(
+        title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None, routes=all_routes(ui=config.ui)
+    )
     app.state.server = state
     page.page_files()  # read and hashed before anybody is served: in the event loop that would hold up all streams
     app.state.responses = desk
-    for router in ROUTERS:
-        app.include_router(router)
-    if config.ui:
-        app.include_router(page.live_router)
+    app.state.openapi_page = openapi_page
     add_error_handlers(app)
     add_middleware(app, config, state)
     if join is not None:
         state.fleet = join(state)
     describe(app, config)
     return app
+
+
+def all_routes(*, ui: bool) -> list[BaseRoute]:
+    """The routes of all routers, ready for use.
+
+    They are given to the application as they are. Of an included router FastAPI makes all routes once more, and reads
+    their handlers' source for the words of its own errors: both in the event loop, when the first request comes.
+    """
+    routers = (*ROUTERS, page.live_router) if ui else ROUTERS
+    routes = [route for router in routers for route in router.routes]
+    for route in routes:
+        assert isinstance(route, APIRoute)
+        _endpoint_context_cache[id(route.endpoint)] = EndpointContext(function=route.name)
+    return routes
 
 
 @asynccontextmanager

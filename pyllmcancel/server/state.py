@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol
 
 from pydantic import Field
@@ -16,6 +15,7 @@ from pydantic import Field
 from pyllmcancel.chat_template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
+from pyllmcancel.engine import DOES_NOT_GENERATE
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import WORKERS
@@ -92,6 +92,7 @@ class ServerState:
         self.aliases: tuple[str, ...] = ()
         self.workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
         self._texts: TextReader | None = None
+        self.eog_tokens: tuple[int, ...] = ()  # the model's tokens that end an answer, once there is a model
         self._engine: Engine | None = None
         self._loading: Loading | None = None
         self._load_error: str | None = None
@@ -117,8 +118,8 @@ class ServerState:
     @property
     def texts(self) -> TextReader:
         """Makes tokens of texts; ApiError 503 while there is no engine."""
-        if self._texts is None:
-            self._texts = TextReader(self.engine)
+        _ = self.engine
+        assert self._texts is not None
         return self._texts
 
     @property
@@ -136,16 +137,14 @@ class ServerState:
 
     @property
     def guidance(self) -> BoundedGuidance:
-        """Compiles schemas and grammars for the model."""
-        if self._guidance is None:
-            self._guidance = BoundedGuidance(Guidance(self.engine.model))
-        return self._guidance
+        """Compiles schemas and grammars for the model; ApiError 503 while there is no engine.
 
-    @cached_property
-    def eog_tokens(self) -> tuple[int, ...]:
-        """The model's tokens that end an answer."""
-        model = self.engine.model
-        return tuple(token for token in range(model.n_vocab) if model.is_eog(token))
+        InvalidRequestError of a model that does not generate: its vocabulary is not read.
+        """
+        _ = self.engine
+        if self._guidance is None:
+            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
+        return self._guidance
 
     def check_model(self, name: str | None) -> None:
         """ApiError 404 for a name that is not served, where only the model's own names are."""
@@ -155,6 +154,11 @@ class ServerState:
 
     def adopt(self, engine: Engine) -> None:
         """Serve with this engine from now on."""
+        self._take(engine)
+        self._engine = engine
+
+    def _take(self, engine: Engine) -> None:
+        """Make what belongs to its model."""
         model = engine.model
         given = self.config.chat_template
         self.chat_template = ChatTemplate(
@@ -172,7 +176,10 @@ class ServerState:
         if texts is not None:
             engine.add_observer(texts)
         self.feed.watch(engine, texts)
-        self._engine = engine
+        self.eog_tokens = tuple(model.eog_tokens())
+        self._texts = TextReader(engine)
+        if engine.n_embd is None:
+            self._guidance = BoundedGuidance(Guidance(model))
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
         """Serve with the engine that is on its way, from when it is there; health says 503 until then."""
@@ -184,11 +191,14 @@ class ServerState:
             engine = await asyncio.wrap_future(loading.future)
             if self._closing:
                 return  # it had come too far to be given up
-            self.adopt(engine)
+            self._take(engine)
+            await self.prepare()
+            if self._closing:
+                return  # its listeners are closed by now
+            self._engine = engine
             engine.stopped.add_done_callback(self._on_stopped)
             if self.fleet is not None:
                 self.fleet.start()
-            await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Anything: a server that says for ever that it is loading is worse than one that ends.
             self._load_error = str(error)
@@ -198,8 +208,6 @@ class ServerState:
                 if self.on_load_failure is not None:
                     self.on_load_failure()
             return
-        if self._closing:
-            return  # while the template was prepared; its listeners are closed by now
         logger.info(
             "%s is ready after %.1f s: %s, %s memory, %s tokens for a request at most, %d at once",
             self.model_name,
@@ -216,8 +224,17 @@ class ServerState:
         if stopped.exception() is not None and self.on_engine_death is not None:
             self.on_engine_death()
 
-    def _prepare_template(self) -> None:
-        """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""
+    async def prepare(self) -> None:
+        """Make what takes its time once, before anybody is served: later it would hold up those who are."""
+        await asyncio.to_thread(self._prepare)
+
+    def _prepare(self) -> None:
+        """What is bad about the template, or the system, is no reason not to complete texts: each use reports it."""
+        self.chat_template.begin()
+        if self._guidance is not None:
+            self._guidance.begin()
+            with suppress(InvalidRequestError, QueueFullError):
+                self._guidance.prepare()  # while the two processes start
         with suppress(InvalidRequestError, QueueFullError):
             self.chat_template.prepare()
 

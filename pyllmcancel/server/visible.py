@@ -199,13 +199,13 @@ def without_prefix(name: str) -> list[str]:
     return [name.removeprefix(prefix) for prefix in ANSWER_PREFIXES if name.startswith(prefix)]
 
 
-def visible(
+async def visible(
     http: HttpRequest,
     owner: Annotated[
         str | None, Query(max_length=MAX_NAME, description="With an administrator's key: of this owner only.")
     ] = None,
 ) -> Visible:
-    """What the sender of `http` may see."""
+    """What the sender of `http` may see. A coroutine: FastAPI would call a function in a thread."""
     own = None if is_admin(http.scope) else owner_of(http.scope)
     unreached: dict[str, str] = http.scope["state"].setdefault("unreached", {})
     return Visible(state_of(http), own, unreached).narrowed(owner)

@@ -17,6 +17,7 @@ from pyllmcancel.server.wire_sampling import NO_EFFECT, extra
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 MAX_CHOICE_TEXT = 4_096  # characters
 # As in a string of GBNF.
+ESCAPED_OR_SLASH = re.compile(r"(\\.)|/", re.DOTALL)
 ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 AnswerText = Annotated[str, Field(min_length=1, max_length=MAX_CHOICE_TEXT)]
@@ -213,7 +214,7 @@ def grammar_form(text: str, param: str) -> Form:
 
 def regex_rule(pattern: str, param: str) -> NamedRule:
     # A slash would end the pattern, and a line feed its rule.
-    escaped = re.sub(r"(\\.)|/", lambda found: found[1] or r"\/", pattern, flags=re.DOTALL).replace("\n", r"\n")
+    escaped = ESCAPED_OR_SLASH.sub(lambda found: found[1] or r"\/", pattern).replace("\n", r"\n")
     return NamedRule(f"start: /{escaped}/", param)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.loading import Loading
 from pyllmcancel.observer import NullObserver
 from pyllmcancel.server.app import create_app
@@ -64,6 +66,22 @@ async def test_an_engine_that_was_on_its_way_is_adopted_and_closed() -> None:
             await until_healthy(app)
             assert app.state.server.engine is world.engine
         assert world.engine.registry.closed
+
+
+async def test_nobody_is_served_before_the_vocabulary_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = threading.Event()
+    monkeypatch.setattr(BoundedGuidance, "prepare", lambda _: read.wait(LIMIT))
+    async with open_world() as world:
+        held = HeldLoad()
+        held.bring(world.engine)
+        loading = Loading(EngineConfig(), NullObserver(), load=held)
+        app = create_app(world.app.state.server.config, loading=loading)
+        async with asyncio.timeout(LIMIT), app.router.lifespan_context(app):
+            await asyncio.wrap_future(loading.future)
+            await asyncio.sleep(0)  # the application has the engine now
+            assert (await Exchange(app, "GET", "/health").end()).status == 503
+            read.set()
+            await until_healthy(app)
 
 
 async def test_live_requests_of_a_loaded_engine_end_when_the_application_does(long_model: Path) -> None:

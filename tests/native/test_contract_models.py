@@ -54,6 +54,17 @@ def test_an_error_of_the_progress_callback_comes_back_to_the_caller(world: World
         world.native.Model.load(world.path, progress=lambda _: 1 / 0)
 
 
+def test_all_pieces_are_those_of_the_tokens_one_by_one(world: World) -> None:
+    tokens = range(world.model.n_vocab)
+    assert world.model.pieces() == [world.model.piece(token) for token in tokens]
+    assert world.model.pieces(special=True) == [world.model.piece(token, special=True) for token in tokens]
+
+
+def test_the_tokens_that_end_an_answer_are_listed(world: World) -> None:
+    tokens = range(world.model.n_vocab)
+    assert list(world.model.eog_tokens()) == [token for token in tokens if world.model.is_eog(token)]
+
+
 @pytest.mark.parametrize("text", ["plain text", "héllo €😀", " \n\t "])
 def test_the_pieces_of_a_text_are_the_text(world: World, text: str) -> None:
     tokens = world.model.tokenize(text, add_special=False)

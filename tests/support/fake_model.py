@@ -93,6 +93,9 @@ class Model:
     def is_eog(self, token: int) -> bool:
         return token == EOS
 
+    def eog_tokens(self) -> list[int]:
+        return [EOS]
+
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return list(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
 
@@ -102,6 +105,9 @@ class Model:
     def piece(self, token: int, *, special: bool = False) -> bytes:
         check_token(token)
         return bytes([token]) if token < EOS else b"<eos>" * special
+
+    def pieces(self, *, special: bool = False) -> list[bytes]:
+        return [self.piece(token, special=special) for token in range(N_VOCAB)]
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """Logits after `tokens`, shape (n_vocab,)."""

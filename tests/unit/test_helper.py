@@ -53,6 +53,21 @@ def test_the_opening_calls_result_is_kept(helper: Helper) -> None:
     assert helper.open() is helper.open()
 
 
+def test_a_process_that_has_begun_is_the_one_that_is_opened(helper: Helper) -> None:
+    helper.begin()
+    begun = helper.pid
+    assert begun is not None
+    helper.begin()
+    assert helper.open()["caps"]["supports_tools"]
+    assert helper.pid == begun
+
+
+def test_a_closed_one_does_not_begin(helper: Helper) -> None:
+    helper.close()
+    helper.begin()
+    assert helper.pid is None
+
+
 def test_an_error_of_the_function_is_told_and_the_process_stays(helper: Helper) -> None:
     helper.open()
     before = helper.pid

@@ -67,7 +67,7 @@ async def chat_turn(request: Request, body: ChatBody) -> ChatTurn:
         text = await answer_guide(request, body, wanted, after_reasoning=after)
     model = state.engine.model
     constraint = constraint_of(model, form, text, body, state.config.chat)
-    constraint = await with_token_limits(request, body, constraint)
+    constraint = with_token_limits(request, body, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
     return ChatTurn(read.tokens, with_form(params, form), partial(AnswerParser, read.answers))
 

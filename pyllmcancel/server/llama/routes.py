@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,8 +127,7 @@ async def respond(
     state = state_of(request)
     engine = state.engine
     check_lora(body.lora, engine.config)
-    # The first time all of the vocabulary is asked. Before its preparation: from then on it can be found at any moment.
-    eog_tokens = await asyncio.to_thread(lambda: state.eog_tokens) if body.ignore_eos else ()
+    eog_tokens = state.eog_tokens if body.ignore_eos else ()
     constraint = await answer_constraint(request, body, body.answer_schema())
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)

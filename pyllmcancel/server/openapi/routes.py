@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from pyllmcancel.server.page import answer
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.openapi.page import Page
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/openapi.json")
-async def openapi(request: Request) -> JSONResponse:
-    # A second of work, once: in a thread, for the event loop must notice clients that leave.
-    return JSONResponse(await asyncio.to_thread(request.app.openapi))
+async def openapi(request: Request) -> Response:
+    page: Page = request.app.state.openapi_page
+    return Response(await page.text(), media_type="application/json")
 
 
 @router.get("/docs")
