@@ -105,7 +105,7 @@ def create_app(
         state.adopt(engine)
 
     storage = config.storage
-    desk = Desk(None if storage is None else lambda: store or Store(*storage))
+    desk = Desk(None if storage is None else lambda: Store(*storage), store)
     state.archive = Archive(desk)
     openapi_page = Page(writer(ui=config.ui, asks_for_keys=bool(config.api_keys)))
     lag = LoopLag(state.metrics.loop_lagged)

@@ -43,9 +43,10 @@ PACKAGED_MODEL_NAME = "stdlib-coder"
 
 
 class Healthy(Answer):
-    """The counts are left out where there are several owners."""
+    """The counts are left out where there are several owners; `stores` is there, and false, while the disk is full."""
 
     status: Literal["ok"]
+    stores: NotRequired[Annotated[bool, Field(default=True, description="false: the disk is full.")]]
     waiting: NotRequired[Annotated[int, Field(default=0)]]
     running: NotRequired[Annotated[int, Field(default=0)]]
 
@@ -73,6 +74,10 @@ Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
 
 class Archive(Protocol):
     """The responses that are kept here: a `pyllmcancel.server.responses.stored.Archive`, which stands above this."""
+
+    @property
+    def full(self) -> bool:
+        """Nothing is stored at the moment: the disk is full."""
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]: ...
 
@@ -272,10 +277,13 @@ class ServerState:
             return {"status": "stalled", "error": f"the running step began {stalled:.0f} s ago"}
         if self.leaving:
             return {"status": "draining", "error": None}
+        healthy: Healthy = {"status": "ok"}
+        if self.archive is not None and self.archive.full:
+            healthy["stores"] = False
         if self.config.shared:  # no key is asked for here, and owners must not learn of each other
-            return {"status": "ok"}
+            return healthy
         counts = self._engine.counts()
-        return {"status": "ok", "waiting": counts.waiting, "running": counts.running}
+        return {**healthy, "waiting": counts.waiting, "running": counts.running}
 
 
 def state_of(request: Request) -> ServerState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from typing import Any
 
 import pytest
@@ -500,6 +501,17 @@ async def test_a_full_disk_fails_what_is_to_be_stored_and_nothing_else() -> None
         assert (await world.ended("b"))["status"] == "cancelled"
 
 
+async def test_health_says_that_nothing_can_be_stored() -> None:
+    async with open_world() as world:
+        await create(world, "old")
+        assert "stores" not in (await world.get("/health")).json()
+        fill(world)
+        await create(world, "a", 507, **LONG)
+        told = await world.get("/health")
+        assert (told.status, told.json()["status"], told.json()["stores"]) == (200, "ok", False)
+        check_exchange("/health", "get", told)
+
+
 async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
     async with open_world() as world:
         await in_background(world, max_output_tokens=20_000)
@@ -508,3 +520,49 @@ async def test_an_end_that_cannot_be_stored_is_a_failure() -> None:
         found = await until_ended(world)
         assert (found["status"], found["error"]["code"]) == ("failed", "server_error")
         assert "stored" in found["error"]["message"]
+
+
+# -- what is damaged --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["response", "input", "log"])
+async def test_what_is_damaged_costs_its_own_response_and_is_told_to_nobody(
+    column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_world() as world:
+        await in_background(world, "bad")
+        world.gate.open()
+        await until_ended(world, "bad")
+        good = await create(world, "good")
+
+        def damage(connection: sqlite3.Connection) -> None:
+            damaged = f"UPDATE responses SET {column} = CAST(x'534543524554fffe' AS TEXT) WHERE id = 'resp_bad'"
+            connection.execute(damaged)
+
+        await asyncio.to_thread(world.app.state.responses._store._commits.do(damage, "").result)
+        paths = {"response": ["", "?stream=true"], "input": ["/input_items"], "log": ["?stream=true"]}[column]
+        errors = [await get(world, f"resp_bad{path}", 500) for path in paths]
+        if column != "log":
+            errors.append(await create(world, "next", 500, previous_response_id="resp_bad"))
+        assert {error["code"] for error in errors} == {"response_damaged"}
+        assert "SECRET" not in str(errors) + caplog.text
+        assert await get(world, "resp_good") == good
+        assert (await world.begin("DELETE", f"{RESPONSES}/resp_bad").end()).status == 200
+
+
+async def test_stored_items_that_are_none_are_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_world() as world:
+        await create(world, "bad")
+
+        def damage(connection: sqlite3.Connection) -> None:
+            items = '[{"id": "msg_bad_i0", "type": "SECRET", "role": "SECRET"}]'
+            connection.execute("UPDATE responses SET input = ? WHERE id = 'resp_bad'", (items,))
+
+        await asyncio.to_thread(world.app.state.responses._store._commits.do(damage, "").result)
+        referring = [{"type": "item_reference", "id": "msg_bad_i0"}, {"role": "user", "content": "x"}]
+        errors = [
+            await create(world, "next", 500, previous_response_id="resp_bad"),
+            await create(world, "other", 500, input=referring),
+        ]
+        assert {error["code"] for error in errors} == {"response_damaged"}
+        assert "SECRET" not in str(errors) + caplog.text

@@ -28,7 +28,7 @@ LAYERS = {
     "requests": "request embeddings.request",
     "text": "chat_template chat_grammar infill detokenizer constraints helper helper_process",
     "values": "cancellation events errors sampling config placement step pausing models embeddings embeddings.pooling"
-    " _native missing_libraries system",
+    " _native missing_libraries system shares",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede"}

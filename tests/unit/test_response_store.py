@@ -8,13 +8,12 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pyllmcancel.server.responses import store as store_module
+from pyllmcancel.server.responses import rows
 from pyllmcancel.server.responses.database import (
     LongConversationError,
     MissingResponseError,
@@ -22,55 +21,33 @@ from pyllmcancel.server.responses.database import (
     StoreError,
     StoreFullError,
 )
-from pyllmcancel.server.responses.store import Store
+from tests.support.stores import LIMIT, Stores, add, item, response, status_of
 
-DAY = 86_400.0
-LIMIT = 20.0
+pytest_plugins = ("tests.support.store_fixtures",)
 
-
-def response(name: str, status: str = "completed", previous: str | None = None, **fields: Any) -> dict[str, Any]:
-    found = {"id": name, "status": status, "previous_response_id": previous, "background": True, "error": None}
-    return found | {"output": [{"id": f"out_{name}", "text": f"said {name}"}]} | fields
-
-
-def item(name: str) -> dict[str, Any]:
-    return {"id": f"in_{name}", "text": f"asked {name}"}
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "responses.db"
-
-
-@pytest.fixture
-def opened(path: Path) -> Iterator[Callable[..., Store]]:
-    """Opens stores, which are closed in the end."""
-    stores: list[Store] = []
-
-    def open_store(where: Path | None = path, max_age: float = DAY, max_bytes: int = 1 << 20) -> Store:
-        stores.append(Store(where, max_age, max_bytes))
-        return stores[-1]
-
-    yield open_store
-    for store in stores:
-        store.close()
-
-
-def add(store: Store, name: str, owner: str = "", **fields: Any) -> None:
-    store.add(owner, response(name, **fields), [item(name)]).result(LIMIT)
-
-
-def status_of(store: Store, name: str, owner: str = "") -> str | None:
-    kept = store.get(owner, name).result(LIMIT)
-    assert kept is None or json.loads(kept.response)["status"] == kept.status
-    return None if kept is None else kept.status
+VERSION_1 = """
+CREATE TABLE responses (
+    owner TEXT NOT NULL, id TEXT NOT NULL, previous TEXT, background INTEGER NOT NULL, status TEXT NOT NULL,
+    used REAL NOT NULL, size INTEGER NOT NULL, response TEXT NOT NULL, input TEXT NOT NULL, log TEXT,
+    PRIMARY KEY (owner, id)
+);
+CREATE INDEX responses_by_use ON responses (used);
+CREATE TABLE total (bytes INTEGER NOT NULL);
+INSERT INTO total VALUES (0);
+CREATE TRIGGER added AFTER INSERT ON responses BEGIN UPDATE total SET bytes = bytes + new.size; END;
+CREATE TRIGGER changed AFTER UPDATE OF size ON responses BEGIN
+    UPDATE total SET bytes = bytes + new.size - old.size;
+END;
+CREATE TRIGGER deleted AFTER DELETE ON responses BEGIN UPDATE total SET bytes = bytes - old.size; END;
+PRAGMA application_id = 1886151523; PRAGMA user_version = 1;
+"""
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_what_is_kept_can_be_had_and_forgotten(opened: Callable[..., Store], path: Path, in_memory: bool) -> None:
+def test_what_is_kept_can_be_had_and_forgotten(opened: Stores, path: Path, in_memory: bool) -> None:
     store = opened(None if in_memory else path)
     add(store, "a")
     kept = store.get("", "a").result(LIMIT)
@@ -82,7 +59,7 @@ def test_what_is_kept_can_be_had_and_forgotten(opened: Callable[..., Store], pat
     assert store.get("", "a").result(LIMIT) is None
 
 
-def test_owners_do_not_meet(opened: Callable[..., Store]) -> None:
+def test_owners_do_not_meet(opened: Stores) -> None:
     store = opened()
     add(store, "a", "ann")
     assert store.get("bob", "a").result(LIMIT) is None
@@ -92,7 +69,7 @@ def test_owners_do_not_meet(opened: Callable[..., Store]) -> None:
         store.conversation("eve", "a", output=True).result(LIMIT)
 
 
-def test_an_id_is_kept_once(opened: Callable[..., Store]) -> None:
+def test_an_id_is_kept_once(opened: Stores) -> None:
     store = opened()
     add(store, "a")
     with pytest.raises(ResponseExistsError):
@@ -100,7 +77,7 @@ def test_an_id_is_kept_once(opened: Callable[..., Store]) -> None:
     assert status_of(store, "a") == "completed"
 
 
-def test_a_conversation_is_all_that_came_before(opened: Callable[..., Store]) -> None:
+def test_a_conversation_is_all_that_came_before(opened: Stores) -> None:
     store = opened()
     add(store, "a")
     add(store, "b", previous="a")
@@ -114,7 +91,7 @@ def test_a_conversation_is_all_that_came_before(opened: Callable[..., Store]) ->
 
 
 def test_items_are_those_of_their_responses_and_together_bounded(
-    opened: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+    opened: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened()
     add(store, "a")
@@ -122,13 +99,13 @@ def test_items_are_those_of_their_responses_and_together_bounded(
     names = [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)]
     assert names == ["in_b", "out_b"]
     assert store.items("another", ["b"]).result(LIMIT) == []
-    monkeypatch.setattr("pyllmcancel.server.responses.store.MOST_OF_CONVERSATION", 300)
+    monkeypatch.setattr(rows, "MOST_OF_CONVERSATION", 300)
     assert store.items("", ["a"]).result(LIMIT)
     with pytest.raises(LongConversationError, match="300"):
         store.items("", ["a", "b"]).result(LIMIT)
 
 
-def test_a_conversation_that_has_no_beginning_is_not_there(opened: Callable[..., Store]) -> None:
+def test_a_conversation_that_has_no_beginning_is_not_there(opened: Stores) -> None:
     store = opened()
     add(store, "a")
     add(store, "b", previous="a")
@@ -138,10 +115,8 @@ def test_a_conversation_that_has_no_beginning_is_not_there(opened: Callable[...,
         store.conversation("", "b", output=True).result(LIMIT)
 
 
-def test_a_conversation_that_is_too_long_is_refused(
-    opened: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "MOST_OF_CONVERSATION", 3_000)
+def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_OF_CONVERSATION", 3_000)
     store = opened()
     add(store, "a", text="x" * 2_000)
     add(store, "b", text="x" * 2_000, previous="a")
@@ -153,7 +128,7 @@ def test_a_conversation_that_is_too_long_is_refused(
 # -- the next start ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_acknowledged_is_there_at_the_next_start(opened: Callable[..., Store]) -> None:
+def test_what_is_acknowledged_is_there_at_the_next_start(opened: Stores) -> None:
     store = opened()
     add(store, "a")
     add(store, "b", status="queued")
@@ -166,7 +141,7 @@ def test_what_is_acknowledged_is_there_at_the_next_start(opened: Callable[..., S
     assert status_of(store, "a") == "completed"
 
 
-def test_what_was_running_is_failed_at_the_next_start(opened: Callable[..., Store]) -> None:
+def test_what_was_running_is_failed_at_the_next_start(opened: Stores) -> None:
     store = opened()
     add(store, "a", status="queued")
     add(store, "b", status="in_progress")
@@ -180,7 +155,7 @@ def test_what_was_running_is_failed_at_the_next_start(opened: Callable[..., Stor
         assert "the server ended" in found["error"]["message"]
 
 
-def test_the_end_of_what_was_deleted_is_not_kept(opened: Callable[..., Store]) -> None:
+def test_the_end_of_what_was_deleted_is_not_kept(opened: Stores) -> None:
     store = opened()
     add(store, "a", status="queued")
     store.delete("", "a").result(LIMIT)
@@ -188,7 +163,7 @@ def test_the_end_of_what_was_deleted_is_not_kept(opened: Callable[..., Store]) -
     assert status_of(store, "a") is None
 
 
-def test_a_closed_store_says_so(opened: Callable[..., Store]) -> None:
+def test_a_closed_store_says_so(opened: Stores) -> None:
     store = opened()
     store.close()
     store.close()
@@ -199,10 +174,8 @@ def test_a_closed_store_says_so(opened: Callable[..., Store]) -> None:
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_not_used_for_longest_makes_room(
-    opened: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "NOTED_SECONDS", 0.0)
+def test_what_was_not_used_for_longest_makes_room(opened: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "NOTED_SECONDS", 0.0)
     store = opened(max_bytes=5_000)
     for name in "abc":
         add(store, name, text="x" * 1_000)
@@ -214,7 +187,7 @@ def test_what_was_not_used_for_longest_makes_room(
     assert (status_of(store, "more39"), status_of(store, "more0")) == ("completed", None)
 
 
-def test_room_is_made_by_bytes_and_what_runs_is_not_forgotten(opened: Callable[..., Store], path: Path) -> None:
+def test_room_is_made_by_bytes_and_what_runs_is_not_forgotten(opened: Stores, path: Path) -> None:
     store = opened(max_bytes=50_000)
     add(store, "live", status="queued")
     for number in range(300):
@@ -228,7 +201,7 @@ def test_room_is_made_by_bytes_and_what_runs_is_not_forgotten(opened: Callable[.
     assert path.stat().st_size < 400_000
 
 
-def test_one_response_cannot_be_longer_than_the_store(opened: Callable[..., Store]) -> None:
+def test_one_response_cannot_be_longer_than_the_store(opened: Stores) -> None:
     store = opened(max_bytes=5_000)
     add(store, "a")
     with pytest.raises(StoreFullError, match="5,000"):
@@ -236,7 +209,7 @@ def test_one_response_cannot_be_longer_than_the_store(opened: Callable[..., Stor
     assert status_of(store, "a") == "completed"
 
 
-def test_what_is_too_old_is_forgotten_at_the_start(opened: Callable[..., Store], path: Path) -> None:
+def test_what_is_too_old_is_forgotten_at_the_start(opened: Stores, path: Path) -> None:
     store = opened()
     add(store, "old")
     add(store, "new")
@@ -248,47 +221,10 @@ def test_what_is_too_old_is_forgotten_at_the_start(opened: Callable[..., Store],
     assert (status_of(store, "old"), status_of(store, "new")) == (None, "completed")
 
 
-# -- a full disk ------------------------------------------------------------------------------------------------------
-
-
-def full(store: Store) -> None:
-    """From now on the file cannot grow."""
-    (pages,) = store._commits._connection.execute("PRAGMA page_count").fetchone()
-    store._commits._connection.execute(f"PRAGMA max_page_count = {pages}")
-
-
-def test_a_full_disk_fails_what_is_stored_and_costs_nothing_older(opened: Callable[..., Store]) -> None:
-    store = opened()
-    add(store, "old")
-    full(store)
-    with pytest.raises(StoreFullError, match="could not be stored"):
-        add(store, "new", text="x" * 100_000)
-    assert (status_of(store, "old"), status_of(store, "new")) == ("completed", None)
-    store._commits._connection.execute("PRAGMA max_page_count = 100000")
-    add(store, "new", text="x" * 100_000)
-    assert status_of(store, "new") == "completed"
-
-
-def test_of_several_in_a_commit_only_what_does_not_fit_fails(opened: Callable[..., Store]) -> None:
-    store = opened()
-    add(store, "old")
-    full(store)
-    batch = [(store_work(store, name, size), name) for name, size in (("a", 10), ("b", 100_000), ("c", 10))]
-    done = [work for work, _ in batch]
-    with pytest.raises(StoreFullError):
-        done[1].result(LIMIT)
-    assert [done[0].result(LIMIT), done[2].result(LIMIT)] == [None, None]
-    assert [status_of(store, name) for name in "abc"] == ["completed", None, "completed"]
-
-
-def store_work(store: Store, name: str, size: int) -> Any:
-    return store.add("", response(name, text="x" * size), [])
-
-
 # -- files that are no store ------------------------------------------------------------------------------------------
 
 
-def test_nobody_else_may_read_it(opened: Callable[..., Store], path: Path) -> None:
+def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
     store = opened()
     add(store, "a")
     files = list(path.parent.iterdir())
@@ -296,7 +232,7 @@ def test_nobody_else_may_read_it(opened: Callable[..., Store], path: Path) -> No
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_second_server_is_refused_and_changes_nothing(opened: Callable[..., Store], path: Path) -> None:
+def test_a_second_server_is_refused_and_changes_nothing(opened: Stores, path: Path) -> None:
     store = opened()
     add(store, "a", status="in_progress")
     other = "import sys; from pathlib import Path; from pyllmcancel.server.responses.store import Store\n"
@@ -306,20 +242,35 @@ def test_a_second_server_is_refused_and_changes_nothing(opened: Callable[..., St
     assert status_of(store, "a") == "in_progress"
 
 
-def test_another_version_is_refused_and_left_as_it_is(opened: Callable[..., Store], path: Path) -> None:
+def test_another_version_is_refused_and_left_as_it_is(opened: Stores, path: Path) -> None:
     store = opened()
     add(store, "a")
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"version 2.*version 1"):
+    with pytest.raises(StoreError, match=r"version 3.*version 2"):
         opened()
     assert path.read_bytes() == before
 
 
-def test_another_programs_database_is_refused_and_left_as_it_is(opened: Callable[..., Store], path: Path) -> None:
+def test_a_store_of_version_1_is_taken_over(opened: Stores, path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(VERSION_1)
+        row = ("ann", "a", 1, "completed", time.time(), 100, json.dumps(response("a")), json.dumps([item("a")]))
+        columns = "owner, id, background, status, used, size, response, input"
+        connection.execute(f"INSERT INTO responses ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    connection.close()
+    for _ in range(2):
+        store = opened()
+        assert status_of(store, "a", "ann") == "completed"
+        store.close()
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(opened: Stores, path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (x)")
@@ -331,7 +282,7 @@ def test_another_programs_database_is_refused_and_left_as_it_is(opened: Callable
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "overwritten"])
-def test_a_corrupt_file_is_told_at_the_start(opened: Callable[..., Store], path: Path, damage: str) -> None:
+def test_a_corrupt_file_is_told_at_the_start(opened: Stores, path: Path, damage: str) -> None:
     store = opened()
     for number in range(200):
         add(store, f"r{number}", text="x" * 1_000)
@@ -349,14 +300,12 @@ def test_a_corrupt_file_is_told_at_the_start(opened: Callable[..., Store], path:
 
 
 @pytest.mark.parametrize("where", ["/proc/responses.db", "/dev/null/responses.db", "folder"])
-def test_a_place_where_nothing_can_be_written_is_told_at_the_start(
-    opened: Callable[..., Store], tmp_path: Path, where: str
-) -> None:
+def test_a_place_where_nothing_can_be_written_is_told_at_the_start(opened: Stores, tmp_path: Path, where: str) -> None:
     with pytest.raises(StoreError, match="store"):
         opened(tmp_path if where == "folder" else Path(where))
 
 
-def test_a_read_only_file_is_told_at_the_start(opened: Callable[..., Store], path: Path) -> None:
+def test_a_read_only_file_is_told_at_the_start(opened: Stores, path: Path) -> None:
     store = opened()
     add(store, "a")
     store.close()

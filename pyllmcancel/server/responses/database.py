@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from pyllmcancel.errors import Error
 
 APPLICATION = 0x706C6363  # says in the file's head whose it is
-VERSION = 1
+VERSION = 2
 SCHEMA = """
 CREATE TABLE responses (
     owner TEXT NOT NULL,
@@ -24,17 +26,35 @@ CREATE TABLE responses (
     log TEXT,
     PRIMARY KEY (owner, id)
 );
-CREATE INDEX responses_by_use ON responses (used);
-CREATE TABLE total (bytes INTEGER NOT NULL);
-INSERT INTO total VALUES (0);
-CREATE TRIGGER added AFTER INSERT ON responses BEGIN UPDATE total SET bytes = bytes + new.size; END;
-CREATE TRIGGER changed AFTER UPDATE OF size ON responses BEGIN
-    UPDATE total SET bytes = bytes + new.size - old.size;
+CREATE INDEX responses_by_use ON responses (owner, used);
+"""
+# Version 1 counted the bytes of all owners together.
+FROM_VERSION_1 = """
+DROP TRIGGER IF EXISTS added; DROP TRIGGER IF EXISTS changed; DROP TRIGGER IF EXISTS deleted;
+DROP TABLE IF EXISTS total;
+DROP INDEX responses_by_use;
+CREATE INDEX responses_by_use ON responses (owner, used);
+"""
+# Each owner's bytes. In memory, so that a deletion writes less, and taken back with the transaction that changed them.
+HELD = """
+CREATE TEMP TABLE held (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
+CREATE TEMP TRIGGER added AFTER INSERT ON main.responses BEGIN
+    INSERT INTO held VALUES (new.owner, new.size) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes;
 END;
-CREATE TRIGGER deleted AFTER DELETE ON responses BEGIN UPDATE total SET bytes = bytes - old.size; END;
+CREATE TEMP TRIGGER changed AFTER UPDATE OF size ON main.responses BEGIN
+    UPDATE held SET bytes = bytes + new.size - old.size WHERE owner = new.owner;
+END;
+CREATE TEMP TRIGGER deleted AFTER DELETE ON main.responses BEGIN
+    UPDATE held SET bytes = bytes - old.size WHERE owner = old.owner;
+END;
 """
 LIVE = ("queued", "in_progress")
 OURS = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+
+# Bytes of the journal, which is never shorter: on a full disk a deletion finds its room there.
+RESERVE = 1 << 20
+FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_DIR_FSYNC")
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StoreError(Error):
@@ -42,7 +62,19 @@ class StoreError(Error):
 
 
 class StoreFullError(Error):
-    """There is no room for a response: the disk is full, or the store's bound is too small."""
+    """There is no room for a response: the disk is full, or the store's limit is too small."""
+
+
+class DiskFullError(StoreFullError):
+    """The disk has no room, or does not take what is written."""
+
+
+class DamagedResponseError(Error):
+    """What the file has under this id is no response. It can be deleted."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"the record of the response {response_id!r} is damaged")
+        self.response_id = response_id
 
 
 class MissingResponseError(LookupError):
@@ -70,23 +102,31 @@ def open_database(path: Path | None) -> sqlite3.Connection:
     Raises
     ------
     StoreError
-        In words, with the file's name.
+        The file cannot be the store; the message has its name.
+    DiskFullError
+        There is no room to begin one.
     """
     if path is None:
         return _ready(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
     try:
         _make_private(path)
         connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"the store {path} cannot be opened: {error}") from error
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise DiskFullError(f"the disk has no room for the store {path}") from error
+        raise StoreError(f"the store {path} cannot be opened: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise StoreError(f"the store {path} cannot be opened ({name_of(error)})") from None
     try:
-        return _ready(connection)
+        _ready(connection)
     except StoreError as error:
         connection.close()
         raise StoreError(f"the store {path} {error}") from error
     except sqlite3.Error as error:
         connection.close()
-        raise StoreError(f"the store {path} {_in_words(error)}") from error
+        raise not_ready(path, error) from None
+    reserve(path)
+    return connection
 
 
 def _make_private(path: Path) -> None:
@@ -97,44 +137,83 @@ def _make_private(path: Path) -> None:
 
 
 def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:
-    # Before anything is read: then SQLite keeps its index of the log in memory, and needs no shared file for it.
+    # SQLite's text may be damaged. It is decoded where its response is known, and an error there does not show it.
+    connection.text_factory = bytes
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    if _is_empty(connection):
+    version = _version(connection)
+    if not version:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {OURS} COMMIT;")
-    else:
-        connection.execute("PRAGMA journal_mode = WAL")
+    # A journal that stays as long as it was needs no room for what it is written with next.
+    connection.execute("PRAGMA journal_mode = PERSIST")
+    connection.execute(f"PRAGMA journal_size_limit = {RESERVE}")
     # A commit is on the disk before it is acknowledged, also if the machine goes down.
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA journal_size_limit = 4194304")
-    connection.executescript("BEGIN IMMEDIATE; COMMIT;")  # fails if the file is read-only, or another's
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.executescript("BEGIN EXCLUSIVE; COMMIT;")  # fails if the file is read-only, or another's
+    if version != VERSION:
+        connection.executescript(f"BEGIN; {SCHEMA if not version else FROM_VERSION_1} {OURS} COMMIT;")
+    connection.executescript(HELD)
     return connection
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether nothing is in the file; StoreError if something else is than a store of this version."""
+def _version(connection: sqlite3.Connection) -> int:
+    """The version of the store in the file; 0 if nothing is in it, StoreError if something else is."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if (application, version, tables) == (0, 0, 0):
-        return True
+        return 0
     if application != APPLICATION:
         raise StoreError("is another program's database; name another file by --store")
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise StoreError(
             f"is of version {version}, and this server knows version {VERSION}: name another file by --store"
         )
-    return False
+    return int(version)
 
 
-def _in_words(error: sqlite3.Error) -> str:
-    match error.sqlite_errorname.partition("_")[2].partition("_")[0] if hasattr(error, "sqlite_errorname") else "":
+def reserve(path: Path) -> None:
+    """Make the journal as long as a deletion may need it, if there is room for that now.
+
+    It must belong to a connection that is open and has no transaction: SQLite deletes the journal of an empty file.
+    """
+    with suppress(OSError), open(f"{path}-journal", "ab", opener=_private) as journal:
+        # What follows a journal's records means nothing to SQLite.
+        journal.write(bytes(max(0, RESERVE - journal.tell())))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def name_of(error: sqlite3.Error) -> str:
+    """SQLite's name of an error. Its message may have a piece of a prompt, or of another program's file."""
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))
+
+
+def not_ready(path: Path | None, error: sqlite3.Error) -> Error:
+    """Why a file cannot be the store."""
+    name = name_of(error)
+    if name in FULL:
+        return DiskFullError(f"the disk has no room for the store {path}")
+    match name.partition("_")[2].partition("_")[0]:
         case "BUSY" | "LOCKED":
-            return "is in use by another server; name another file by --store"
-        case "NOTADB" | "CORRUPT":
-            return f"cannot be read: {error}; move it away, or name another file by --store"
+            why = "is in use by another server; name another file by --store"
+        case "NOTADB" | "CORRUPT" | "ERROR":
+            why = f"cannot be read ({name}); move it away, or name another file by --store"
         case "READONLY" | "PERM" | "CANTOPEN":
-            return f"cannot be written: {error}"
+            why = f"cannot be written ({name})"
         case _:
-            return f"cannot be used: {error}"
+            why = f"cannot be used ({name})"
+    return StoreError(f"the store {path} {why}")
+
+
+def not_done(error: sqlite3.Error) -> Error:
+    """Why something was not done in the store."""
+    name = name_of(error)
+    if name in FULL:
+        return DiskFullError("the response could not be stored: the disk is full")
+    if name == "SQLITE_TOOBIG":
+        return StoreFullError("the response could not be stored: it is too long")
+    return StoreError(f"the store failed ({name})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,7 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.error_responses import ApiError, api_error
 from pyllmcancel.server.responses.background import Background
 from pyllmcancel.server.responses.database import (
+    DamagedResponseError,
     LongConversationError,
     MissingResponseError,
     ResponseExistsError,
@@ -22,7 +23,9 @@ from pyllmcancel.server.responses.database import (
 from pyllmcancel.server.responses.kept_items import response_of
 from pyllmcancel.server.responses.log import written
 from pyllmcancel.server.responses.output import Cause, End
-from pyllmcancel.server.responses.store import MOST_OF_CONVERSATION, Kept, Part, Store
+from pyllmcancel.server.responses.rows import MOST_OF_CONVERSATION, Kept, Part
+from pyllmcancel.server.responses.store import Store
+from pyllmcancel.shares import largest_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,18 +52,25 @@ class Desk:
     ----------
     open_store
         Makes the store, when it is needed first; None: nothing is stored.
+    store
+        The store, where it has been opened.
     """
 
-    def __init__(self, open_store: Callable[[], Store] | None) -> None:
+    def __init__(self, open_store: Callable[[], Store] | None, store: Store | None = None) -> None:
         self._open_store = open_store
-        self._opened: Store | None = None
+        self._opened = store
         self._live: dict[tuple[str, str], Background] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unstored: OrderedDict[tuple[str, str], Background] = OrderedDict()
+        self._unstored: dict[tuple[str, str], Background] = {}  # the oldest first
 
     @property
     def stores(self) -> bool:
         return self._open_store is not None
+
+    @property
+    def full(self) -> bool:
+        """Nothing is stored at the moment: the disk of the store is full."""
+        return self._opened is not None and self._opened.full
 
     @property
     def _store(self) -> Store:
@@ -115,10 +125,14 @@ class Desk:
             logger.error("response %s: %s", background.id, told.message, exc_info=told is not error, extra=facts)
             cause = Cause(told.code, told.message)
             end = End("failed", end.usage, error={"code": "server_error", "message": told.message}, cause=cause)
-            self._unstored[background.owner, background.id] = background
-            while len(self._unstored) > MOST_UNSTORED:
-                self._unstored.popitem(last=False)
+            self._remember_unstored(background)
         return end
+
+    def _remember_unstored(self, background: Background) -> None:
+        self._unstored[background.owner, background.id] = background
+        if len(self._unstored) > MOST_UNSTORED:
+            held = Counter(owner for owner, _ in self._unstored)
+            del self._unstored[next(largest_first(self._unstored, owner_of_key, lambda _: 1, held))]
 
     async def _write_end(self, background: Background, end: End) -> None:
         log = background.log
@@ -149,7 +163,7 @@ class Desk:
         return found
 
     async def exists(self, owner: str, response_id: str) -> bool:
-        return self.find(owner, response_id) is not None or await done(self._store.get(owner, response_id)) is not None
+        return self.find(owner, response_id) is not None or await done(self._store.exists(owner, response_id))
 
     async def delete(self, owner: str, response_id: str) -> None:
         """ApiError if there is none, or it has not ended."""
@@ -223,6 +237,10 @@ class Desk:
             await asyncio.to_thread(self._opened.close)
 
 
+def owner_of_key(key: tuple[str, str]) -> str:
+    return key[0]
+
+
 def desk_of(request: Request) -> Desk:
     desk: Desk = request.app.state.responses
     return desk
@@ -238,6 +256,8 @@ async def done(future: Future[T]) -> T:
         raise too_long(str(error)) from error
     except ResponseExistsError as error:
         raise id_taken() from error
+    except DamagedResponseError as error:
+        raise damaged(error.response_id) from None
     except StoreFullError as error:
         raise ApiError(507, str(error), "server_error", code="storage_full") from error
     except StoreError as error:
@@ -250,6 +270,11 @@ def too_long(why: str) -> ApiError:
 
 def not_found(response_id: str) -> ApiError:
     return ApiError(404, f"Response with id '{response_id[:300]}' not found.", code="response_not_found")
+
+
+def damaged(name: str) -> ApiError:
+    message = f"What is stored as '{name[:300]}' is damaged, and can be deleted."
+    return ApiError(500, message, "server_error", code="response_damaged")
 
 
 def previous_not_found(response_id: str) -> ApiError:

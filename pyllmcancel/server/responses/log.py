@@ -17,11 +17,12 @@ from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, 
 from pyllmcancel.server.responses.answer import ResponseHead
 from pyllmcancel.server.responses.output import Cause, End, Output
 from pyllmcancel.server.responses.reading import Told, merged
+from pyllmcancel.server.responses.rows import checked
 from pyllmcancel.server.responses.tools import Tool, ToolTable
 
 if TYPE_CHECKING:
     from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent
-    from pyllmcancel.server.responses.store import Kept
+    from pyllmcancel.server.responses.rows import Kept
 
 TOOLS: TypeAdapter[list[Any]] = TypeAdapter(list[Tool])
 
@@ -114,8 +115,13 @@ def written(head: Head, told: Iterable[Told], end: End) -> str:
     return f'{{"encrypts": {json.dumps(head.encrypts)}, "cause": {json.dumps(cause)}, "told": [{entries}]}}'
 
 
-def read(kept: Kept) -> tuple[Head, list[Told], End]:
-    """Of a response that has ended; one that ended with its server has left no log."""
+def read(kept: Kept, response_id: str) -> tuple[Head, list[Told], End]:
+    """The log of a response that has ended, if it is not damaged; one that ended with its server has left none."""
+    with checked(response_id):
+        return _read_log(kept)
+
+
+def _read_log(kept: Kept) -> tuple[Head, list[Told], End]:
     response = json.loads(kept.response)
     error = response["error"]
     lost = {"encrypts": False, "told": [], "cause": None if error is None else [error["code"], error["message"], None]}
@@ -149,5 +155,7 @@ def _part_written(part: Part) -> list[Any]:
 
 
 def _part_read(kind: str, *values: Any) -> Part:
+    if not all(isinstance(value, str | int) for value in values):
+        raise TypeError
     kinds = {"c": Content, "r": Reasoning, "b": CallBegins, "a": Arguments}
     return cast("Part", kinds[kind](*values))

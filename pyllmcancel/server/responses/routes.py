@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from pydantic import TypeAdapter
 
 from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.bodies import BodyRoute, prepared
@@ -25,11 +24,11 @@ from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_r
 from pyllmcancel.server.responses.desk import desk_of, id_taken
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
 from pyllmcancel.server.responses.following import FollowingResponse
-from pyllmcancel.server.responses.input_items import AnyItem, Item, ReferenceItem
+from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.kept_items import kept
 from pyllmcancel.server.responses.log import Head
 from pyllmcancel.server.responses.reading import Reader
-from pyllmcancel.server.responses.stored import asking
+from pyllmcancel.server.responses.stored import asking, read_items
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.workers import Work
@@ -50,7 +49,6 @@ class Asked:
     items: Sequence[Any]
 
 
-ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
 router = APIRouter(tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS, 507))
 
 
@@ -133,7 +131,7 @@ async def conversation_of(request: Request, body: ResponsesBody, table: ToolTabl
     def translated(pause: Pause) -> tuple[list[AnyItem], ChatBody]:
         items = resolved(body.items, referred)
         pause()
-        history = ITEMS.validate_python(before)
+        history = read_items(before, body.previous_response_id or "")
         pause()
         if len(history) + len(items) > MAX_MESSAGES:
             raise ApiError(400, f"the conversation has more than {MAX_MESSAGES:,} items", param="input")
@@ -147,8 +145,8 @@ async def conversation_of(request: Request, body: ResponsesBody, table: ToolTabl
 
 def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyItem]:
     """Items, with those in the place of references that they stand for."""
-    found = ITEMS.validate_python([referred[item.id] for item in items if isinstance(item, ReferenceItem)])
-    following = iter(found)
+    references = [item.id for item in items if isinstance(item, ReferenceItem)]
+    following = iter(read_items([referred[name] for name in references], ", ".join(references)))
     return [next(following) if isinstance(item, ReferenceItem) else item for item in items]
 
 

@@ -18,8 +18,8 @@ from pyllmcancel.server.responses.answer import (
 from pyllmcancel.server.responses.body import INCLUDABLE
 from pyllmcancel.server.responses.desk import desk_of
 from pyllmcancel.server.responses.following import FollowingResponse
-from pyllmcancel.server.responses.log import Log, read
-from pyllmcancel.server.responses.stored import asking, cancelled, deleted, found_elsewhere
+from pyllmcancel.server.responses.log import Log
+from pyllmcancel.server.responses.stored import asking, cancelled, deleted, found_elsewhere, log_of
 from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["OpenAI"], responses=errors(400, 404))
@@ -98,7 +98,7 @@ async def get_response(
     if not kept.background:
         message = "This response cannot be streamed because it was not created with background=true."
         raise ApiError(400, message, param="stream")
-    return following(request, Log(*read(kept)), starting_after)
+    return following(request, log_of(kept, response_id), starting_after)
 
 
 @router.post(

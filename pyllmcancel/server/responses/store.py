@@ -6,24 +6,26 @@ start: it is in the file from the moment at which its client knew of it.
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.server.responses import rows
 from pyllmcancel.server.responses.commits import Commits
 from pyllmcancel.server.responses.database import (
     LIVE,
+    DamagedResponseError,
     LongConversationError,
     MissingResponseError,
     ResponseExistsError,
-    StoreError,
     StoreFullError,
+    not_ready,
     open_database,
 )
+from pyllmcancel.server.responses.room import Room
+from pyllmcancel.server.responses.rows import LOST, Kept, Part, said
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -32,46 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 MOST_IN_MEMORY = 64 << 20  # bytes
-MOST_OF_CONVERSATION = 16 << 20  # bytes of all responses of one; no model's context holds as much
-NOTED_SECONDS = 600.0  # a use that soon after another is not written down
-SWEEP_SECONDS = 60.0  # between two looks for what is too old
-ENDED_WITH_SERVER = {"code": "server_error", "message": "the server ended before the response did"}
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A response as it was kept.
-
-    Attributes
-    ----------
-    response
-        JSON, as its client gets it.
-    log
-        JSON, from which its events can be told again; None of one that was not in the background.
-    """
-
-    response: str
-    background: bool
-    status: str
-    log: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Of a conversation, up to one of its responses.
-
-    Attributes
-    ----------
-    missing
-        The response that it goes on from, and that is not here.
-    """
-
-    items: list[dict[str, Any]]
-    missing: str | None
-    n_bytes: int
-
-
-OWN_ERRORS = (LongConversationError, MissingResponseError, ResponseExistsError, StoreFullError)
+OWN_ERRORS = (
+    DamagedResponseError,
+    LongConversationError,
+    MissingResponseError,
+    ResponseExistsError,
+    StoreFullError,
+)
 
 
 class Store:
@@ -84,26 +53,38 @@ class Store:
     max_age
         Seconds after its last use until a response is forgotten.
     max_bytes
-        Of all responses together: one more takes the place of those that were not used for longest. In memory there are
-        `MOST_IN_MEMORY` at most.
+        Of all responses together: one more takes the place of those that were not used for longest, of the owner that
+        has the most. In memory there are `MOST_IN_MEMORY` at most.
 
     Raises
     ------
     StoreError
-        The file cannot be the store.
+        The file cannot be the store. A full disk is no reason: then nothing is stored until there is room.
     """
 
     def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
-        self._max_age = max_age
-        self._max_bytes = max_bytes if path is not None else min(max_bytes, MOST_IN_MEMORY)
-        self._swept_at = time.monotonic()  # written by the thread that commits
-        connection = open_database(path)
+        self._path = path
+        self._room = Room(path, max_age, max_bytes if path is not None else min(max_bytes, MOST_IN_MEMORY))
+        self._commits = Commits(self._connect, OWN_ERRORS, self._room.tidy)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = open_database(self._path)
         try:
-            begin(connection, max_age)
+            connection.execute("BEGIN IMMEDIATE")
+            n_lost = connection.execute(f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", LIVE).rowcount
+            self._room.begin(connection)
+            connection.execute("COMMIT")
         except sqlite3.Error as error:
             connection.close()
-            raise StoreError(f"the store {path} cannot be read: {error}; move it away, or name another file") from error
-        self._commits = Commits(connection, OWN_ERRORS)
+            raise not_ready(self._path, error) from None
+        if n_lost:
+            logger.warning("%d responses were running when the last server ended: they are failed", n_lost)
+        return connection
+
+    @property
+    def full(self) -> bool:
+        """The last response that was to be stored found no room on the disk."""
+        return self._commits.full
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
@@ -119,7 +100,7 @@ class Store:
         def work(connection: sqlite3.Connection) -> None:
             texts = said(response), said(list(items))
             size = sum(map(len, texts))
-            self._make_room(connection, size)
+            self._room.make(connection, owner, size)
             row = owner, response["id"], response["previous_response_id"], response["background"], response["status"]
             write(
                 connection,
@@ -128,7 +109,7 @@ class Store:
                 (*row, time.time(), size, *texts),
             )
 
-        return self._commits.do(work)
+        return self._commits.do(work, owner, stores=True)
 
     def finish(self, owner: str, response: Mapping[str, Any], log: str | None) -> Future[None]:
         """Say how a response that was added has ended. Of one that was deleted since nothing is kept."""
@@ -142,7 +123,7 @@ class Store:
             if found is None:
                 return
             grown = sum(map(len, texts)) - found[1]
-            self._make_room(connection, grown)
+            self._room.make(connection, owner, grown)
             write(
                 connection,
                 "UPDATE responses SET status = ?, used = ?, size = size + ?, response = ?, log = ?"
@@ -150,25 +131,35 @@ class Store:
                 (response["status"], time.time(), grown, *texts, *key),
             )
 
-        return self._commits.do(work)
+        return self._commits.do(work, owner, stores=True)
 
     def delete(self, owner: str, response_id: str) -> Future[bool]:
         """Whether there was one."""
 
         def work(connection: sqlite3.Connection) -> bool:
-            return self._forget(connection, "owner = ? AND id = ?", (owner, response_id))
+            gone = connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id))
+            return gone.rowcount > 0
 
-        return self._commits.do(work)
+        return self._commits.do(work, owner)
 
     # -- what is asked ------------------------------------------------------------------------------------------------
 
     def get(self, owner: str, response_id: str) -> Future[Kept | None]:
-        def work(connection: sqlite3.Connection) -> Kept | None:
-            asked = "SELECT response, background, status, log FROM responses WHERE owner = ? AND id = ?"
-            row = connection.execute(asked, (owner, response_id)).fetchone()
-            return None if row is None else Kept(row[0], bool(row[1]), row[2], row[3])
+        """A response, if there is one.
 
-        return self._commits.do(work)
+        Raises
+        ------
+        DamagedResponseError
+            By what is returned.
+        """
+        return self._commits.do(lambda connection: rows.kept_response(connection, owner, response_id), owner)
+
+    def exists(self, owner: str, response_id: str) -> Future[bool]:
+        def work(connection: sqlite3.Connection) -> bool:
+            asked = "SELECT 1 FROM responses WHERE owner = ? AND id = ?"
+            return connection.execute(asked, (owner, response_id)).fetchone() is not None
+
+        return self._commits.do(work, owner)
 
     def conversation(self, owner: str, response_id: str, *, output: bool) -> Future[list[dict[str, Any]]]:
         """All items up to a response: the input and the output of each that came before, and its own input.
@@ -177,152 +168,49 @@ class Store:
 
         Raises
         ------
-        MissingResponseError, LongConversationError
-            By what is returned: one of them is not there, or all are too long.
+        MissingResponseError, LongConversationError, DamagedResponseError
+            By what is returned: one of them is not there, or damaged, or all are too long.
         """
 
         def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-            part = _part(connection, owner, response_id, output=output)
+            part = rows.conversation_part(connection, owner, response_id, output=output)
             if part.missing is not None:
                 raise MissingResponseError(part.missing)
             return part.items
 
-        return self._commits.do(work)
+        return self._commits.do(work, owner)
 
     def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
         """The same, back to the first response that is not here.
 
         Raises
         ------
-        LongConversationError
+        LongConversationError, DamagedResponseError
             By what is returned.
         """
-        return self._commits.do(lambda connection: _part(connection, owner, response_id, output=output))
+
+        def work(connection: sqlite3.Connection) -> Part:
+            return rows.conversation_part(connection, owner, response_id, output=output)
+
+        return self._commits.do(work, owner)
 
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
         """Input and output of these responses, without what came before; what is not there is left out.
 
         Raises
         ------
-        LongConversationError
+        LongConversationError, DamagedResponseError
             By what is returned.
         """
-
-        def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            length = 0
-            for response_id in response_ids:
-                asked = "SELECT size, input, response FROM responses WHERE owner = ? AND id = ?"
-                for size, given, answered in connection.execute(asked, (owner, response_id)):
-                    length = checked_length(length + size)
-                    found += json.loads(given) + json.loads(answered)["output"]
-            return found
-
-        return self._commits.do(work)
-
-    # -- room ---------------------------------------------------------------------------------------------------------
-
-    def _make_room(self, connection: sqlite3.Connection, size: int) -> None:
-        """Forget what is too old, and what was not used for longest."""
-        if size > self._max_bytes:
-            raise StoreFullError(f"the response is longer than the store may be, which is {self._max_bytes:,} bytes")
-        now = time.monotonic()
-        if now - self._swept_at > SWEEP_SECONDS:
-            self._swept_at = now
-            self._forget(connection, "used < ? AND status NOT IN (?, ?)", (time.time() - self._max_age, *LIVE))
-        while total(connection) + size > self._max_bytes:
-            oldest = "rowid IN (SELECT rowid FROM responses WHERE status NOT IN (?, ?) ORDER BY used LIMIT 1)"
-            if not self._forget(connection, oldest, LIVE):
-                raise StoreFullError("the store is full of responses that are running")
-
-    @staticmethod
-    def _forget(connection: sqlite3.Connection, which: str, values: Sequence[Any]) -> bool:
-        """Whether there were any."""
-        gone = connection.execute(f"DELETE FROM responses WHERE {which} RETURNING rowid", values).fetchall()
-        if gone:
-            connection.execute("PRAGMA incremental_vacuum(256)").fetchall()
-        return bool(gone)
+        return self._commits.do(lambda connection: rows.items_of(connection, owner, response_ids), owner)
 
     def close(self) -> None:
         """Do what was asked until now, and close the file. Idempotent."""
         self._commits.close()
 
 
-def begin(connection: sqlite3.Connection, max_age: float) -> None:
-    """Mark what the last server has left, and forget what is too old."""
-    connection.execute("BEGIN IMMEDIATE")
-    left = connection.execute("SELECT rowid, response FROM responses WHERE status IN (?, ?)", LIVE).fetchall()
-    for row, text in left:
-        ended = json.loads(text) | {"status": "failed", "error": ENDED_WITH_SERVER}
-        changed = "UPDATE responses SET status = 'failed', response = ? WHERE rowid = ?"
-        connection.execute(changed, (said(ended), row))
-    connection.execute("DELETE FROM responses WHERE used < ?", (time.time() - max_age,))
-    # Goes through all of them: a file that is broken shows it here, and not to a client.
-    connection.execute("UPDATE total SET bytes = (SELECT coalesce(sum(size), 0) FROM responses)")
-    connection.execute("COMMIT")
-    if left:
-        logger.warning("%d responses were running when the last server ended: they are failed", len(left))
-
-
 def write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]) -> None:
     try:
         connection.execute(statement, values)
-    except sqlite3.IntegrityError as error:
-        raise ResponseExistsError(str(error)) from error
-
-
-def total(connection: sqlite3.Connection) -> int:
-    """Bytes of all responses."""
-    (found,) = connection.execute("SELECT bytes FROM total").fetchone()
-    return int(found)
-
-
-def _part(connection: sqlite3.Connection, owner: str, response_id: str, *, output: bool) -> Part:
-    turns: list[tuple[str, str]] = []
-    missing = None
-    try:
-        for turn in _turns(connection, owner, response_id):
-            turns.append(turn)  # noqa: PERF402 - those before the one that is missing count
-    except MissingResponseError as error:
-        if error.circular:
-            raise
-        missing = error.response_id
-    items: list[dict[str, Any]] = []
-    for number, (asked, answered) in enumerate(reversed(turns), 1):
-        items += json.loads(asked)
-        if output or number < len(turns):
-            items += json.loads(answered)["output"]
-    return Part(items, missing, sum(len(text) for turn in turns for text in turn))
-
-
-def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iterator[tuple[str, str]]:
-    """Input and response, from the last to the first; each is used, so that none is forgotten before the others."""
-    following: str | None = response_id
-    known: set[str] = set()
-    length, now = 0, time.time()
-    while following is not None:
-        if following in known:  # it took the id of one that was deleted, and that others go on from
-            raise MissingResponseError(following, circular=True)
-        known.add(following)
-        asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
-        row = connection.execute(asked, (owner, following)).fetchone()
-        if row is None:
-            raise MissingResponseError(following)
-        number, used, size, following, *texts = row
-        length = checked_length(length + size)
-        if now - used > NOTED_SECONDS:
-            connection.execute("UPDATE responses SET used = ? WHERE rowid = ?", (now, number))
-        yield texts[0], texts[1]
-
-
-def checked_length(length: int) -> int:
-    if length > MOST_OF_CONVERSATION:
-        raise LongConversationError(f"the conversation has more than {MOST_OF_CONVERSATION:,} bytes")
-    return length
-
-
-def said(value: Any) -> str:
-    """JSON. Of a list each entry by itself: for as long as one is written no other thread of Python runs."""
-    if isinstance(value, list):
-        return f"[{','.join([said(entry) for entry in value])}]"
-    return json.dumps(value, separators=(",", ":"))
+    except sqlite3.IntegrityError:
+        raise ResponseExistsError("there is a response of this id") from None

@@ -5,24 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
+
+from pydantic import TypeAdapter, ValidationError
 
 from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_NAME, MAX_TO_PEERS
-from pyllmcancel.server.responses.desk import not_found
-from pyllmcancel.server.responses.store import Part, said
+from pyllmcancel.server.responses.database import DamagedResponseError
+from pyllmcancel.server.responses.desk import damaged, not_found
+from pyllmcancel.server.responses.input_items import AnyItem, Item
+from pyllmcancel.server.responses.log import Log, read
+from pyllmcancel.server.responses.rows import Part, are_items, said
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.visible import Visible
 from pyllmcancel.server.whole import whole
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from fastapi import Request
 
     from pyllmcancel.server.responses.answer import DeletedResponse
     from pyllmcancel.server.responses.desk import Ask, Desk
+    from pyllmcancel.server.responses.rows import Kept
     from pyllmcancel.server.state import Asked
 
+ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
 CANNOT_CANCEL = {
     "completed": "Cannot cancel a completed response.",
     "failed": "Cannot cancel a failed response.",
@@ -35,6 +44,10 @@ class Archive:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+
+    @property
+    def full(self) -> bool:
+        return self._desk.full
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]:
         """The answer, as JSON has it; ApiError 404 if there is no such response here."""
@@ -106,6 +119,22 @@ def check_carried(n_bytes: int, what: str) -> None:
         raise ApiError(400, message, code="elsewhere")
 
 
+def log_of(kept: Kept, response_id: str) -> Log:
+    """What a response that has ended has told; ApiError if it is damaged."""
+    try:
+        return Log(*read(kept, response_id))
+    except DamagedResponseError:
+        raise damaged(response_id) from None
+
+
+def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
+    """Items that were stored, under this name; ApiError if they are none."""
+    try:
+        return ITEMS.validate_python(items)
+    except ValidationError:  # it has pieces of them in its text
+        raise damaged(name) from None
+
+
 def as_dict(text: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(text)
     return found
@@ -130,11 +159,6 @@ async def found_elsewhere(request: Request, error: ApiError, response_id: str, a
     if found is None:
         raise error
     return found
-
-
-def are_items(items: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether a peer's answer can be a part of a conversation."""
-    return isinstance(items, list) and all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in items)
 
 
 def asking(request: Request) -> Ask:
