@@ -9,7 +9,8 @@ but it occupies a slot; it is swapped out when a new choice takes that slot. Whi
 ahead and stay in their cells, so that neither a new request nor one that continues the prefix waits for a copy.
 
 A prefix is reused by its owner's choices only, running, idle or swapped out: else the number of cached tokens, and the
-time to the first one, would tell what other owners have asked. Of a session it is kept longer than others.
+time to the first one, would tell what other owners have asked. The owner that holds the most cells loses its prefixes
+first, so that a flood of one costs another no prefix. Of one owner's, a session's are kept longer than others.
 
 Used by the engine thread only.
 """
@@ -17,11 +18,13 @@ Used by the engine thread only.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from pyllmcancel.shares import largest_first
 from pyllmcancel.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
 from pyllmcancel.swap_store import Holder
 
@@ -179,12 +182,11 @@ class PrefixCache:
         self._fresh.add(seq)
 
     def evict(self, n_cells: int) -> None:
-        """Free at least `n_cells` cells, as far as idle prefixes hold them: sessions' last, else by last use.
+        """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`.
 
         The most recently used of the evicted prefixes is swapped out, the others are not: a cancel waits for a copy.
         """
-        held = [seq for seq in self._idle if self._context.n_committed(seq)]
-        held.sort(key=lambda seq: self._holders[seq].in_session)
+        held = self._eviction_order()
         n_evicted = bisect_left(range(len(held)), n_cells, key=lambda count: self._n_freed(held[:count]))
         evicted = held[:n_evicted]
         for seq in evicted:
@@ -253,23 +255,34 @@ class PrefixCache:
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _free_target(self, running: Collection[int]) -> int:
-        """The idle sequence for a choice that continues none: an empty one, or the least recently used.
+        """The idle sequence for a choice that continues none: an empty one, or the first to be evicted.
 
         With divided cells one beside running sequences, because only neighbours share a ubatch, and whose content can
         be swapped out.
         """
+        held = self._eviction_order()
+        best_first = [*sorted(self._idle.keys() - set(held)), *held]
         if self._context.kv_unified:
-            return min(self._idle, key=self._emptiness)
-        best_first = sorted(
-            self._idle,
-            key=lambda seq: (-_neighbours(seq, running), _extent(seq, running), *self._emptiness(seq)),
-        )
+            return best_first[0]
+        best_first.sort(key=lambda seq: (-_neighbours(seq, running), _extent(seq, running)))
         alone = not running
-        return next((seq for seq in best_first if self._swap.can_copy(seq, alone=alone)), next(iter(self._idle)))
+        return next(
+            (seq for seq in best_first if self._swap.can_copy(seq, alone=alone)), held[0] if held else best_first[0]
+        )
 
-    def _emptiness(self, seq: int) -> tuple[int, int]:
-        """Sort key: empty sequences first, by number; sessions' last; the others keep their order."""
-        return (1 + self._holders[seq].in_session, 0) if self._context.n_committed(seq) else (0, seq)
+    def _eviction_order(self) -> list[int]:
+        """Idle sequences that hold something: those of the owner with the most cells first, of one owner's sessions'
+        last, else by last use.
+        """
+        lengths = [self._context.n_committed(seq) for seq in range(self._context.n_seq_max)]
+        held = [seq for seq in self._idle if lengths[seq]]
+        held.sort(key=lambda seq: self._holders[seq].in_session)
+        of_owner = Counter[str]()
+        for length, holder in zip(lengths, self._holders, strict=True):
+            of_owner[holder.owner] += length
+        if len(of_owner) == 1:
+            return held
+        return list(largest_first(held, lambda seq: self._holders[seq].owner, lengths.__getitem__, of_owner))
 
     def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
         self.evict(self._context.n_cells_used - self._n_freed([seq]) + prefix.n_tokens - self._context.n_cells)

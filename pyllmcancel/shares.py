@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -33,18 +34,49 @@ class Shares:
         self._least = least
         self._held = Counter[str]()
 
-    def take(self, owner: str, amount: int = 1) -> bool:
-        """Whether there was room for so much more."""
+    def has(self, owner: str, amount: int = 1) -> bool:
+        """Whether there is room for so much more of an owner's."""
         held, free = self._held[owner] + amount, self._total - self._held.total() - amount
-        fits = free >= 0 and (not self._several or held <= max(free, self._least))
+        return free >= 0 and (not self._several or held <= max(free, self._least))
+
+    def take(self, owner: str, amount: int = 1) -> bool:
+        """Whether there was."""
+        fits = self.has(owner, amount)
         if fits:
-            self._held[owner] = held
+            self._held[owner] += amount
         return fits
 
     def give_back(self, owner: str, amount: int = 1) -> None:
         self._held[owner] -= amount
         if not self._held[owner]:
             del self._held[owner]
+
+
+class Remembered(Generic[K, T]):
+    """The last entries: at most `most`, of which the owner with the most loses its oldest. Not synchronised."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: dict[str, dict[K, T]] = {}  # by owner, oldest first
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def put(self, owner: str, key: K, value: T) -> None:
+        self._of.setdefault(owner, {})[key] = value
+        if len(self) > self._most:
+            largest = max(self._of, key=lambda one: len(self._of[one]))
+            self.pop(largest, next(iter(self._of[largest])))
+
+    def get(self, owner: str, key: K) -> T | None:
+        return self._of.get(owner, {}).get(key)
+
+    def pop(self, owner: str, key: K) -> T | None:
+        own = self._of.get(owner, {})
+        value = own.pop(key, None)
+        if not own:
+            self._of.pop(owner, None)
+        return value
 
 
 def largest_first(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyllmcancel.request import NO_OWNER
+from pyllmcancel.shares import largest_first
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
@@ -23,8 +25,8 @@ class Holder(NamedTuple):
 class SwapStore:
     """At most `limit` bytes, and `MAX_PREFIXES`, of copies; the least recently used are deleted for a new one.
 
-    A session's are deleted after all others. While a copy is made there is one more. Each is an owner's, and is found
-    by that owner only.
+    Those of the owner that has the most bytes are deleted first, of one owner's a session's last. While a copy is made
+    there is one more. Each is an owner's, and is found by that owner only.
     """
 
     def __init__(self, context: Context, limit: int) -> None:
@@ -60,8 +62,22 @@ class SwapStore:
                 self.discard(old)
         self._holders[prefix] = holder
         self.n_bytes += prefix.n_bytes
-        while self.n_bytes > self.limit or len(self._holders) > MAX_PREFIXES:
-            self.discard(min(self._holders, key=lambda kept: self._holders[kept].in_session))
+        if self._is_too_much():
+            self._make_room()
+
+    def _is_too_much(self) -> bool:
+        return self.n_bytes > self.limit or len(self._holders) > MAX_PREFIXES
+
+    def _make_room(self) -> None:
+        held = Counter[str]()
+        for prefix, holder in self._holders.items():
+            held[holder.owner] += prefix.n_bytes
+        sessions_last = sorted(self._holders, key=lambda kept: self._holders[kept].in_session)
+        owner_of = {prefix: holder.owner for prefix, holder in self._holders.items()}
+        for prefix in largest_first(sessions_last, owner_of.__getitem__, lambda kept: kept.n_bytes, held):
+            if not self._is_too_much():
+                return
+            self.discard(prefix)
 
     def discard(self, prefix: SwappedPrefix) -> None:
         """Delete `prefix`, if it is there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -12,6 +11,7 @@ from pyllmcancel.server.api_keys import PUBLIC_PATHS, owner_of
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
 from pyllmcancel.server.request_context import mark_client_gone
+from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,15 +26,14 @@ class BodyLimit:
     """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
 
     All bodies together are bounded too: one that does not fit beside the others gets 503. If several owners share the
-    server, the bodies of one may have half of that, or the length of the longest one.
+    server, the bodies of one may have as much as they leave free, or the length of the longest one.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS, *, shared: bool = False) -> None:
         self._app = app
         self._limits = limits
         self._linger = linger
-        most = limits.max_bodies
-        self._held = _Held(most, max(most // 2, min(limits.max_body, most)) if shared else most)
+        self._held = Shares(limits.max_bodies, several=shared, least=limits.max_body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:
@@ -97,28 +96,10 @@ class _TooLong(Exception):  # noqa: N818 - it never leaves this module
         self.error = error
 
 
-class _Held:
-    """Bytes of the bodies that are being read, or worked on. Touched by the event loop only."""
-
-    def __init__(self, most: int, per_owner: int) -> None:
-        self._most = most
-        self._per_owner = per_owner
-        self._taken = Counter[str]()  # by owner
-
-    def take(self, owner: str, length: int) -> bool:
-        """Whether there was room for them."""
-        fits = self._taken.total() + length <= self._most and self._taken[owner] + length <= self._per_owner
-        self._taken[owner] += length * fits
-        return fits
-
-    def give_back(self, owner: str, length: int) -> None:
-        self._taken[owner] -= length
-
-
 class Hold:
     """One body's part of them."""
 
-    def __init__(self, held: _Held, owner: str) -> None:
+    def __init__(self, held: Shares, owner: str) -> None:
         self._held = held
         self._owner = owner
         self._taken = 0

@@ -74,14 +74,14 @@ class Limits:
         Most numbers, texts, keys … of a body; a prompt of tokens that just fits into the context is never too many.
     max_bodies
         Bytes of all bodies that are read, or worked on, at once; short ones are not counted. Of several owners each has
-        at most half of it, or one body.
+        at most as much as it leaves free, or one body.
     header_timeout, body_timeout
         Seconds for a request's head, from the connection or its first byte, and for its body.
     keep_alive
         Seconds that a connection may wait for its next request. A client library that keeps connections longer than the
         server does loses requests on them.
     max_event_clients
-        Most readers of the feed of events; of several owners each has at most half of them.
+        Most readers of the feed of events; of several owners each has at most as many as it leaves free, or one.
     max_connections, max_connections_per_address
         At most so many; 0: as many as there are file descriptors for, and three quarters of them. One more closes the
         one that has waited longest for its client, and is refused if none waits.
@@ -102,10 +102,6 @@ class Limits:
     def values(self, n_ctx: int) -> int:
         """Most values of a body, where so many tokens fit into the context."""
         return max(self.max_body_values, n_ctx + 1_000)
-
-    def event_clients(self, *, shared: bool) -> tuple[int, int]:
-        """Most readers of the feed, and most of one owner."""
-        return self.max_event_clients, max(1, self.max_event_clients // 2) if shared else self.max_event_clients
 
     def connections(self) -> tuple[int, int]:
         """Most connections, of all addresses and of one."""

@@ -26,6 +26,7 @@ from pyllmcancel.server.preparing import Preparations
 from pyllmcancel.server.tokens import TextReader
 from pyllmcancel.server.wire import Answer
 from pyllmcancel.server.workers import Workers
+from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -89,7 +90,7 @@ class ServerState:
         self.config = config
         self.metrics = metrics or EngineMetrics()
         self.created = int(time.time())
-        self.feed = Feed(self.metrics, *config.limits.event_clients(shared=config.shared))
+        self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, several=config.shared))
         self.chat_template = ChatTemplate(None)  # the model's, once there is one; each use may refuse
         self.preparations = Preparations(shared=config.shared)
         self._guidance: BoundedGuidance | None = None

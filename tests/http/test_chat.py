@@ -104,6 +104,20 @@ async def test_logprobs(stream: bool) -> None:
             assert len(entry["top_logprobs"]) == 2
 
 
+@streaming
+@pytest.mark.parametrize("asked", [False, True])
+async def test_logprobs_of_an_answer_without_a_token_are_empty_if_they_were_asked_for(
+    stream: bool, asked: bool
+) -> None:
+    async with open_world(model=Says("")) as world:
+        exchange = await world.chat(logprobs=asked, stream=stream).end()
+        parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]
+        found = [part["choices"][0]["logprobs"] for part in parts]
+        assert found[0] == ({"content": [], "refusal": None} if asked else None)
+        assert parts[-1]["choices"][0]["finish_reason"] == "stop"
+        assert set(map(str, found[1:])) <= {"None"}
+
+
 async def test_logprobs_without_alternatives() -> None:
     async with open_world() as world:
         world.model.answers[HELLO] = b"a"

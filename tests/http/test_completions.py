@@ -204,6 +204,16 @@ async def test_cached_tokens_are_in_usage() -> None:
 
 
 @streaming
+async def test_logprobs_of_an_answer_without_a_token_are_empty_columns(stream: bool) -> None:
+    async with open_world() as world:
+        world.model.answers[b"say"] = b""
+        exchange = await world.complete("say", logprobs=2, stream=stream).end()
+        parts = [json.loads(event) for event in exchange.events[:-1]] if stream else [exchange.json()]
+        empty: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        assert [part["choices"][0]["logprobs"] for part in parts] == [empty]
+
+
+@streaming
 async def test_logprobs(stream: bool) -> None:
     async with open_world() as world:
         world.model.answers[b"say"] = b"ab"

@@ -170,6 +170,26 @@ async def test_the_bodies_that_one_owner_sends_leave_room_for_anothers() -> None
         assert anns.status == 200
 
 
+async def test_one_owner_cannot_take_all_places_of_readers_of_events() -> None:
+    async with open_world(api_keys=KEYS, max_event_clients=4) as world:
+        readers = [world.begin("GET", "/v1/events", headers=who) for who in (ANN, ANN)]
+        for reader in readers:
+            await reader.until_body(b"snapshot")
+        assert (await world.get("/v1/events", headers=ANN)).status == 503
+        readers.append(world.begin("GET", "/v1/events", headers=BOB))
+        await readers[2].until_body(b"snapshot")
+        for reader in readers:
+            reader.leave()
+            await reader.end()
+
+
+async def test_a_flood_of_one_owner_leaves_anothers_list_of_ended_requests(world: World) -> None:
+    await world.complete(max_tokens=1, headers=BOB | {"x-request-id": "bobs"}).end()
+    for number in range(300):  # more than are remembered of one owner
+        await world.complete(max_tokens=1, headers=ANN | {"x-request-id": f"ann{number}"}).end()
+    assert await ids(world, BOB, "?status=finished") == [("bob", "bobs")]
+
+
 async def test_an_administrator_sees_and_cancels_all(world: World) -> None:
     anns, bobs = await running(world, ANN), await running(world, BOB)
     assert sorted(await ids(world, ADMIN)) == [("ann", "mine"), ("bob", "mine")]

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.config import EngineConfig
 from pyllmcancel.observer import StepPart, StepRecord
-from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
@@ -23,6 +21,7 @@ from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Wording, steps_event
 from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.shares import Shares
 from tests.support.driver import Driver, Tracked
 
 if TYPE_CHECKING:
@@ -223,8 +222,8 @@ def test_after_a_gap_nobody_goes_on_where_it_was() -> None:
 # -- readers ----------------------------------------------------------------------------------------------------------
 
 
-def feed_of(driver: Driver, most: int = 2, per_owner: int = 2) -> Feed:
-    feed = Feed(EngineMetrics(), most, per_owner)
+def feed_of(driver: Driver, most: int = 3, *, several: bool = False) -> Feed:
+    feed = Feed(EngineMetrics(), Shares(most, several=several))
     feed.watch(driver.engine, None)
     return feed
 
@@ -246,7 +245,7 @@ def test_ids_of_others_and_of_the_future_are_not_known(driver: Driver, event_id:
 
 
 async def test_readers_that_see_the_same_are_given_the_same_bytes(driver: Driver) -> None:
-    feed = feed_of(driver, most=3, per_owner=3)
+    feed = feed_of(driver)
     everything, types = Audience(None), frozenset({"added"})
     with (
         feed.reader(everything, "", print) as a,
@@ -282,7 +281,7 @@ async def test_without_readers_the_engine_has_no_recorder_and_nothing_is_remembe
 
 
 async def test_places_are_limited_and_given_back(driver: Driver) -> None:
-    feed = feed_of(driver, most=2, per_owner=1)
+    feed = feed_of(driver, most=2, several=True)
     with feed.reader(Audience("ann"), "ann", print):
         with pytest.raises(ApiError, match="too many readers"):
             feed.check_room("ann")
@@ -337,12 +336,6 @@ async def test_events_do_not_wait_until_the_statistics_are_due(driver: Driver) -
         feed._flush_soon()  # what the recorder has the event loop do
         assert feed._flushing is not None
         assert feed._flushes_at <= asyncio.get_running_loop().time() + SHORTEST
-
-
-def test_of_several_owners_none_takes_all_places() -> None:
-    limits = ServerConfig(engine=EngineConfig()).limits
-    assert limits.event_clients(shared=False) == (64, 64)
-    assert limits.event_clients(shared=True) == (64, 32)
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------

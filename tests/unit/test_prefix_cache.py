@@ -6,8 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from pyllmcancel.prefix_cache import PrefixMatch
+from pyllmcancel.prefix_cache import PrefixCache, PrefixMatch
+from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.swap_space import MIN_SHARED_TOKENS
+from pyllmcancel.swap_store import Holder
+from tests.support.fake_native import CancelFlag, Sampler
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
 
@@ -123,3 +126,57 @@ def test_evicting_many_asks_for_few_counts_of_cells(monkeypatch: pytest.MonkeyPa
     cache.evict(1024)
     assert context.n_cells_used == 0
     assert n_calls < 32
+
+
+# -- owners -----------------------------------------------------------------------------------------------------------
+
+ANN, BOB = Holder("ann"), Holder("bob")
+
+
+def held_by(cache: PrefixCache, *holders: Holder) -> PrefixCache:
+    """Sequence after sequence, these are whose the prefixes are."""
+    for seq, holder in enumerate(holders):
+        cache._holders[seq] = holder
+    return cache
+
+
+def test_eviction_begins_with_the_owner_that_holds_the_most() -> None:
+    context = context_with([1] * 30, [2] * 40, [3] * 40)
+    held_by(cache_of(context), BOB, ANN, ANN).evict(60)
+    assert [context.n_committed(seq) for seq in range(3)] == [30, 0, 0]
+
+
+def test_who_has_no_more_than_its_share_loses_nothing_to_a_session() -> None:
+    context = context_with([1] * 30, [2] * 40)
+    held_by(cache_of(context), BOB, Holder("ann", in_session=True)).evict(10)
+    assert [context.n_committed(seq) for seq in range(2)] == [30, 0]
+
+
+def test_cells_that_an_owner_computes_in_count_for_it() -> None:
+    context = context_with([1] * 30, [2] * 40, [3] * 20, open_seqs=(1,))
+    cache = held_by(cache_of(context), BOB, ANN, ANN)
+    cache.take(PrefixMatch(1, None, 40), RUNNING, ANN)
+    cache.evict(10)
+    assert [context.n_committed(seq) for seq in range(3)] == [30, 40, 0]
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_new_choice_takes_the_place_of_the_owner_that_holds_the_most(unified: bool) -> None:
+    context = context_with([1] * 30, [2] * 40, [3] * 40, [4] * 40, kv_unified=unified)
+    cache = held_by(cache_of(context), BOB, ANN, ANN, ANN)
+    assert cache.find([9] * 20, (), ANN).seq == 1
+
+
+def test_a_flood_of_one_owner_leaves_anothers_prefix() -> None:
+    context = context_with([1] * 30)
+    cache = held_by(cache_of(context), BOB)
+    for number in range(20):
+        found = cache.find([10 + number] * 100, (), ANN)
+        cache.take(found, (), ANN)
+        context.open(
+            found.seq, [10 + number] * 100, Sampler(context.model, SamplingParams(temperature=0.0)), CancelFlag()
+        )
+        context.step([(found.seq, 100)])
+        context.close(found.seq, keep=True)
+        cache.give_back(found.seq)
+    assert cache.find([*[1] * 30, 2], (), BOB).n_shared == 30

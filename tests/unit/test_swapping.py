@@ -303,3 +303,15 @@ def test_idle_prefixes_of_a_session_are_evicted_after_all_others() -> None:
     assert [context.n_committed(seq) for seq in (0, 1)] == [len(LONG), 0]
     cache.evict(1)
     assert context.n_committed(0) == 0
+
+
+def test_of_copies_the_owner_with_the_most_bytes_loses_the_oldest() -> None:
+    context = context_with()
+    store = SwapStore(context, 100 * BYTES_PER_CELL)
+    store.add(SwappedPrefix([7] * 20), Holder("bob"))
+    for number in range(50):
+        store.add(SwappedPrefix([10 + number] * 20), Holder("ann", in_session=True))
+    assert store.find([*[7] * 20, 1], 1000, Holder("bob"))[1] == 20
+    assert store.n_bytes <= store.limit
+    assert store.find([*[59] * 20, 1], 1000, Holder("ann"))[1] == 20
+    assert store.find([*[10] * 20, 1], 1000, Holder("ann"))[1] == 0

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import NamedTuple
 
 from pyllmcancel.holds import LONGEST_PREPARATION
 from pyllmcancel.server.fleet.messages import MOST_NEWS, News, Superseding
 from pyllmcancel.server.fleet.transport import Answer
+from pyllmcancel.shares import largest_first
 
 logger = logging.getLogger("pyllmcancel.fleet")
 
 MOST_KEYS = 4_096
+DROPPED_AT_ONCE = 64  # keys: to find out whose takes a millisecond
 MOST_CHARACTERS = 1 << 19  # of one message
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, after a failure
 
@@ -62,14 +66,17 @@ class Outbox:
             self._task = asyncio.create_task(self._run(), name=f"news for {self.name}")
 
     def _make_room(self) -> None:
-        """Forget the one that has waited longest, if there are too many."""
+        """Forget those that have waited longest, if there are too many: of the owner that has the most."""
         if len(self._waiting) >= MOST_KEYS:
             self._drop_oldest()
-        else:
+        elif len(self._waiting) < MOST_KEYS // 2:
             self._full = False
 
     def _drop_oldest(self) -> None:
-        del self._waiting[next(iter(self._waiting))]
+        held = Counter(owner for owner, _ in self._waiting)
+        doomed = largest_first(self._waiting, lambda key: key[0], lambda _: 1, held)
+        for key in list(islice(doomed, DROPPED_AT_ONCE)):
+            del self._waiting[key]
         if not self._full:
             logger.warning("%s takes news too slowly: the oldest of %d are dropped", self.name, MOST_KEYS)
         self._full = True

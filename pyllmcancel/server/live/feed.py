@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.source import Reader
     from pyllmcancel.server.live.texts import Texts
     from pyllmcancel.server.metrics import EngineMetrics
+    from pyllmcancel.shares import Shares
 
 WITHOUT_READERS = 1.0  # seconds between two flushes: then nothing is encoded, steps that are alike are joined
 KEPT_SECONDS = 60.0  # after the last reader has left what happens is still written down, for it to come back
@@ -41,18 +41,17 @@ class Feed(Source[Fact]):
 
     Parameters
     ----------
-    most_readers, most_per_owner
-        More are refused.
+    seats
+        Places for readers, by the owners whose keys they came with; one more is refused.
     """
 
     frames: Frames
 
-    def __init__(self, metrics: EngineMetrics, most_readers: int, most_per_owner: int) -> None:
+    def __init__(self, metrics: EngineMetrics, seats: Shares) -> None:
         super().__init__(Ring(), Frames())
         self._metrics = metrics
-        self._most_readers, self._most_per_owner = most_readers, most_per_owner
+        self._seats = seats
         self.texts: Texts | None = None
-        self._seats = Counter[str]()  # taken, by the owners whose keys their readers came with
         self._engine: Callable[[], Engine | None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._recorder: Recorder | None = None  # while it listens
@@ -84,7 +83,7 @@ class Feed(Source[Fact]):
         engine = self._engine()
         if self.ended or engine is None or engine.stopped.done():
             raise ApiError(503, "the engine has stopped", "server_error", code="shutdown")
-        if self._seats.total() >= self._most_readers or self._seats[owner] >= self._most_per_owner:
+        if not self._seats.has(owner):
             message = "there are too many readers of the feed (--max-event-clients)"
             raise ApiError(503, message, "server_error", code="too_many_readers")
 
@@ -92,11 +91,11 @@ class Feed(Source[Fact]):
     def seat(self, owner: str) -> Iterator[None]:
         """One of the places that readers have, inside; ApiError 503 as in `check_room`."""
         self.check_room(owner)
-        self._seats[owner] += 1
+        self._seats.take(owner)
         try:
             yield
         finally:
-            self._seats -= Counter({owner: 1})
+            self._seats.give_back(owner)
 
     @contextmanager
     def reader(self, audience: Audience, owner: str | None, drop: Callable[[], object]) -> Iterator[Reader]:

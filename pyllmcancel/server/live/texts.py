@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.embeddings.request import EmbeddingRequest
 from pyllmcancel.observer import NullObserver
+from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -37,9 +38,9 @@ class Texts(NullObserver):
     def __init__(self, model: Model) -> None:
         self._model = model
         self._lock = threading.Lock()
-        # By owner, id and time, oldest first: written by the threads that submit and that end, under the lock.
-        self._prompts: dict[tuple[str, str, float], Text] = {}
-        self._outputs: dict[tuple[str, str, float], Text] = {}
+        # By id and time: written by the threads that submit and that end, under the lock.
+        self._prompts = Remembered[tuple[str, float], Text](MOST_REQUESTS)
+        self._outputs = Remembered[tuple[str, float], Text](MOST_REQUESTS)
 
     def request_added(self, request: Request) -> None:
         prompt = request.texts[0].tokens if isinstance(request, EmbeddingRequest) else request.choices[0].prompt
@@ -51,15 +52,13 @@ class Texts(NullObserver):
             output.pop()
         self._keep(self._outputs, request, output)
 
-    def _keep(self, table: dict[tuple[str, str, float], Text], request: Request, tokens: Sequence[int]) -> None:
+    def _keep(self, table: Remembered[tuple[str, float], Text], request: Request, tokens: Sequence[int]) -> None:
         with self._lock:
-            table[request.owner, request.id, request.created_at] = Text(tokens)
-            if len(table) > MOST_REQUESTS:
-                del table[next(iter(table))]
+            table.put(request.owner, (request.id, request.created_at), Text(tokens))
 
     def prompt(self, summary: RequestSummary) -> str:
         """The end of it; empty if it is not kept any more."""
-        text = self._prompts.get((summary.owner, summary.id, summary.created_at))
+        text = self._prompts.get(summary.owner, (summary.id, summary.created_at))
         if text is None:
             return ""
         if text.spelled is None:
@@ -70,7 +69,7 @@ class Texts(NullObserver):
 
     def output(self, summary: RequestSummary) -> str | None:
         """The beginning of it; None while it is being written, or if it is not kept any more."""
-        text = self._outputs.get((summary.owner, summary.id, summary.created_at))
+        text = self._outputs.get(summary.owner, (summary.id, summary.created_at))
         if text is None or summary.ending is None:
             return None
         if text.spelled is None:

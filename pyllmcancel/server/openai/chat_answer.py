@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.server.chat.body import ChatBody
+    from pyllmcancel.server.chat.logprobs import Placed
     from pyllmcancel.server.chat.turn import ChatTurn
 
 ChatFinish = Literal["stop", "length", "tool_calls"]
@@ -108,6 +109,7 @@ class ChatDialect:
         self._include_usage = body.includes_usage
         self._usage = chunk_usage(body)
         self._returns_tokens = bool(body.return_tokens)
+        self._wants_logprobs = body.most_logprobs is not None
         tier: ServiceTier = {} if body.service_tier is None else {"service_tier": "default"}
         self._envelope: ChatEnvelope = {**envelope, **tier}
         self._ledgers = [Ledger(lambda token: model.piece(token, special=shows(token))) for _ in range(n)]
@@ -115,11 +117,13 @@ class ChatDialect:
 
     def opening(self) -> Iterable[ChatCompletionChunk]:
         for index in range(len(self._ledgers)):
-            yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""})])
+            # An answer may have no token: as OpenAI does, the first chunk says that logprobs were asked for.
+            yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
     def chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
         changes = [change(part) for part in self._parts(delta)]
-        logprobs = chat_shape(self._model, self._ledgers[delta.index].take(delta))
+        placed = self._ledgers[delta.index].take(delta)
+        logprobs = self._logprobs(placed) if placed else None
         finish_reason = self._finish_reason(delta)
         ending: MessageDelta | None = None
         returned = self._returned([delta])
@@ -153,10 +157,14 @@ class ChatDialect:
         return {
             "index": index,
             "message": self._message(parts),
-            "logprobs": chat_shape(self._model, placed),
+            "logprobs": self._logprobs(placed),
             "finish_reason": finish_reason,
             **self._returned(deltas),
         }
+
+    def _logprobs(self, placed: Iterable[Placed]) -> ChatLogprobs | None:
+        """Null only where they were not asked for."""
+        return chat_shape(self._model, placed) if self._wants_logprobs else None
 
     def _returned(self, deltas: Sequence[Delta]) -> ReturnedTokens:
         return {"tokens": [token for delta in deltas for token in delta.tokens]} if self._returns_tokens else {}

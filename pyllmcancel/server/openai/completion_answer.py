@@ -77,8 +77,9 @@ class CompletionDialect:
     def chunks(self, delta: Delta) -> Iterable[CompletionChunk]:
         text = self._text([delta], delta.index)
         finish_reason = FINISH.get(delta.finish_reason)
+        rows = text["logprobs"]
         # Nothing to say: text is held back, or the token has none.
-        if text["text"] or finish_reason is not None or text["logprobs"] is not None or text.get("tokens"):
+        if text["text"] or finish_reason is not None or (rows and rows["tokens"]) or text.get("tokens"):
             yield self._chunk([{**text, "finish_reason": finish_reason}])
 
     def silent(self, index: int) -> CompletionChunk:
@@ -110,7 +111,7 @@ class CompletionDialect:
             echo = self._echo(delta, rows)
             text += echo + delta.text
             rows += self._rows(delta)
-        told: Text = {"index": index, "text": text, "logprobs": legacy_shape(rows)}
+        told: Text = {"index": index, "text": text, "logprobs": legacy_shape(rows) if self._wants_logprobs else None}
         if self._returns_tokens:
             told["tokens"] = [token for delta in deltas for token in delta.tokens]
         return told

@@ -109,10 +109,8 @@ class LegacyLogprobs:
         return top | {name: finite(entry.logprob)}
 
 
-def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs | None:
+def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:
     """Columns of rows."""
-    if not rows:
-        return None
     return {
         "tokens": [row.name for row in rows],
         "token_logprobs": [row.logprob for row in rows],
@@ -121,10 +119,9 @@ def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs | None:
     }
 
 
-def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs | None:
+def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs:
     """What ``/v1/chat/completions`` has in `logprobs`."""
-    content = [token_logprobs(model, entry) for _, entry in placed]
-    return {"content": content, "refusal": None} if content else None
+    return {"content": [token_logprobs(model, entry) for _, entry in placed], "refusal": None}
 
 
 def legacy_name(piece: bytes) -> str:

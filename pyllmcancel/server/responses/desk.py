@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +24,7 @@ from pyllmcancel.server.responses.log import written
 from pyllmcancel.server.responses.output import Cause, End
 from pyllmcancel.server.responses.rows import MOST_OF_CONVERSATION, Kept, Part
 from pyllmcancel.server.responses.store import Store
-from pyllmcancel.shares import largest_first
+from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +60,7 @@ class Desk:
         self._opened = store
         self._live: dict[tuple[str, str], Background] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unstored: dict[tuple[str, str], Background] = {}  # the oldest first
+        self._unstored = Remembered[str, Background](MOST_UNSTORED)
 
     @property
     def stores(self) -> bool:
@@ -83,8 +82,7 @@ class Desk:
 
     def find(self, owner: str, response_id: str) -> Background | None:
         """One that has not ended, or whose end could not be stored."""
-        key = owner, response_id
-        return self._live.get(key) or self._unstored.get(key)
+        return self._live.get((owner, response_id)) or self._unstored.get(owner, response_id)
 
     async def begin(self, background: Background, items: Sequence[Any]) -> None:
         """Store that it is there, and read its answer to the end.
@@ -125,14 +123,8 @@ class Desk:
             logger.error("response %s: %s", background.id, told.message, exc_info=told is not error, extra=facts)
             cause = Cause(told.code, told.message)
             end = End("failed", end.usage, error={"code": "server_error", "message": told.message}, cause=cause)
-            self._remember_unstored(background)
+            self._unstored.put(background.owner, background.id, background)
         return end
-
-    def _remember_unstored(self, background: Background) -> None:
-        self._unstored[background.owner, background.id] = background
-        if len(self._unstored) > MOST_UNSTORED:
-            held = Counter(owner for owner, _ in self._unstored)
-            del self._unstored[next(largest_first(self._unstored, owner_of_key, lambda _: 1, held))]
 
     async def _write_end(self, background: Background, end: End) -> None:
         log = background.log
@@ -169,7 +161,7 @@ class Desk:
         """ApiError if there is none, or it has not ended."""
         if (owner, response_id) in self._live:
             raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
-        unstored = self._unstored.pop((owner, response_id), None)
+        unstored = self._unstored.pop(owner, response_id)
         if not (self.stores and await done(self._store.delete(owner, response_id))) and unstored is None:
             raise not_found(response_id)
 
@@ -235,10 +227,6 @@ class Desk:
             await asyncio.wait(self._tasks)
         if self._opened is not None:
             await asyncio.to_thread(self._opened.close)
-
-
-def owner_of_key(key: tuple[str, str]) -> str:
-    return key[0]
 
 
 def desk_of(request: Request) -> Desk:
