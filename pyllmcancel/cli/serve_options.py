@@ -213,7 +213,7 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     text = "most numbers, texts, keys ... of a body; a prompt of tokens that fits into the context never has too many"
     add_option(group, "max-body-values", positive_int, limits.max_body_values, text)
     text = "most of all bodies that are read or worked on at once, those of up to 64 KiB not counted; more get 503"
-    text += "; several owners have half of it each at most, or one body"
+    text += "; of several owners each has at most as much as it leaves free, or one body"
     add_option(group, "max-bodies-mib", positive_int, limits.max_bodies >> 20, text)
     text = "longest time for a request's head, from its first byte, or from the connection"
     add_option(group, "header-timeout", seconds, limits.header_timeout, text, metavar="S")
@@ -224,7 +224,7 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "client-timeout", client_seconds, limits.client_timeout, text, metavar="S")
     text = "how long a client may take nothing of what waits for it; 0: for ever"
     add_option(group, "reader-stall", seconds_or_off, limits.reader_stall, text, metavar="S")
-    text = "most readers of GET /v1/events; more get 503; several owners have half of them each at most"
+    text = "most readers of GET /v1/events; more get 503; of several owners each has at most as many as it leaves free"
     add_option(group, "max-event-clients", positive_int, limits.max_event_clients, text)
     text = "most connections, of which one more closes the idlest; 0: as many as there are file descriptors for"
     add_option(group, "max-connections", natural, limits.max_connections, text)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.tracing import Tracing
 
 logger = logging.getLogger("pyllmcancel.server")
+uvicorn_logger = logging.getLogger("uvicorn.error")
 
 # After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
 # that does not read, and is closed. A second grace later uvicorn cancels what is left in whatever it does.
@@ -72,6 +73,8 @@ class Server(uvicorn.Server):
         self.exit_status = 0
 
     def _give_up(self) -> None:
+        """End, because of what the log has just said, which is to be its last line."""
+        uvicorn_logger.setLevel(logging.WARNING)
         self.exit_status = 1
         self.should_exit = True
 
@@ -203,9 +206,11 @@ def serve(
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
     server = Server(settings, app, connections)
+    level = uvicorn_logger.level
     try:
         server.run(sockets=list(listeners))
     finally:
+        uvicorn_logger.setLevel(level)
         server.last_resort.call_off()
         # What is in no collector's sight is not freed at the exit either, and the model must be.
         gc.unfreeze()

@@ -218,6 +218,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     with ServerProcess("--model", str(broken_models.write_not_gguf(tmp_path / "text.gguf"))) as server:
         assert server.wait() == 1
         assert server.log.count("the model could not be loaded") == 1
+        assert "the model could not be loaded" in server.log.splitlines()[-1]
         assert "Traceback" not in server.log
 
 
