@@ -14,6 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from pyllmcancel.chat_needs import TOOL, found_needs
+from pyllmcancel.chat_order import STEPS, arranged
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, WALL_SECONDS
 from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
@@ -34,6 +36,7 @@ class Functions:
     def __init__(self) -> None:
         self._template: Any = None
         self._jinja = True
+        self._needs: dict[str, list[str]] = {"chats": [], "tools": []}  # of chats without tools, and with them
         self._guidance: Any = None
 
     def open_template(
@@ -46,14 +49,40 @@ class Functions:
         self._template = ChatTemplate(source, bos, eos, tool_use_source=tool_use_source)
         caps: dict[str, bool] = self._template.caps
         if not jinja:
-            self.apply_template({"messages": [QUESTION]})  # it is recognised, or this raises
-            return {"caps": {**dict.fromkeys(caps, False), "supports_system_role": True}, "wraps_content": False}
+            self._render({"messages": [QUESTION]})  # it is recognised, or this raises
+            self._needs["chats"] = self._needs["tools"] = self._found_needs([])
+            caps = {**dict.fromkeys(caps, False), "supports_system_role": True}
+            return {"caps": caps, "wraps_content": False, "needs": self._needs}
         if not (caps["supports_tools"] or caps["supports_tool_calls"] or tool_use_source):
             self._template = ChatTemplate(adapted_to_tools(source, caps), bos, eos)
-        return {"caps": dict(self._template.caps), "wraps_content": self._wraps_content()}
+        self._needs = {"chats": self._found_needs([]), "tools": self._found_needs([TOOL])}
+        return {"caps": dict(self._template.caps), "wraps_content": self._wraps_content(), "needs": self._needs}
 
     def apply_template(self, inputs: dict[str, Any]) -> Json:
+        """What a conversation becomes, arranged as this template needs it.
+
+        If the template refuses it all the same, it gets it as the strictest would: its error is that of the first time.
+        """
+        messages = inputs["messages"]
+        usual = arranged(messages, self._needs["tools" if inputs.get("tools") else "chats"])
+        try:
+            return self._render({**inputs, "messages": usual})
+        except InvalidRequestError as error:
+            strictest = arranged(messages, STEPS)
+            if strictest == usual:
+                raise
+            try:
+                return self._render({**inputs, "messages": strictest})
+            except InvalidRequestError:
+                raise error from None
+
+    def _render(self, inputs: dict[str, Any]) -> Json:
         return Json(self._template.apply(json.dumps({**inputs, "use_jinja": self._jinja}).encode()))
+
+    def _found_needs(self, tools: list[dict[str, Any]]) -> list[str]:
+        return found_needs(
+            lambda messages: str(json.loads(self._render({"messages": messages, "tools": tools}))["prompt"])
+        )
 
     def _wraps_content(self) -> bool:
         """Whether there is more before an answer's text than the generation prompt, blanks and reasoning."""

@@ -147,3 +147,22 @@ def test_a_template_that_knows_tools_is_left_alone() -> None:
     prompt = rendered(source, TALK, tools=[TOOL])
     assert "You can call" not in prompt
     assert prompt.count("<call>") == 2
+
+
+# -- templates that are strict ----------------------------------------------------------------------------------------
+
+STRICT = (
+    "{% for m in messages %}{% if loop.index0 > 8 and m.role == loop.previtem.role %}"
+    "{{ raise_exception('two of ' + m.role) }}{% endif %}{% endfor %}" + CHATML
+)
+LONG_TALK = TWO * 5
+
+
+def test_what_is_refused_against_all_expectation_is_tried_as_for_the_strictest_template() -> None:
+    prompt = rendered(STRICT, [*LONG_TALK, TWO[0], {"role": "user", "content": "c"}])
+    assert prompt.endswith(" a b \n\nc<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_what_the_strictest_order_does_not_help_is_refused_in_the_first_words() -> None:
+    with pytest.raises(InvalidRequestError, match="two of wizard"):
+        rendered(STRICT, [*LONG_TALK, *[{"role": "wizard", "content": "c"}] * 2, *[TWO[0]] * 2])

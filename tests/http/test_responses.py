@@ -312,7 +312,8 @@ async def test_items_become_the_messages_of_a_chat() -> None:
         {"role": "user", "content": "Thanks."},
     ]
     messages = [
-        {"role": "system", "content": "You help.\n\nBe brief."},
+        {"role": "system", "content": "You help."},
+        {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "Weather?"},
         {
             "role": "assistant",

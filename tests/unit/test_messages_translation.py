@@ -44,12 +44,9 @@ def test_what_claude_code_tells_its_own_server_is_left_out_of_the_prompt() -> No
     assert shown(chat(system=system)) == [{"role": "system", "content": "You are an agent."}, USER]
 
 
-def test_turns_alternate_and_the_systems_later_words_are_part_of_the_users() -> None:
-    body = chat(USER, {"role": "system", "content": texts("Mode: plan.")}, USER, {"role": "assistant", "content": "ok"})
-    assert shown(body) == [
-        {"role": "user", "content": "hello\nMode: plan.\nhello"},
-        {"role": "assistant", "content": "ok"},
-    ]
+def test_messages_keep_their_roles_and_their_order() -> None:
+    body = chat(USER, {"role": "system", "content": texts("Mode:", "plan.")}, USER)
+    assert shown(body) == [USER, {"role": "system", "content": "Mode:\nplan."}, USER]
 
 
 def test_calls_their_results_and_thoughts() -> None:

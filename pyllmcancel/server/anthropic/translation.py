@@ -100,29 +100,14 @@ def _system(body: CountBody) -> Iterator[Message]:
 
 
 def _messages(messages: Iterable[TurnMessage]) -> Iterator[Message]:
-    """In turns: a template may want them to alternate, and the system's only at the beginning.
-
-    So what the system says later on is part of the user's turn.
-    """
-    held: list[str] = []  # texts of the user's turn, which may go on in the next message
     for message in messages:
         if message.role == "assistant":
-            yield from _user(held)
-            held = []
             yield _assistant(message)
             continue
         results, texts = _user_parts(message)
-        if results:
-            yield from _user(held)
-            held = []
-            yield from results
-        held += texts
-    yield from _user(held)
-
-
-def _user(texts: list[str]) -> Iterator[Message]:
-    if texts:
-        yield Message(role="user", content=BETWEEN.join(texts))
+        yield from results
+        if texts:
+            yield Message(role=message.role, content=BETWEEN.join(texts))
 
 
 def _user_parts(message: TurnMessage) -> tuple[list[Message], list[str]]:

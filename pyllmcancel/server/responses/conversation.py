@@ -18,8 +18,6 @@ from pyllmcancel.server.responses.input_items import (
 )
 from pyllmcancel.server.responses.tools import chat_name, custom_arguments
 
-INSTRUCTING = ("system", "developer")
-
 
 class Conversation:
     """Takes items, and makes messages of them."""
@@ -52,13 +50,7 @@ class Conversation:
 
     def _told(self, role: str, text: str) -> None:
         self._turn = None
-        only_instructions = all(message["role"] in INSTRUCTING for message in self.messages)
-        if role in INSTRUCTING and self.messages and only_instructions:
-            # Agents send several, and templates often know of one, at the beginning.
-            first = self.messages[0]
-            first["content"] = f"{first['content']}\n\n{text}"
-        else:
-            self.messages.append({"role": role, "content": text})
+        self.messages.append({"role": role, "content": text})
 
     def _said(self, text: str) -> None:
         turn = self._own_turn(fresh=self._turn is not None and self._turn["content"] is not None)

@@ -1,0 +1,92 @@
+"""What becomes of a form in a template: refused, or rendered with what it says, in its order."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.helper_process import Functions
+from pyllmcancel.server.anthropic.body import MessagesBody
+from pyllmcancel.server.anthropic.translation import chat_of
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.chat.prompt import template_messages
+from pyllmcancel.server.responses.body import ResponsesBody
+from tests.templates.bodies import MESSAGES, RESPONSES, Form
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
+NAMES = tuple(sorted(path.stem for path in TEMPLATES.glob("*.jinja")))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a form.
+
+    Attributes
+    ----------
+    refused
+        The template's words.
+    lost
+        Texts that are not in the prompt.
+    moved
+        Texts that stand before earlier ones.
+    left_out
+        Calls, and texts beside calls, that the template does not write: its author has chosen so.
+    """
+
+    refused: str = ""
+    lost: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The gravest of it."""
+        return next((name for name in ("refused", "lost", "moved", "left_out") if getattr(self, name)), "whole")
+
+    def __str__(self) -> str:
+        found = getattr(self, self.kind, "")
+        return f"{self.kind}: {found if isinstance(found, str) else ' '.join(found)}"
+
+
+def chat_body(form: Form) -> ChatBody:
+    """The chat that a body of any dialect asks for."""
+    if form.path == MESSAGES:
+        return chat_of(MessagesBody.model_validate(form.body))
+    if form.path == RESPONSES:
+        responses = ResponsesBody.model_validate(form.body)
+        return responses.chat(responses.table(), responses.items)
+    return ChatBody.model_validate(form.body)
+
+
+@cache
+def opened(name: str) -> Functions:
+    """A template of llama.cpp's, as the helper process has it."""
+    functions = Functions()
+    functions.open_template((TEMPLATES / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>", "")
+    return functions
+
+
+def prompt_of(name: str, body: ChatBody) -> str:
+    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []]
+    inputs: dict[str, Any] = {"messages": template_messages(body.messages), "tools": tools}
+    prompt: str = json.loads(opened(name).apply_template(inputs))["prompt"]
+    return prompt
+
+
+def outcome(name: str, form: Form) -> Outcome:
+    try:
+        prompt = prompt_of(name, chat_body(form))
+    except InvalidRequestError as error:
+        return Outcome(refused=str(error).strip().splitlines()[-1])
+    said = dict.fromkeys(re.findall(r"(?:word|value|aside)\d\d", json.dumps(form.body)))
+    missing = [word for word in said if word not in prompt]
+    texts = [word for word in said if word.startswith("word") and word not in missing]
+    moved = [after for before, after in pairwise(texts) if prompt.find(after) < prompt.find(before)]
+    lost = tuple(word for word in missing if word.startswith("word"))
+    return Outcome(lost=lost, moved=tuple(moved), left_out=tuple(word for word in missing if word not in lost))
