@@ -56,9 +56,9 @@ BODIES = {"/v1/messages": REMINDED, "/v1/responses": DEVELOPER_LATER, "/v1/chat/
     ],
 )
 async def test_every_dialect_is_served(name: str) -> None:
+    template = (TEMPLATES / f"{name}.jinja").read_text("utf-8")
     model = fake_native.Model(n_ctx_train=16384)
-    model.chat_template = (TEMPLATES / f"{name}.jinja").read_text("utf-8")
-    async with open_world(model=model, n_ctx=16384) as world:
+    async with open_world(model=model, n_ctx=16384, chat_template=template) as world:
         for path, body in BODIES.items():
             answer = await world.post(path, body)
             assert answer.status == 200, answer.json()

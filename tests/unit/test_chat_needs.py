@@ -73,7 +73,7 @@ class WantsAlternation(Template):
     def refuses(self, before: Message | None, message: Message) -> bool:
         if message["role"] == "tool" or "tool_calls" in message:
             return False
-        return message["role"] == (None if before is None else before["role"])
+        return before is not None and bool(message["role"] == before["role"])
 
 
 class BeginsWithUser(Template):
