@@ -30,7 +30,6 @@ else:
     import tty
 
 
-NICENESS = 5  # of processes that nobody's answer waits for: a quarter of a processor that another one wants
 Ending = Literal["time", "killed", "stack", "memory"]
 
 
@@ -228,12 +227,6 @@ def memory_in_use(field: int) -> int | None:
         return int(Path("/proc/self/statm").read_text().split()[field]) * mmap.PAGESIZE
     except OSError:
         return None
-
-
-def give_way() -> None:
-    """Let other processes have the processors before this one, which is in no hurry."""
-    if sys.platform != "win32":
-        os.nice(NICENESS)
 
 
 def niceness() -> int:

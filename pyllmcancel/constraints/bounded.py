@@ -6,8 +6,7 @@ return: `{"multipleOf": 123456789}`. What has compiled over there compiles here 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyllmcancel.constraints.guidance import json_rule
@@ -47,21 +46,10 @@ class BoundedGuidance:
         self._guidance = guidance
         self._helper = Helper("open_guidance")
 
-    def begin(self) -> None:
-        """Start the process; `prepare` waits until it can be used."""
-        self._helper.begin()
-
     def prepare(self) -> None:
-        """Have the vocabulary read, and the process ready.
-
-        Raises
-        ------
-        EngineClosedError, QueueFullError
-            There is no process: this was closed, or the system has no room for one.
-        """
+        """Start the process, and have the vocabulary read while that comes up; the first call waits for it."""
+        self._helper.begin()
         _ = self._guidance.tokenizer
-        with _named_errors(""):
-            self._helper.open()
 
     def compile(self, named: NamedSchema, *, before: str = "", pause: Pause = no_pause) -> Guide:
         """What follows a schema.
@@ -97,21 +85,14 @@ class BoundedGuidance:
         self._helper.close()
 
     def _try(self, param: str, pause: Pause, name: str, *arguments: Any) -> None:
-        with _named_errors(param):
+        try:
             self._helper.call(name, *arguments, pause=pause)
-
-
-@contextmanager
-def _named_errors(param: str) -> Iterator[None]:
-    """The helper's errors as those of the field `param`."""
-    try:
-        yield
-    except HelperClosed as error:
-        raise EngineClosedError(str(error)) from None
-    except HelperEnded as error:
-        raise InvalidRequestError(f"it cannot be compiled: {error}", param) from error
-    except HelperError as error:
-        raise InvalidRequestError(str(error), param) from error
+        except HelperClosed as error:
+            raise EngineClosedError(str(error)) from None
+        except HelperEnded as error:
+            raise InvalidRequestError(f"it cannot be compiled: {error}", param) from error
+        except HelperError as error:
+            raise InvalidRequestError(str(error), param) from error
 
 
 def is_plain(schema: Mapping[str, Any]) -> bool:

@@ -205,6 +205,7 @@ class ServerState:
             engine.stopped.add_done_callback(self._on_stopped)
             if self.fleet is not None:
                 self.fleet.start()
+            await asyncio.to_thread(self._prepare_template)
         except Exception as error:
             # Anything: a server that says for ever that it is loading is worse than one that ends.
             self._load_error = str(error)
@@ -214,6 +215,8 @@ class ServerState:
                 if self.on_load_failure is not None:
                     self.on_load_failure()
             return
+        if self._closing:
+            return  # while the template was prepared; its listeners are closed by now
         logger.info(
             "%s is ready after %.1f s: %s, %s memory, %s tokens for a request at most, %d at once",
             self.model_name,
@@ -231,16 +234,19 @@ class ServerState:
             self.on_engine_death()
 
     async def prepare(self) -> None:
-        """Make what takes its time once, before anybody is served: later it would hold up those who are."""
+        """Make what takes its time once, before anybody is served: later it would hold up those who are.
+
+        The processes, which hold up nobody, come up meanwhile.
+        """
         await asyncio.to_thread(self._prepare)
 
     def _prepare(self) -> None:
-        """What is bad about the template, or the system, is no reason not to complete texts: each use reports it."""
         self.chat_template.begin()
         if self._guidance is not None:
-            self._guidance.begin()
-            with suppress(InvalidRequestError, QueueFullError):
-                self._guidance.prepare()  # while the two processes start
+            self._guidance.prepare()
+
+    def _prepare_template(self) -> None:
+        """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""
         with suppress(InvalidRequestError, QueueFullError):
             self.chat_template.prepare()
 

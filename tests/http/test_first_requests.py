@@ -22,6 +22,7 @@ from tests.support.late import LATE
 from tests.support.tiny_embedders import write_tiny_encoder
 
 PROGRAM = "import runpy; runpy.run_module('tests.support.late', run_name='__main__')"
+PATIENCE = 90.0  # seconds, for two of a processor on a busy machine
 ENDLESS = "/v1/events"
 WRITER = "pyllmcancel.server.openapi.page_process"  # of the OpenAPI page: started when that is asked for first
 
@@ -86,7 +87,7 @@ def requests() -> Iterator[Sent]:
 
 def walk(http: httpx.Client) -> None:
     for method, path, options in requests():
-        with http.stream(method, path, **options) as answer:
+        with http.stream(method, path, timeout=PATIENCE, **options) as answer:
             assert answer.status_code != 500, (method, path, options)
             if path != ENDLESS:
                 answer.read()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -17,6 +20,7 @@ from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.error_shapes import shape_of_path
 from pyllmcancel.server.openapi.examples import EXAMPLES
+from pyllmcancel.server.openapi.page import Page, writer
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 
@@ -186,7 +190,15 @@ async def test_a_page_that_is_switched_off_is_not_there_and_metrics_say_so() -> 
         assert "--metrics" in told.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
-async def test_the_page_needs_no_key(path: str) -> None:
+async def test_the_documentation_needs_no_key() -> None:
     async with open_world(api_keys=unnamed("key")) as world:
-        assert (await world.get(path)).status == 200
+        assert (await world.get("/docs")).status == 200
+
+
+async def test_the_page_comes_as_it_is_written_elsewhere_and_needs_no_key() -> None:
+    async with open_world(api_keys=unnamed("key"), ui=False) as world:
+        written = await asyncio.to_thread(subprocess.run, writer(ui=False, asks_for_keys=True), capture_output=True)
+        assert json.loads(written.stdout) == json.loads(json.dumps(world.app.openapi()))
+        world.app.state.openapi_page = Page((sys.executable, "-I", "-S", "-c", "print('{}')"))
+        exchange = await world.get("/openapi.json")
+        assert (exchange.status, exchange.headers["content-type"], exchange.json()) == (200, "application/json", {})

@@ -120,7 +120,7 @@ async def test_a_server_without_peers_has_no_door_and_the_page_describes_none() 
     async with open_world() as world:
         assert (await world.post("/v1/peers", envelope(), headers=KEY)).status == 404
     async with open_world(fleet=SETTINGS) as world:
-        assert "/v1/peers" not in (await world.get("/openapi.json")).json()["paths"]
+        assert "/v1/peers" not in world.app.openapi()["paths"]
 
 
 # -- the transport ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from tests.support.threads import N_THREADS
 T = TypeVar("T")
 
 LIMIT = 30.0  # seconds for anything that takes a moment
+START_LIMIT = 90.0  # for what takes seconds of a processor: imports, and the processes that are started beside
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 WAYS_TO_LEAVE = ("reset", "close", "half-close")
@@ -112,12 +113,12 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 
     def started(self) -> ServerProcess:
         """Wait until it serves."""
-        found = self.wait_for_log(r"running on http://([\d.]+):(\d+)")
+        found = self.wait_for_log(r"running on http://([\d.]+):(\d+)", START_LIMIT)
         self.host, self.port = found[1], int(found[2])
         self.url = f"http://{self.host}:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=LIMIT)
         try:
-            until(lambda: self.http.get("/health").status_code, lambda status: status == 200)
+            until(lambda: self.http.get("/health").status_code, lambda status: status == 200, START_LIMIT)
         except httpx.TransportError as error:
             raise AssertionError(f"the server ended:\n{self.log}") from error
         return self

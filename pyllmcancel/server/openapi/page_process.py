@@ -9,11 +9,9 @@ from fastapi.responses import JSONResponse
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ApiKey, ServerConfig
-from pyllmcancel.system import give_way
 
 
 def main() -> None:
-    give_way()
     ui, asks_for_keys = (option == "1" for option in sys.argv[1:])
     keys = (ApiKey.unnamed("none"),) if asks_for_keys else ()
     app = create_app(ServerConfig(engine=EngineConfig(), api_keys=keys, ui=ui))
