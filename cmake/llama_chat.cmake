@@ -19,13 +19,13 @@ add_library(llama_chat STATIC EXCLUDE_FROM_ALL
   ${COMMON_DIR}/peg-parser.cpp
   ${COMMON_DIR}/trie.cpp
   ${COMMON_DIR}/unicode.cpp
-  ${COMMON_DIR}/jinja/caps.cpp
-  ${COMMON_DIR}/jinja/lexer.cpp
-  ${COMMON_DIR}/jinja/parser.cpp
-  ${COMMON_DIR}/jinja/runtime.cpp
   ${COMMON_DIR}/jinja/string.cpp
   ${COMMON_DIR}/jinja/value.cpp
 )
+# Of its Jinja only what holds values: native/chat_engine.cpp has templates rendered by another engine, to which this one
+# function of values.cpp gives the variables.
+set_source_files_properties(${COMMON_DIR}/jinja/value.cpp
+                            PROPERTIES COMPILE_DEFINITIONS global_from_json=pyllmcancel_global_from_json)
 # The fit would put a log callback into the whole process for a while, with its data on its stack, though other engines
 # may log meanwhile. native/fit.cpp defines what does nothing instead.
 set_source_files_properties(${COMMON_DIR}/fit.cpp PROPERTIES COMPILE_DEFINITIONS llama_log_set=pyllmcancel_keep_log)

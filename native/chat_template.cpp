@@ -20,12 +20,14 @@ constexpr JsonLimits MOST_JSON{std::size_t{1} << 24U, 200, std::size_t{1} << 16U
 
 using Templates = common_chat_templates_ptr;
 
-Templates compile(const std::string & source, const ChatTemplateSource & all) {
-    const std::string text = source.empty() ? "chatml" : source; // llama.cpp's name for its default
+Templates compile(const ChatTemplateSource & source) {
+    const std::string text = source.source.empty() ? "chatml" : source.source; // llama.cpp's name for its default
+    const EngineInUse in_use(source.engine);
     try {
-        return common_chat_templates_init(nullptr, text, all.bos, all.eos);
+        return common_chat_templates_init(nullptr, text, source.bos, source.eos);
     } catch (const std::exception &) {
-        common_chat_template(text, all.bos, all.eos); // throws the same, with the message that was lost on the way here
+        common_chat_template(text, source.bos,
+                             source.eos); // throws the same, with the message that was lost on the way here
         throw;
     }
 }
@@ -147,38 +149,36 @@ struct ChatTemplate::Form {
 struct ChatTemplate::Compiled {
     static constexpr std::size_t MOST_FORMS = 16;
 
+    TemplateEngine engine;
     Templates templates;
-    mutable Analysis plain;
-    mutable Analysis tool_use;
+    mutable Analysis analysis;
     mutable std::mutex mutex;
     mutable std::list<std::pair<std::string, std::shared_ptr<const Form>>> forms; // the newest first
 
     std::string apply(const common_json & json) const;
     std::shared_ptr<const Form> known_form(const std::string & key) const;
     void remember(const std::string & key, std::shared_ptr<const Form> form) const;
-    const common_chat_template & chosen_for(const common_chat_templates_inputs & inputs) const;
+    const common_chat_template & only() const { return *templates->template_default; }
     common_chat_params render(const common_chat_templates_inputs & inputs, bool & is_special) const;
-    autoparser::generation_params prepare(const common_chat_templates_inputs & inputs,
-                                          const common_chat_template & chosen) const;
-    const autoparser::autoparser & analyse(const common_chat_template & chosen) const;
+    autoparser::generation_params prepare(const common_chat_templates_inputs & inputs) const;
+    const autoparser::autoparser & analyse() const;
 };
 
-const autoparser::autoparser & ChatTemplate::Compiled::analyse(const common_chat_template & chosen) const {
-    Analysis & analysis = &chosen == templates->template_tool_use.get() ? tool_use : plain;
+const autoparser::autoparser & ChatTemplate::Compiled::analyse() const {
     std::call_once(analysis.once, [&] {
-        analysis.tokenless = std::make_unique<common_chat_template>(chosen.source(), "", "");
+        const EngineInUse in_use(engine);
+        analysis.tokenless = std::make_unique<common_chat_template>(only().source(), "", "");
         analysis.parser.analyze_template(*analysis.tokenless);
     });
     return analysis.parser;
 }
 
 // The messages as this template expects them.
-autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_templates_inputs & inputs,
-                                                              const common_chat_template & chosen) const {
+autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_templates_inputs & inputs) const {
     autoparser::generation_params params;
-    const jinja::caps caps = chosen.original_caps();
+    const jinja::caps caps = only().original_caps();
     std::vector<common_chat_msg> messages = inputs.messages;
-    if (chosen.source().find("You have access to the following functions in JSONSchema format") != std::string::npos) {
+    if (only().source().find("You have access to the following functions in JSONSchema format") != std::string::npos) {
         workaround::trim_all_content(messages);
     }
     params.continue_final_message = inputs.continue_final_message;
@@ -198,7 +198,7 @@ autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_
         }
     }
     params.messages = render_message_to_json(messages, caps);
-    if (chosen.source().find("<|channel|>") == std::string::npos) {
+    if (only().source().find("<|channel|>") == std::string::npos) {
         workaround::map_developer_role_to_system(params.messages);
     }
     if (!caps.supports_system_role) {
@@ -229,11 +229,6 @@ autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_
     return params;
 }
 
-const common_chat_template & ChatTemplate::Compiled::chosen_for(const common_chat_templates_inputs & inputs) const {
-    const bool for_tools = !inputs.tools.empty() && templates->template_tool_use != nullptr;
-    return for_tools ? *templates->template_tool_use : *templates->template_default;
-}
-
 std::shared_ptr<const ChatTemplate::Form> ChatTemplate::Compiled::known_form(const std::string & key) const {
     const std::lock_guard<std::mutex> lock(mutex);
     for (auto place = forms.begin(); place != forms.end(); ++place) {
@@ -257,8 +252,7 @@ std::string ChatTemplate::Compiled::apply(const common_json & json) const {
     const common_chat_templates_inputs inputs = read_inputs(json);
     const std::string key = form_key(json, inputs.messages);
     if (const std::shared_ptr<const Form> form = known_form(key)) {
-        const common_chat_template & chosen = chosen_for(inputs);
-        const std::string prompt = common_chat_template_direct_apply(chosen, prepare(inputs, chosen));
+        const std::string prompt = common_chat_template_direct_apply(only(), prepare(inputs));
         if (string_ends_with(prompt, form->generation_prompt)) {
             return with_prompt(prompt, form->text);
         }
@@ -280,17 +274,16 @@ common_chat_params ChatTemplate::Compiled::render(const common_chat_templates_in
     if (!inputs.use_jinja || inputs.force_pure_content) {
         return common_chat_templates_apply(templates.get(), inputs);
     }
-    const common_chat_template & chosen = chosen_for(inputs);
-    autoparser::generation_params params = prepare(inputs, chosen);
+    autoparser::generation_params params = prepare(inputs);
     if (!inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE && !inputs.grammar.empty()) {
         throw UsageError("a grammar cannot be combined with tools");
     }
-    if (auto rendered = common_chat_try_specialized_template(chosen, chosen.source(), params)) {
+    if (auto rendered = common_chat_try_specialized_template(only(), only().source(), params)) {
         return *rendered;
     }
     is_special = false;
-    const autoparser::autoparser & analysed = analyse(chosen);
-    common_chat_params rendered = autoparser::peg_generator::generate_parser(chosen, params, analysed);
+    const autoparser::autoparser & analysed = analyse();
+    common_chat_params rendered = autoparser::peg_generator::generate_parser(only(), params, analysed);
     rendered.supports_thinking = analysed.reasoning.mode != autoparser::reasoning_mode::NONE;
     if (rendered.supports_thinking) {
         rendered.thinking_start_tag = trim_whitespace(analysed.reasoning.start);
@@ -303,12 +296,8 @@ common_chat_params ChatTemplate::Compiled::render(const common_chat_templates_in
 }
 
 ChatTemplate::ChatTemplate(const ChatTemplateSource & source) : compiled_(std::make_unique<Compiled>()) {
-    in_their_words([&] {
-        compiled_->templates = compile(source.source, source);
-        if (!source.tool_use.empty()) {
-            compiled_->templates->template_tool_use = std::move(compile(source.tool_use, source)->template_default);
-        }
-    });
+    compiled_->engine = source.engine;
+    in_their_words([&] { compiled_->templates = compile(source); });
     compiled_->templates->add_bos = source.adds_bos;
     compiled_->templates->add_eos = source.adds_eos;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "chat_engine.hpp"
+
 #include <map>
 #include <memory>
 #include <string>
@@ -7,15 +9,15 @@
 namespace pyllmcancel {
 
 struct ChatTemplateSource {
-    std::string source;   // Jinja
-    std::string tool_use; // another one, for requests with tools; empty for none
+    std::string source; // Jinja
     std::string bos;
     std::string eos;
+    TemplateEngine engine;
     bool adds_bos = false; // the tokenizer does, so the template must not
     bool adds_eos = false;
 };
 
-// A model's chat template, compiled by llama.cpp. Immutable.
+// A model's chat template: rendered by an engine, analysed by llama.cpp. Immutable, but the engine is one thread's.
 //
 // There is no limit on the time, the memory and the stack that a template takes: it belongs into a process of its own.
 class ChatTemplate {
@@ -26,7 +28,7 @@ class ChatTemplate {
     ChatTemplate(const ChatTemplate &) = delete;
     ChatTemplate & operator=(const ChatTemplate &) = delete;
 
-    // What the template can express, under llama.cpp's names; of the one for tools, if there is one.
+    // What the template can express, under llama.cpp's names.
     std::map<std::string, bool> caps() const;
 
     // Renders a conversation: JSON to JSON, as _native.pyi says. Throws UsageError with llama.cpp's words.

@@ -5,12 +5,24 @@ from libcpp.string cimport string
 from translate cimport translate_exception
 
 
+cdef extern from "chat_engine.hpp" namespace "pyllmcancel" nogil:
+    cdef enum class Outcome "pyllmcancel::TemplateEngine::Outcome":
+        done
+        refused
+        no_memory
+
+    cdef cppclass TemplateEngine:
+        void * object
+        Outcome (*render)(void * object, const string & source, const string & variables, string & text) noexcept nogil
+        Outcome (*caps)(void * object, const string & source, string & json) noexcept nogil
+
+
 cdef extern from "chat_template.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass ChatTemplateSource:
         string source
-        string tool_use
         string bos
         string eos
+        TemplateEngine engine
         cbool adds_bos
         cbool adds_eos
 

@@ -1,6 +1,6 @@
 """Typed contract of the compiled module; ``tests/support/fake_native.py`` meets it too."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Literal, Protocol
 
@@ -225,8 +225,17 @@ class Sampler:
         A mask that allows nothing is a fault of the row: `LogitFault.GRAMMAR`.
         """
 
+class TemplateEngine(Protocol):
+    """What renders templates for a `ChatTemplate`. What it raises is the reason why a template is refused."""
+
+    def caps(self, source: str, /) -> Mapping[str, bool]:
+        """What a template can express, under llama.cpp's names."""
+
+    def render(self, source: str, variables: str, /) -> str:
+        """The text; `variables` are a JSON object."""
+
 class ChatTemplate:
-    """One model's chat template, compiled by llama.cpp's Jinja; immutable, any thread.
+    """One model's chat template: rendered by an engine, analysed by llama.cpp. One thread at a time.
 
     Nothing limits the time, the memory and the stack that it takes: a template that is not to be trusted belongs into a
     process of its own.
@@ -235,6 +244,8 @@ class ChatTemplate:
     ------
     InvalidRequestError
         The template cannot be compiled.
+    MemoryError
+        By every method: the engine has none left.
     """
 
     caps: dict[str, bool]
@@ -243,17 +254,17 @@ class ChatTemplate:
     def __init__(
         self,
         source: str,
+        engine: TemplateEngine,
         bos: str = "",
         eos: str = "",
         *,
-        tool_use_source: str = "",
         adds_bos: bool = False,
         adds_eos: bool = False,
     ) -> None:
-        """`tool_use_source` is the template for requests with tools. `adds_bos`: the tokenizer adds it."""
+        """`adds_bos`: the tokenizer adds it."""
 
     def apply(self, inputs: bytes) -> bytes:
-        """Render a conversation, with the GIL released: JSON in, JSON out.
+        """Render a conversation: JSON in, JSON out.
 
         Parameters
         ----------

@@ -1,7 +1,8 @@
 """The model's chat template, by llama.cpp's chat layer: what a conversation is to the model, how its answer is read.
 
-A template comes with the model's file, from anywhere, and is a program. llama.cpp's renderer has no limits, so it runs
-in another process, which has them; a conversation that takes it too long ends that process, and nothing else.
+A template comes with the model's file, from anywhere, and is a program, which Jinja2 runs. Its sandbox limits neither
+time nor memory, so it is in another process, which does; a conversation that takes it too long ends that process, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class ChatTemplate:
     bos, eos
         Texts of the model's special tokens, which templates may insert.
     tool_use_source
-        Another template, for conversations with tools.
+        Another template, for conversations with tools. If only one of the two can be compiled, the conversations of the
+        other are refused.
     jinja
         False: the template is recognised as one of those that llama.cpp has built in, by its text or its name. These
         know neither tools nor variables, and cannot go on with an answer.
@@ -93,7 +95,7 @@ class ChatTemplate:
     Raises
     ------
     InvalidRequestError
-        By every method, if the template cannot be compiled.
+        By every method, if no template can be compiled.
     """
 
     def __init__(
@@ -124,6 +126,8 @@ class ChatTemplate:
         self._refused = None
         try:
             self._opened = self._helper.open()
+            for purpose, why in self._opened["refused"].items():
+                logger.error("the chat template for %s cannot be compiled: %s; they will be refused", purpose, why)
             return
         except HelperClosed as error:
             raise EngineClosedError(str(error)) from None
@@ -176,7 +180,7 @@ class ChatTemplate:
         InvalidRequestError
             The template refuses these messages (an unknown role, say), or takes too long over them.
         """
-        self.prepare()
+        self._check_compiled("tools" if inputs.get("tools") else "chats")
         try:
             found = self._helper.call("apply_template", inputs, pause=pause)
         except HelperClosed as error:
@@ -186,6 +190,12 @@ class ChatTemplate:
         except HelperError as error:
             raise InvalidRequestError(f"the chat template refuses these messages: {error}", "messages") from error
         return chat_form(inputs, found)
+
+    def _check_compiled(self, purpose: str) -> None:
+        why = self._known("refused").get(purpose)
+        if why is not None:
+            param = "tools" if purpose == "tools" else "chat_template"
+            raise InvalidRequestError(f"the chat template for {purpose} cannot be compiled: {why}", param)
 
     def close(self) -> None:
         """End the process. Idempotent."""

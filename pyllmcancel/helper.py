@@ -24,6 +24,7 @@ from pyllmcancel.system import Ending, start_with_socket, wait_readable, why_end
 logger = logging.getLogger("pyllmcancel.server")
 
 CPU_SECONDS = 2.0  # of one call
+OPENING_CPU_SECONDS = 5.0  # libraries are loaded, a template is rendered dozens of times to find out what it knows
 WALL_SECONDS = 10.0  # of one call, however busy the machine is
 START_SECONDS = 30.0
 MEMORY_MIB = 512  # more than it has when it begins
@@ -59,7 +60,7 @@ class Helper:
     opening
         Name and arguments of the call that each new process gets first.
     cpu_seconds
-        Time that each call may take.
+        Time that each call but the first may take.
     """
 
     def __init__(self, *opening: Any, cpu_seconds: float = CPU_SECONDS) -> None:
@@ -248,7 +249,8 @@ class Helper:
             why = why_ended(self._process.wait(timeout=LOOK_EVERY))
         match why:
             case "time":
-                return HelperEnded(f"it takes longer than {self._cpu_seconds:g} s")
+                seconds = self._cpu_seconds if self._opens_until is None else OPENING_CPU_SECONDS
+                return HelperEnded(f"it takes longer than {seconds:g} s")
             case "killed":
                 return HelperLost("it was killed")
             case "stack":

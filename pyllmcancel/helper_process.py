@@ -6,10 +6,9 @@ A message is JSON behind its length: a function's name and arguments, back its r
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
-from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from pyllmcancel.chat_needs import TOOL, found_needs
 from pyllmcancel.chat_order import STEPS, arranged
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
-from pyllmcancel.helper import HEAD, WALL_SECONDS
+from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, WALL_SECONDS
 from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
 
 FIRST_BYTES = 32
@@ -34,7 +33,8 @@ class Functions:
     """Everything that can be called, by its name."""
 
     def __init__(self) -> None:
-        self._template: Any = None
+        self._templates: dict[str, Any] = {}  # by what they are for: "chats" and, of some models, "tools"
+        self._refused: dict[str, str] = {}  # why one of the two cannot be compiled
         self._jinja = True
         self._needs: dict[str, list[str]] = {"chats": [], "tools": []}  # of chats without tools, and with them
         self._guidance: Any = None
@@ -42,21 +42,33 @@ class Functions:
     def open_template(
         self, source: str, bos: str, eos: str, tool_use_source: str, jinja: bool = True
     ) -> dict[str, Any]:
-        """Compile a template for `apply_template`; what the server wants to know of it."""
+        """Compile a template for `apply_template`; what the server wants to know of it.
+
+        ``refused`` holds why one of the two cannot be compiled, if the other can.
+        """
         from pyllmcancel._native import ChatTemplate
+        from pyllmcancel.jinja_engine import Engine
 
         self._jinja = jinja
-        self._template = ChatTemplate(source, bos, eos, tool_use_source=tool_use_source)
-        caps: dict[str, bool] = self._template.caps
+        engine = Engine(adapts=jinja)
         if not jinja:
+            self._templates["chats"] = ChatTemplate(source, engine, bos, eos)
             self._render({"messages": [QUESTION]})  # it is recognised, or this raises
             self._needs["chats"] = self._needs["tools"] = self._found_needs([])
-            caps = {**dict.fromkeys(caps, False), "supports_system_role": True}
-            return {"caps": caps, "wraps_content": False, "needs": self._needs}
-        if not (caps["supports_tools"] or caps["supports_tool_calls"] or tool_use_source):
-            self._template = ChatTemplate(adapted_to_tools(source, caps), bos, eos)
+            caps = {**dict.fromkeys(self._templates["chats"].caps, False), "supports_system_role": True}
+            return {"caps": caps, "wraps_content": False, "needs": self._needs, "refused": {}}
+        for purpose, text in {"chats": source, "tools": tool_use_source}.items():
+            try:
+                if text:
+                    self._templates[purpose] = ChatTemplate(text, engine, bos, eos)
+            except InvalidRequestError as error:
+                self._refused[purpose] = str(error)
+        if not self._templates:
+            raise InvalidRequestError(self._refused["chats"], "")
+        caps = dict(list(self._templates.values())[-1].caps)  # of the one for tools, if there is one
         self._needs = {"chats": self._found_needs([]), "tools": self._found_needs([TOOL])}
-        return {"caps": dict(self._template.caps), "wraps_content": self._wraps_content(), "needs": self._needs}
+        wraps_content = self._wraps_content()
+        return {"caps": caps, "wraps_content": wraps_content, "needs": self._needs, "refused": self._refused}
 
     def apply_template(self, inputs: dict[str, Any]) -> Json:
         """What a conversation becomes, arranged as this template needs it.
@@ -77,7 +89,11 @@ class Functions:
                 raise error from None
 
     def _render(self, inputs: dict[str, Any]) -> Json:
-        return Json(self._template.apply(json.dumps({**inputs, "use_jinja": self._jinja}).encode()))
+        purpose = "tools" if inputs.get("tools") and {"tools"} & (self._templates.keys() | self._refused) else "chats"
+        if purpose in self._refused:
+            raise InvalidRequestError(self._refused[purpose], "")
+        text = json.dumps({**inputs, "use_jinja": self._jinja})
+        return Json(self._templates[purpose].apply(text.encode()))
 
     def _found_needs(self, tools: list[dict[str, Any]]) -> list[str]:
         return found_needs(
@@ -124,13 +140,6 @@ class Functions:
             raise InvalidRequestError(str(error), "") from error
 
 
-def adapted_to_tools(source: str, caps: Mapping[str, bool]) -> str:
-    """A template that tells of tools, and of their calls, in words."""
-    adapter = (files("pyllmcancel") / "tools_adapter.jinja").read_text("utf-8")
-    takes_system = "true" if caps["supports_system_role"] else "false"
-    return f"{{%- set takes_system = {takes_system} -%}}{adapter}{source}"
-
-
 def main() -> None:
     cpu_seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
     # It ends with the server, whose end of the socket is closed then, not by a SIGTERM to the process group.
@@ -143,8 +152,11 @@ def main() -> None:
     while (text := receive(peer)) is not None:
         name, *arguments = json.loads(text)
         # What no Python code could end either.
-        limit_call(cpu_seconds, WALL_SECONDS)
-        answer = outcome(getattr(functions, name), arguments, rested)
+        limit_call(OPENING_CPU_SECONDS if rested is None else cpu_seconds, WALL_SECONDS)
+        try:
+            answer = outcome(getattr(functions, name), arguments, rested)
+        except MemoryError:
+            os._exit(1)  # which the server takes for it; to end in an orderly way takes a while, and memory
         limit_call(0.0, 0.0)
         if rested is None:
             rested = memory_in_use(1)
@@ -186,6 +198,8 @@ def outcome(function: Any, arguments: list[Any], rested: int | None) -> bytes:
         key, text = "result", result if isinstance(result, Json) else json.dumps(result).encode()
     except InvalidRequestError as error:
         text = json.dumps(str(error)).encode()
+    except MemoryError:
+        raise
     except Exception as error:
         text = json.dumps(f"{type(error).__name__}: {error}").encode()
     # What one call took, and the allocator keeps, would count against the next.

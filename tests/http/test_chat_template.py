@@ -107,6 +107,50 @@ def test_a_template_that_cannot_be_compiled(source: str) -> None:
         template.close()
 
 
+def test_a_template_for_tools_is_rendered_where_there_are_tools() -> None:
+    template = ChatTemplate("{{ messages[0].content }}", tool_use_source="{{ tools | tojson }}")
+    try:
+        assert template.apply({"messages": TWO}).prompt == " a b "
+        assert json.loads(template.apply({"messages": TWO, "tools": [TOOL]}).prompt)[0]["function"]["name"] == "now"
+    finally:
+        template.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "tool_use_source", "refused", "served", "param"),
+    [
+        ("x", "\n{% for %}", {"tools": [TOOL]}, {"tools": []}, "tools"),
+        ("\n{% for %}", "x", {}, {"tools": [TOOL]}, "chat_template"),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_costs_what_it_is_for(  # noqa: PLR0917
+    source: str,
+    tool_use_source: str,
+    refused: dict[str, Any],
+    served: dict[str, Any],
+    param: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    template = ChatTemplate(source, tool_use_source=tool_use_source)
+    try:
+        assert template.apply({"messages": TWO, **served}).prompt == "x"
+        with pytest.raises(InvalidRequestError, match="cannot be compiled: line 2: Expected an expression") as caught:
+            template.apply({"messages": TWO, **refused})
+        assert caught.value.param == param
+        assert "cannot be compiled: line 2" in caplog.text
+    finally:
+        template.close()
+
+
+def test_a_refusal_names_the_line_of_a_template_that_has_an_adapter() -> None:
+    template = ChatTemplate("\n{% if messages[0].content == ' a b ' %}\n{{ raise_exception('no\nway') }}{% endif %}x")
+    try:
+        with pytest.raises(InvalidRequestError, match=r"refuses these messages: line 3: no way$"):
+            template.apply({"messages": TWO})
+    finally:
+        template.close()
+
+
 # -- templates that know nothing of tools -----------------------------------------------------------------------------
 
 
@@ -137,6 +181,14 @@ def test_past_calls_and_their_results_are_told_as_text(tools: list[dict[str, Any
         f"<|im_start|>user\n{results}<|im_end|>\n<|im_start|>assistant\n"
     )
     assert rendered(CHATML, TALK, tools=tools).endswith(expected)
+
+
+def test_a_template_that_takes_parts_only_is_told_of_tools_in_parts() -> None:
+    source = "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{{ p['text'] }}{% endfor %}{% endfor %}"
+    prompt = rendered(source, TALK, tools=[TOOL])
+    assert prompt.startswith("[system]You can call functions.")
+    assert "[assistant]wait\n<tool_call>" in prompt
+    assert prompt.endswith("13:00\n</tool_response>")
 
 
 def test_a_template_that_knows_tools_is_left_alone() -> None:

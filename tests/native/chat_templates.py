@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel._native import ChatParser, ChatTemplate
+from pyllmcancel.jinja_engine import Engine
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
 ALL = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
@@ -49,7 +50,11 @@ PAST_CALL = [
 
 @cache
 def template(name: str) -> ChatTemplate:
-    return ChatTemplate((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"), "<s>", "</s>")
+    return compiled((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
+
+
+def compiled(source: str, **options: bool) -> ChatTemplate:
+    return ChatTemplate(source, Engine(), "<s>", "</s>", **options)
 
 
 def apply(name: str, messages: list[dict[str, Any]] = QUESTION, **inputs: Any) -> bytes:

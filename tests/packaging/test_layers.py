@@ -26,9 +26,10 @@ LAYERS = {
     "policy": "scheduler step_planner fair_share prefix_cache swap_space swap_store step_cost embeddings.scheduler",
     "tables and streams": "registry waiting_queue supersede_keys families holds token_stream endings watcher observer",
     "requests": "request embeddings.request",
-    "text": "chat_template chat_order chat_needs chat_grammar infill detokenizer constraints helper helper_process",
+    "text": "chat_template jinja_engine chat_order chat_needs chat_grammar infill detokenizer constraints helper"
+    " helper_process",
     "values": "cancellation events errors sampling config placement step pausing models embeddings embeddings.pooling"
-    " _native missing_libraries system shares",
+    " _native missing_libraries system shares template_caps tools_in_words plain_tools",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede"}

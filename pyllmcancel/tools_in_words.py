@@ -1,0 +1,75 @@
+"""Tools for templates that know nothing of them: told in words, in the form of Hermes' models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Variables = dict[str, Any]
+Message = dict[str, Any]
+
+HINT = """\
+You can call functions. To call one, write its name and its arguments as JSON between tags:
+<tool_call>
+{"name": "the name", "arguments": {"an argument": "its value"}}
+</tool_call>
+These are the functions, with the JSON schemas of their arguments:"""
+
+
+def in_words(variables: Variables, *, takes_system: bool, takes_strings: bool) -> Variables:
+    """Variables of a template with tools, past calls and their results as texts among the messages."""
+    tools, messages = variables.get("tools") or [], variables["messages"]
+    if not tools and not any(message.get("tool_calls") or message["role"] == "tool" for message in messages):
+        return variables
+    told: list[Message] = []
+    for message in messages:
+        if message["role"] == "tool":
+            _add_result(told, message)
+        else:
+            told.append(_with_calls(message))
+    if tools:
+        _add_hint(told, "\n".join([HINT, *(_json(tool["function"]) for tool in tools)]), takes_system=takes_system)
+    return {**variables, "messages": told if takes_strings else [_in_parts(message) for message in told]}
+
+
+def _add_result(told: list[Message], message: Message) -> None:
+    """Results in a row become one message."""
+    result = f"<tool_response>\n{_text(message)}\n</tool_response>"
+    if told and told[-1].get("results"):
+        told[-1]["content"] += f"\n{result}"
+    else:
+        told.append({"role": "user", "content": result, "results": True})
+
+
+def _with_calls(message: Message) -> Message:
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    parts = [text] if (text := _text(message)) else []
+    for call in calls:
+        function = {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+        parts.append(f"<tool_call>\n{_json(function)}\n</tool_call>")
+    return {"role": message["role"], "content": "\n".join(parts)}
+
+
+def _add_hint(told: list[Message], hint: str, *, takes_system: bool) -> None:
+    first = told[0] if told else {"role": "user"}
+    if first["role"] == "system":
+        told[:1] = [{**first, "content": f"{_text(first)}\n\n{hint}"}]
+    elif takes_system:
+        told.insert(0, {"role": "system", "content": hint})
+    else:
+        told[:1] = [{**first, "content": f"{hint}\n\n{_text(first)}"}]
+
+
+def _text(message: Message) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def _in_parts(message: Message) -> Message:
+    return {**message, "content": [{"type": "text", "text": _text(message)}]}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

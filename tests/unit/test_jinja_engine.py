@@ -1,0 +1,330 @@
+"""Chat templates mean what they mean to their authors: Jinja2 with what transformers adds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pyllmcancel.jinja_engine import Engine, TemplateFault
+from pyllmcancel.template_caps import TALK
+
+VARIABLES: dict[str, Any] = {
+    "text": "é😀a",
+    "numbers": [3, 1, 2],
+    "nothing": None,
+    "yes": True,
+    "schema": {"type": ["string", "null"], "items": {"type": "integer"}},
+    "empty": {"type": "array"},
+    "people": [{"name": "Ann", "age": 3}, {"name": "Bob", "age": 5}, {"name": "Cy"}],
+    "messages": [{"role": "user", "content": "<b>ü</b> 'q' & \"d\""}],
+}
+
+EXPRESSIONS = {
+    # Texts are characters.
+    "text | length": "3",
+    "text[1:2]": "😀",
+    "text[::-1]": "a😀é",
+    "text[-1]": "a",
+    "text[-2:]": "😀a",
+    "text[1]": "😀",
+    "text | list | join('-')": "é-😀-a",
+    "text | first ~ (text | last)": "éa",
+    "text.upper()": "É😀A",
+    "text.index('a')": "2",
+    "text | truncate(10)": "é😀a",
+    "'%-5s|' | format(text)": "é😀a  |",
+    "'ß' | upper": "SS",
+    "text.find('😀')": "1",
+    # Formats.
+    "'%s-%d' | format('a', 3)": "a-3",
+    "'%s is %d' % ('a', 3)": "a is 3",
+    "'%05.1f' % 3.14159": "003.1",
+    "'{} {x}'.format(1, x=2)": "1 2",
+    "'%x' % 255": "ff",
+    # Texts are taken apart and put together.
+    "'b,c,d'.split(',', 1)": "['b', 'c,d']",
+    "'a b  c'.split()": "['a', 'b', 'c']",
+    "'b,c,d'.rsplit(',', 1)": "['b,c', 'd']",
+    "'a\nb\r\nc'.splitlines()": "['a', 'b', 'c']",
+    "'  x '.strip() ~ '|' ~ '  x '.lstrip() ~ '|'": "x|x |",
+    "'xxaxx'.strip('x')": "a",
+    "'abc'.startswith(('x', 'a'))": "True",
+    "'a-b'.partition('-')": "('a', '-', 'b')",
+    "'abc'.removeprefix('a').removesuffix('c')": "b",
+    "'a' * 3 ~ 'b'": "aaab",
+    "'abc'.replace('b', '', 1)": "ac",
+    "'abab'.count('ab')": "2",
+    "'a b' | title": "A B",
+    "['a', 1] | join('+')": "a+1",
+    "'x' in 'text'": "True",
+    # None, truth and numbers are written as Python writes them.
+    "none": "None",
+    "nothing": "None",
+    "'a' ~ nothing": "aNone",
+    "yes": "True",
+    "[yes, nothing, 1.0, 'a']": "[True, None, 1.0, 'a']",
+    "{'a': [1, 'b']}": "{'a': [1, 'b']}",
+    "1 / 2": "0.5",
+    "7 // 2 ~ 7 % 2": "31",
+    "2 ** 70": "1180591620717411303424",
+    "-7 // 2": "-4",
+    "1e3 | int": "1000",
+    "10 | float": "10.0",
+    "3.0": "3.0",
+    "(1, 2)": "(1, 2)",
+    # Lists, tuples and mappings.
+    "'a' in ('a', 'b')": "True",
+    "schema.type in ('string', 'number')": "False",
+    "['a'] in (['a'], 1)": "True",
+    "schema['type'][1:]": "['null']",
+    "numbers[-1] ~ numbers[:-1] | string": "2[3, 1]",
+    "numbers[::2]": "[3, 2]",
+    "numbers | sort(reverse=true)": "[3, 2, 1]",
+    "numbers + [4]": "[3, 1, 2, 4]",
+    "schema.keys() | list": "['type', 'items']",
+    "schema.items is mapping": "False",
+    "schema['items'] is mapping": "True",
+    "'yes' if empty.items else 'no'": "yes",
+    "'yes' if empty['items'] else 'no'": "yes",  # a method is true; gpt-oss asks so for what an array holds
+    "empty.get('items', 'none')": "none",
+    "{'b': 1, 'a': 2} | dictsort": "[('a', 2), ('b', 1)]",
+    "{'a': 1} | items | list": "[('a', 1)]",
+    "dict(a=1, **{'b': 2})": "{'a': 1, 'b': 2}",
+    "numbers | batch(2) | list": "[[3, 1], [2]]",
+    "range(3) | list ~ range(5, 0, -2) | list": "[0, 1, 2][5, 3, 1]",
+    "{1: 'a', true: 'b'}[1]": "b",
+    # Filters and tests.
+    "people | selectattr('age') | map(attribute='name') | list": "['Ann', 'Bob']",
+    "people | rejectattr('age', 'defined') | map(attribute='name') | join": "Cy",
+    "people | selectattr('age', 'gt', 3) | first": "{'name': 'Bob', 'age': 5}",
+    "people | map(attribute='age', default=0) | sum": "8",
+    "people | map('length') | list": "[2, 2, 1]",
+    "numbers | select('odd') | list": "[3, 1]",
+    "people | groupby('name') | map('first') | list": "['Ann', 'Bob', 'Cy']",
+    "numbers | max ~ numbers | min": "31",
+    "missing | default('x') ~ ('' | default('y', true))": "xy",
+    "missing is defined or nothing is none": "True",
+    "numbers is sequence and numbers is iterable and numbers is not string": "True",
+    "'a' is string and 1 is number and 1.0 is float and true is boolean": "True",
+    "messages[0].content | length": "18",
+    "'<b>' | e": "&lt;b&gt;",
+    "' a\tb ' | trim | replace('\t', ' ')": "a b",
+    "'a\nb' | indent(2)": "a\n  b",
+    "'a b c' | wordcount": "3",
+    "[1, [2]] | string | length": "8",
+    "numbers | unique | list | length": "3",
+    # JSON.
+    "messages[0].content | tojson": '"<b>ü</b> \'q\' & \\"d\\""',
+    "schema | tojson": '{"type": ["string", "null"], "items": {"type": "integer"}}',
+    "{'b': 1, 'a': [1]} | tojson(indent=2)": '{\n  "b": 1,\n  "a": [\n    1\n  ]\n}',
+    "{'b': 1, 'a': 2} | tojson(sort_keys=true)": '{"a": 2, "b": 1}',
+    "[1, 2] | tojson(separators=(',', ':'))": "[1,2]",
+    "'ü' | tojson(ensure_ascii=true)": '"\\u00fc"',
+    "[none, true, 1.5] | tojson": "[null, true, 1.5]",
+    "people | map(attribute='name') | tojson": '["Ann", "Bob", "Cy"]',
+}
+
+BLOCKS = {
+    "{% for n in numbers %}{% if n == 1 %}{% continue %}{% endif %}{{ n }}{% endfor %}": "32",
+    "{% for n in numbers %}{% if loop.index == 2 %}{% break %}{% endif %}{{ n }}{% endfor %}": "3",
+    "{% for n in numbers if n > 1 %}{{ loop.index }}:{{ n }}{{ ';' if not loop.last }}{% endfor %}": "1:3;2:2",
+    "{% for n in [] %}{% else %}none{% endfor %}": "none",
+    "{% for a, b in [[1, 2], [3, 4]] %}{{ a + b }};{% endfor %}": "3;7;",
+    "{% for n in numbers %}{{ loop.previtem }}<{{ n }}<{{ loop.nextitem }} {% endfor %}": "<3<1 3<1<2 1<2< ",
+    "{% for n in numbers %}{{ loop.cycle('a', 'b') }}{{ loop.revindex0 }}{% endfor %}": "a2b1a0",
+    "{% for k, v in schema.items() %}{{ k }};{% endfor %}": "type;items;",
+    "{% for c in text %}{{ c }} {% endfor %}": "é 😀 a ",
+    "{% for n in [1, [2, [3]]] recursive %}{{ n if n is number else loop(n) }}{% endfor %}": "123",
+    "{% set x = 1 %}{% for n in numbers %}{% set x = n %}{% endfor %}{{ x }}": "1",
+    "{% set ns = namespace(n=0) %}{% for n in numbers %}{% set ns.n = ns.n + n %}{% endfor %}{{ ns.n }}": "6",
+    "{% set a, b = 1, 2 %}{{ a }}{{ b }}": "12",
+    "{% set x %}a{{ 1 }}{% endset %}{{ x }}{{ x is string }}": "a1True",
+    "{% macro f(a, b=2) %}{{ a }}{{ b }}{{ varargs | length }}{% endmacro %}{{ f(1) }} {{ f(1, 3, 4) }}": "120 131",
+    "{% macro f() %}[{{ caller('x') }}]{% endmacro %}{% call(a) f() %}{{ a }}{% endcall %}": "[x]",
+    "{% macro f(a) %}{% if a %}{{ a[0] }}{{ f(a[1:]) }}{% endif %}{% endmacro %}{{ f('é😀') }}": "é😀",
+    "{% macro f() %}x{% endmacro %}{{ 'yes' if f else 'no' }}": "yes",
+    "{% filter upper %}a{{ 'b' }}{% endfilter %}": "AB",
+    "{% with a = 1 %}{{ a }}{% endwith %}{{ a is defined }}": "1False",
+    "{% if nothing %}a{% elif numbers %}b{% else %}c{% endif %}": "b",
+    "{% raw %}{{ x }}{% endraw %}{# not this #}": "{{ x }}",
+    "{% generation %}{{ text }}{% endgeneration %}": "é😀a",
+    "{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}": "[1, 2]",
+    "  {% if yes %}\n  x\n  {% endif %}\n": "  x\n",
+    "{%- if yes -%}\n a \n{%- endif %}\n\nb": "a\nb",
+    "a\r\nb\n": "a\nb",
+    "{{ text }}\n\n": "é😀a\n",
+    "{% autoescape true %}{{ '<' }}{% endautoescape %}": "&lt;",
+}
+
+
+def rendered(source: str, **variables: Any) -> str:
+    return Engine().render(source, json.dumps({**VARIABLES, **variables}))
+
+
+def refusal(source: str, **variables: Any) -> str:
+    with pytest.raises(TemplateFault) as caught:
+        rendered(source, **variables)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS.items())
+def test_an_expression_has_the_value_that_its_author_sees(expression: str, expected: str) -> None:
+    assert rendered(f"{{{{ {expression} }}}}") == expected
+
+
+@pytest.mark.parametrize(("source", "expected"), BLOCKS.items())
+def test_a_block_does_what_its_author_sees(source: str, expected: str) -> None:
+    assert rendered(source) == expected
+
+
+def test_the_date_of_today_is_there() -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", rendered("{{ strftime_now('%Y-%m-%d') }}"))
+
+
+def test_tools_and_documents_are_none_where_there_are_none() -> None:
+    source = "{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}"
+    assert rendered(source) == "TrueTrueFalse"
+    assert rendered(source, tools=[], add_generation_prompt=True) == "FalseTrueTrue"
+
+
+def test_a_template_that_goes_through_tools_without_asking_is_rendered_without_them() -> None:
+    assert rendered("{% for tool in tools %}{{ tool }}{% endfor %}x") == "x"
+
+
+def test_a_template_from_before_there_were_tools_gets_functions_as_a_text() -> None:
+    function = {"name": "f", "parameters": {}}
+    text = rendered("{{ 'Known: ' + functions + datetime[:0] }}", tools=[{"type": "function", "function": function}])
+    assert json.loads(text.removeprefix("Known: ")) == [function]
+
+
+# -- tools whose schemas a template does not expect ----------------------------------------------------------------
+
+
+def tool(**properties: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": "f", "description": "", "parameters": parameters}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "integer", "description": "n"}, "integer/n"),
+        ({"type": "integer"}, "integer/"),
+        ({"type": ["null", "number"]}, "number/"),
+        ({"anyOf": [{"type": "null"}, {"type": "array", "description": "a"}], "title": "A"}, "array/a"),
+        ({"properties": {}}, "object/"),
+        ({}, "string/"),
+        (True, "string/"),
+    ],
+)
+def test_a_template_that_refuses_a_tool_is_given_a_plainer_one(schema: Any, expected: str) -> None:
+    source = (
+        "{% for name, it in tools[0].function.parameters.properties.items() if tools %}"
+        "{{ it.type + '/' + it.description }}{% endfor %}"
+    )
+    assert rendered(source, tools=[tool(it=schema)]) == expected
+
+
+def test_a_template_that_takes_a_tool_is_given_it_as_it_is() -> None:
+    given = tool(it={"type": ["null", "number"]}, any=True)
+    assert json.loads(rendered("{{ tools[0] | tojson }}", tools=[given])) == given
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a\n{% for %}", "line 2: Expected an expression, got 'end of statement block'"),
+        ("a\n\n{{ 'x", 'line 3: unexpected char "\'" at 6'),
+        ("{% if yes %}\nx", "line 2: Unexpected end of template. "),
+        ("{% include 'x' %}", "line 1: no loader for this environment specified"),
+        ("\n\n{{ raise_exception('no\n\nsuch\trole') }}", "line 3: no such role"),
+        ("\n{{ missing.name }}", "line 2: 'missing' is undefined"),
+        ("\n{{ 1 + 'x' }}", "line 2: unsupported operand type(s) for +: 'int' and 'str'"),
+        ("\n{{ 'x' + nothing }}", 'line 2: can only concatenate str (not "NoneType") to str'),
+        ("{% macro f() %}\n\n{{ 1 / 0 }}{% endmacro %}\n\n{{ f() }}", "line 3: division by zero"),
+        ("\n{{ missing | tojson }}", "line 2: Undefined is no JSON"),
+        ("{{ [].pop() }}", "line 1: pop from empty list"),
+        ("{{ raise_exception('') }}", "line 1: "),
+    ],
+)
+def test_a_refusal_is_one_line_with_the_line_of_the_template(source: str, expected: str) -> None:
+    said = refusal(source)
+    assert said.startswith(expected)
+    assert "\n" not in said
+
+
+def test_a_refusal_is_not_as_long_as_a_template_likes() -> None:
+    assert len(refusal("{{ raise_exception('x' * 100000) }}")) < 400
+
+
+@pytest.mark.parametrize("depth", [90_000])
+@pytest.mark.parametrize("opening_and_end", ["()", "[]"])
+def test_a_template_that_is_nested_too_deeply_is_refused(opening_and_end: str, depth: int) -> None:
+    opening, end = opening_and_end
+    assert refusal("{{ " + opening * depth + end * depth + " }}") == "it is nested too deeply"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% for i in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
+        "{% if yes %}" * 90_000 + "{% endif %}" * 90_000,
+    ],
+)
+def test_one_that_calls_itself_for_ever_is_refused(source: str) -> None:
+    assert refusal(source).endswith("it is nested too deeply")
+
+
+def test_a_range_is_not_as_long_as_a_template_likes() -> None:
+    assert "Range too big" in refusal("{% for i in range(10**8) %}{% endfor %}")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "''.__class__.__mro__",
+        "''['__class__']['__mro__']",
+        "(''|attr('__class__')).__mro__",
+        "'{0.__class__.__mro__}'.format('')",
+        "('{0.__class__.__mro__}'|attr('format'))('')",
+        "(['']|map(attribute='__class__')|first).__mro__",
+        "cycler.__init__.__globals__.os",
+        "raise_exception.__globals__.json",
+        "self.__init__.__globals__.os",
+        "lipsum.__globals__.os",
+        "(strftime_now|attr('__globals__')).sys",
+        "messages.__class__.__base__.__subclasses__()",
+        "(messages|groupby('role')|first).__class__.mro",
+        "tojson.__globals__",
+    ],
+)
+def test_nothing_leads_out_of_the_sandbox(expression: str) -> None:
+    assert re.search(r"unsafe|undefined|has no attribute", refusal(f"{{{{ {expression}.x }}}}"))
+
+
+def test_what_a_template_does_to_its_lists_is_not_seen_when_it_is_rendered_again() -> None:
+    engine, source = Engine(), "{% set _ = messages.append(1) %}{{ messages | length }}{{ tools | length }}"
+    for _ in range(2):
+        assert engine.render(source, json.dumps({**VARIABLES, "tools": []})) == "20"
+    refused = "{% set _ = messages.append(1) %}{{ messages | length ~ tools[0].function.parameters.type.upper() }}"
+    assert engine.render(refused, json.dumps({**VARIABLES, "tools": [{"function": {"name": "f"}}]})) == "2OBJECT"
+    assert Engine().render("{{ messages | length }}", json.dumps(VARIABLES)) == "1"
+    assert [len(talk["messages"]) for talk in TALK] == [1, 1]
+
+
+def test_half_a_character_does_not_break_a_text() -> None:
+    assert rendered("{{ '\\ud83d' }}x").endswith("x")
+
+
+def test_a_server_does_not_load_the_library() -> None:
+    program = "import sys, pyllmcancel.server.app; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == 0
