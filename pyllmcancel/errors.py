@@ -65,7 +65,7 @@ class ContextBusy(Error):  # noqa: N818
 
 
 class UsageError(Error, ValueError):
-    """A call whose arguments make no sense. Nothing was changed."""
+    """A call that makes no sense, with these arguments or at this time. Nothing was changed."""
 
 
 class InvalidRequestError(Error, ValueError):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 import warnings
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed
+from pyllmcancel.errors import EngineClosedError, RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Sink
     from pyllmcancel.request import Request
 
+# Of two readers one would get the ending, and the other wait for ever.
+TWO_READERS = "somebody else is reading this stream: it has one reader at a time"
 FORKED = "this process was forked from the engine's: nobody computes here; load an engine of its own"
 
 
@@ -100,6 +103,11 @@ class LoopSink:
             self.full = True
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether a task waits for the next event."""
+        return self._reader is not None
 
     async def get(self) -> Event:
         while not self._events:
@@ -216,11 +224,27 @@ class ThreadStream(Stream):
     def __init__(self, request: Request, controls: Controls, sink: ThreadSink) -> None:
         super().__init__(request, controls)
         self._sink = sink
+        self._reading = threading.Lock()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Delta:
+        """The next delta.
+
+        Raises
+        ------
+        UsageError
+            Another thread waits for it.
+        """
+        if not self._reading.acquire(blocking=False):
+            raise UsageError(TWO_READERS)
+        try:
+            return self._next()
+        finally:
+            self._reading.release()
+
+    def _next(self) -> Delta:
         if self.ending is not None:
             raise StopIteration
         if self._controls.forked:
@@ -280,9 +304,17 @@ class AsyncStream(Stream):
         return delta
 
     async def next_delta(self) -> Delta | None:
-        """The next delta; None after the last one of an answer that is complete."""
+        """The next delta; None after the last one of an answer that is complete.
+
+        Raises
+        ------
+        UsageError
+            Another task waits for it.
+        """
         if self.ending is not None:
             return None
+        if self._sink.has_reader:
+            raise UsageError(TWO_READERS)
         try:
             event = await self._sink.get()
         except BaseException:

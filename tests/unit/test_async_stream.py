@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.engine import generation_params
-from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import FinishReason
 from pyllmcancel.request import Request
 from pyllmcancel.step import StepStatus
@@ -46,6 +46,23 @@ def test_cancelling_the_reading_task_cancels_the_request(driver: Driver) -> None
         return stream.request
 
     assert asyncio.run(main()).ended.result(TEST_LIMIT).finish_reason is FinishReason.CANCELLED
+
+
+def test_a_second_task_that_reads_gets_an_error_and_the_first_reads_on(driver: Driver) -> None:
+    async def main() -> list[int]:
+        stream = agenerate(driver)
+
+        async def read() -> list[int]:
+            return [token async for delta in stream for token in delta.tokens]
+
+        first = asyncio.create_task(read())
+        await asyncio.sleep(0)  # let the reader begin to wait
+        with pytest.raises(UsageError, match="one reader at a time"):
+            await anext(stream)
+        driver.gate.open()
+        return await first
+
+    assert asyncio.run(main()) == driver.model.greedy(list(b"prompt"), 4)
 
 
 def test_leaving_async_with_cancels_and_waits_for_the_end(driver: Driver) -> None:

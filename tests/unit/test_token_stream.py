@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.errors import RequestCancelled, RequestFailed
+from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import Delta, Ending, Event, FinishReason, RequestStatus, Usage
 from pyllmcancel.request import Request
 from pyllmcancel.token_stream import AsyncStream, LoopSink, Outbox, ThreadSink, ThreadStream
 from tests.support.bare import bare_request
 from tests.support.driver import Driver
+from tests.support.step_gate import TEST_LIMIT
 
 
 class Controls:
@@ -124,6 +128,53 @@ def test_a_thread_stream_gives_deltas_until_the_end() -> None:
     assert [event.text for event in stream] == ["a", "b"]
     assert stream.ending == ending()
     assert list(stream) == []
+
+
+class WaitedForSink(ThreadSink):
+    """Says when a thread waits for its events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_for = threading.Event()
+        self.events = _Waited(self.waited_for)
+
+
+class _Waited(queue.SimpleQueue[Event]):
+    def __init__(self, waited_for: threading.Event) -> None:
+        super().__init__()
+        self._waited_for = waited_for
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Event:
+        self._waited_for.set()
+        return super().get(block, timeout)
+
+
+def test_a_second_thread_that_reads_gets_an_error_and_the_first_reads_on() -> None:
+    request, sink, controls = bare_request(), WaitedForSink(), Controls()
+    request.ended.set_result(ending())
+    stream = ThreadStream(request, controls, sink)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(list, stream)
+        assert sink.waited_for.wait(TEST_LIMIT)
+        with pytest.raises(UsageError, match="one reader at a time"):
+            next(stream)
+        sink.put(delta("a"))
+        sink.put(ending())
+        assert [event.text for event in first.result(TEST_LIMIT)] == ["a"]
+    assert list(stream) == []
+    assert controls.cancelled == []
+
+
+def test_threads_may_read_a_stream_in_turn() -> None:
+    request, sink = bare_request(), ThreadSink()
+    for event in (delta("a"), delta("b"), ending()):
+        sink.put(event)
+    request.ended.set_result(ending())
+    stream = ThreadStream(request, Controls(), sink)
+    with ThreadPoolExecutor(1) as threads:
+        assert next(stream).text == "a"
+        assert threads.submit(next, stream).result(TEST_LIMIT).text == "b"
+        assert list(stream) == []
 
 
 def test_a_cancelled_answer_never_looks_complete() -> None:
