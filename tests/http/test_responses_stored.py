@@ -260,6 +260,20 @@ async def test_input_items_are_listed_in_pages() -> None:
         await get(world, "resp_other/input_items", 404)
 
 
+@pytest.mark.parametrize("word", ["input_items", "cancel", "input_items/input_items"])
+async def test_an_id_may_end_in_a_word_of_the_api_if_its_slash_is_encoded(word: str) -> None:
+    encoded = f"resp_mine%2F{word.replace('/', '%2f')}"
+    async with open_world() as world:
+        await create(world, f"mine/{word}", background=True)
+        await asyncio.gather(*world.app.state.responses._tasks)
+        response = await get(world, encoded)
+        assert (response["object"], response["id"]) == ("response", f"resp_mine/{word}")
+        assert (await get(world, f"{encoded}/input_items"))["object"] == "list"
+        assert (await world.get(f"{RESPONSES}/{encoded}?stream=true&starting_after=-1")).named_events()
+        assert (await world.begin("DELETE", f"{RESPONSES}/{encoded}").end()).status == 200
+        await get(world, encoded, 404)
+
+
 # -- in the background ------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,7 +226,7 @@ def http_scope(method: str, path: str, headers: dict[str, str], client: tuple[st
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",

@@ -25,6 +25,7 @@ from pyllmcancel.server.state import state_of
 router = APIRouter(tags=["OpenAI"], responses=errors(400, 404))
 
 MOST_LISTED = 100
+ITEMS = "/input_items"
 Include = Annotated[list[str], Query(max_length=32)]
 
 
@@ -43,7 +44,12 @@ async def list_input_items(
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
     include: Include = [],  # noqa: B006 - FastAPI makes each request its own
+    stream: Annotated[bool, Query(include_in_schema=False)] = False,
+    starting_after: Annotated[int, Query(ge=-1, include_in_schema=False)] = -1,
 ) -> Any:
+    if ends_an_id(request, ITEMS):
+        whole_id = response_id + ITEMS
+        return await get_response(request, whole_id, stream=stream, starting_after=starting_after, include=include)
     check_include(include)
     items = await desk_of(request).input_items(owner_of(request.scope), response_id, asking(request))
     if order == "desc":
@@ -122,6 +128,12 @@ async def delete_response(request: Request, response_id: str) -> Any:
     except ApiError as error:
         return await found_elsewhere(request, error, response_id, "delete")
     return deleted(response_id)
+
+
+def ends_an_id(request: Request, ending: str) -> bool:
+    """Whether the slash before the last word of a path was sent as a part of an id: the router cannot tell."""
+    sent: bytes = request.scope.get("raw_path") or b""
+    return sent.lower().endswith(ending.replace("/", "%2f").encode())
 
 
 def following(request: Request, log: Log, after: int) -> FollowingResponse:
