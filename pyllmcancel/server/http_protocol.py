@@ -1,5 +1,5 @@
-"""uvicorn's HTTP protocol with read time-outs, a watch on clients that pipeline, and our error bodies; each request's
-scope has its connection.
+"""uvicorn's HTTP protocol with read time-outs, a watch on clients that pipeline, plain heads and our error bodies; each
+request's scope has its connection.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.connection import CONNECTION, Connection
 from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.heads import PlainConnection
 from pyllmcancel.server.limits import LINGER_SECONDS
 from pyllmcancel.server.request_context import new_request_id
 
@@ -53,6 +54,7 @@ class WatchfulProtocol(H11Protocol):
 
     def __init__(self, limits: Limits, connections: Connections, *, served_by: str | None = None, **given: Any) -> None:
         super().__init__(**given)
+        self.conn = PlainConnection.of(self.config)
         self._served_by = served_by
         self._limits = limits
         self._others = connections
