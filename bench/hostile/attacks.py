@@ -14,7 +14,7 @@ from bench.hostile.bodies import BODIES, PROMPTS_OF_LEAVERS
 ATTACKER = ("127.0.0.2", 0)
 N_LEAVERS = 7
 N_SLOW = 400
-HALF_HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+HALF_HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 HALF_BODY = HALF_HEAD + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
 SLOW = {"idle connections": b"", "half-sent headers": HALF_HEAD, "half-sent bodies": HALF_BODY}
 NAMES = (*BODIES, *PROMPTS_OF_LEAVERS, *SLOW)

@@ -105,8 +105,10 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             "the servers do not know each other: names in bodies count on each alone: pip install 'pyllmcancel[fleet]'"
         )
         logging.getLogger("pyllmcancel.cluster").warning(text)
+    names = known_as(sorted(open_to), given, config)
     commands = [
-        [*command(one, given, arguments), *(as_peers(one, replicas) if know_each_other else ())] for one in replicas
+        [*command(one, given, arguments), *names, *(as_peers(one, replicas) if know_each_other else ())]
+        for one in replicas
     ]
     first = next((one for one in sorted(open_to) if one in LOOPBACKS), sorted(open_to)[0])
     host = LOOPBACK if first in ("0.0.0.0", "*", "") else first
@@ -149,6 +151,15 @@ def as_peers(replica: Replica, replicas: Sequence[Replica]) -> Sequence[str]:
     if len(replicas) == 1:
         return ()
     return "--peers", ",".join(f"http://{one.address}" for one in replicas), "--replica", replica.name
+
+
+def known_as(hosts: Sequence[str], given: argparse.Namespace, config: ServerConfig) -> Sequence[str]:
+    """Options by which a server is known by the names that its balancer is bound to: clients ask for these."""
+    known = config.served_as()
+    names = (
+        () if known is None else [host for host in hosts if host not in ("", "*") and bind_text(host, 1) not in known]
+    )
+    return ("--allowed-hosts", ",".join((*given.allowed_hosts, *names))) if names else ()
 
 
 def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Namespace) -> list[str]:

@@ -203,6 +203,18 @@ def client_seconds(text: str) -> float:
     return value
 
 
+def checked_by(convert: Callable[[str], str]) -> Callable[[str], str]:
+    """With the ValueError of `convert` as what is wrong with an option."""
+
+    def checked(text: str) -> str:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
 def address_or_network(text: str) -> str:
     try:
         ip_network(text)

@@ -125,6 +125,8 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         sse_ping_interval=arguments.sse_ping_interval,
         limits=limits(arguments),
         cors_origins=arguments.cors_origins,
+        bound_to=tuple(name.strip() for name in arguments.host.split(",")),
+        allowed_hosts=arguments.allowed_hosts,
         storage=storage_of(arguments),
         otel=arguments.otel,
         expose_prompts=arguments.expose_prompts,

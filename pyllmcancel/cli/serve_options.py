@@ -14,6 +14,7 @@ from pyllmcancel.cli.options import (
     add_option,
     add_switch,
     address_or_network,
+    checked_by,
     client_seconds,
     flash_attention,
     natural,
@@ -34,6 +35,8 @@ from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
 from pyllmcancel.embeddings.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ServerConfig, Storage
+from pyllmcancel.server.host_names import host_name
+from pyllmcancel.server.web_origins import web_origin
 
 ENGINE = EngineConfig()
 SERVER = ServerConfig(engine=ENGINE)
@@ -168,7 +171,7 @@ def _add_request_options(group: argparse._ArgumentGroup) -> None:
         "a body's fields that have no effect here: refused, or told by a line in the log and X-Ignored-Fields, or not"
     )
     add_option(group, "unknown-fields", str, SERVER.unknown_fields, text, choices=("ignore", "warn", "refuse"))
-    text = "proxies whose X-Forwarded-For names the client: addresses or networks, with commas"
+    text = "proxies whose X-Forwarded-For and -Host are believed: addresses or networks, with commas"
     add_list(group, "trusted-proxies", address_or_network, text, metavar="ADDRESSES")
 
 
@@ -239,7 +242,14 @@ def _add_access_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "api-key-file", Path, None, text, metavar="FILE")
     text = "key that sees and cancels the requests of all others; several with commas"
     add_option(group, "admin-api-key", str, None, text, metavar="KEY")
-    text = "web pages that may use the server: origins with commas, or * for all, or localhost; none without it"
-    add_list(group, "cors-origins", str, text, metavar="ORIGINS")
+    text = (
+        "pages that may use the server beside its own: origins with commas, SCHEME://*, null, localhost, or * for all"
+    )
+    add_list(group, "cors-origins", checked_by(web_origin), text, metavar="ORIGINS")
+    text = (
+        "names of this server beside addresses, localhost and those of --host: with commas, *.NAME, or * for any; other"
+    )
+    text += " names get 421. With API keys any name is served unless this is given"
+    add_list(group, "allowed-hosts", checked_by(host_name), text, metavar="NAMES")
     add_option(group, "ssl-key-file", Path, None, "PEM file of a private key: serve HTTPS", metavar="FILE")
     add_option(group, "ssl-cert-file", Path, None, "PEM file of its certificate", metavar="FILE")

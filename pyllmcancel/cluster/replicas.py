@@ -116,8 +116,10 @@ def look(replica: Replica, key: str | None) -> Facts:
 def ask(replica: Replica, path: str, key: str | None) -> tuple[int, Mapping[str, Any]]:
     """Status and object of the answer, an empty one if it is none."""
     connection = http.client.HTTPConnection(replica.host, replica.port, timeout=SECONDS)
+    # As the balancer's checks: a replica need not be known by the name by which it is reached.
+    headers = {"Host": "localhost"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
     try:
-        connection.request("GET", path, headers={} if key is None else {"Authorization": f"Bearer {key}"})
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         body = answer.read(MOST_BYTES)
     except TimeoutError:

@@ -28,6 +28,8 @@ from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.openapi.page import Page, writer
+from pyllmcancel.server.page_guard import PageGuard
+from pyllmcancel.server.proxies import TrustedProxies
 from pyllmcancel.server.request_context import RequestContext
 from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
@@ -35,6 +37,7 @@ from pyllmcancel.server.responses.desk import Desk
 from pyllmcancel.server.responses.store import Store
 from pyllmcancel.server.responses.stored import Archive
 from pyllmcancel.server.state import ServerState
+from pyllmcancel.server.web_origins import AllowedOrigins
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -62,8 +65,6 @@ ROUTERS = (
     openapi_routes.router,
     page.router,
 )
-# What ``--cors-origins localhost`` stands for.
-LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 EXPOSED_HEADERS = (
     *("X-Request-Id", "request-id", "X-Ignored-Fields", "X-Unenforced"),
     *("Retry-After", "x-should-retry", "X-Served-By", "X-Unreached"),
@@ -180,18 +181,23 @@ def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> No
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     if config.api_keys:
         app.add_middleware(ApiKeys, api_keys=config.api_keys, admin_api_keys=config.admin_api_keys)
+    origins = AllowedOrigins(config.cors_origins)
     if config.cors_origins:
         # Outside of the keys: a browser's preflight carries none, and it shows a page no error without these headers.
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=[origin for origin in config.cors_origins if origin != "localhost"],
-            allow_origin_regex=LOCAL_ORIGINS if "localhost" in config.cors_origins else None,
+            allow_origins=origins.exact,
+            allow_origin_regex=origins.pattern,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
         )
+    app.add_middleware(PageGuard, hosts=config.served_as(), origins=origins)
     if config.fleet is not None:
+        # Outside of the guard: peers call each other by any name, and their door lets no page in.
         from pyllmcancel.server.fleet.joining import join_by_http  # not before: it needs what is in an extra
 
         state.fleet = join_by_http(app, state, config.fleet)
     app.add_middleware(RequestContext, served_by=config.replica)
+    if config.trusted_proxies:
+        app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)

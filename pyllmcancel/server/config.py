@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.server.host_names import EVERY, HostNames
 from pyllmcancel.server.limits import Limits
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class ServerConfig:
     supersede_chats
         Chats do so, too.
     trusted_proxies
-        Addresses and networks whose ``X-Forwarded-For`` names the client.
+        Addresses and networks whose ``X-Forwarded-For`` names the client, and ``X-Forwarded-Host`` the server.
     api_keys
         Any of them opens; empty: no key is asked for.
     admin_api_keys
@@ -137,7 +138,12 @@ class ServerConfig:
     limits
         What one client can ask of the server.
     cors_origins
-        Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's.
+        Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's, ``SCHEME://*`` for
+        those of a scheme.
+    bound_to
+        Names that the server listens on.
+    allowed_hosts
+        Further names of the server; ``*`` for all.
     storage
         Where responses are stored; None: nowhere.
     otel
@@ -173,6 +179,8 @@ class ServerConfig:
     sse_ping_interval: float = 15.0
     limits: Limits = field(default_factory=Limits)
     cors_origins: tuple[str, ...] = ()
+    bound_to: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     storage: Storage | None = field(default_factory=Storage)
     otel: bool = False
     expose_prompts: bool = False
@@ -187,6 +195,15 @@ class ServerConfig:
     def shared(self) -> bool:
         """Whether there are several owners, the administrator among them, who must not learn of each other."""
         return len({key.owner for key in self.api_keys}) + bool(self.admin_api_keys) > 1
+
+    def served_as(self) -> HostNames | None:
+        """The names under which requests are served; None: under any.
+
+        A page whose name was rebound to this server has no key: where one is asked for, names are checked on demand.
+        """
+        if EVERY in self.allowed_hosts or (self.api_keys and not self.allowed_hosts):
+            return None
+        return HostNames((*self.bound_to, *self.allowed_hosts))
 
     def request_defaults(self) -> SamplingParams:
         """What the next request gets where it leaves a parameter open."""

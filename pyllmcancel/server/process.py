@@ -195,9 +195,7 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        # Without proxies to trust, a client's address is its socket's; uvicorn would trust this machine's clients.
-        proxy_headers=bool(config.trusted_proxies),
-        forwarded_allow_ips=list(config.trusted_proxies),
+        proxy_headers=False,  # the application has a layer for them; uvicorn would trust this machine's clients
         timeout_graceful_shutdown=config.drain + 2 * GRACE_SECONDS,  # type: ignore[arg-type]
         timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
         http=partial(WatchfulProtocol, limits, connections, served_by=config.replica),  # type: ignore[arg-type]

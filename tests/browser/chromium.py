@@ -21,6 +21,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--host-resolver-rules=MAP *.example 127.0.0.1",  # for names that are rebound
 )
 MILLISECONDS = LIMIT * 1e3
 

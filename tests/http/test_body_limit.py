@@ -99,7 +99,7 @@ def test_over_a_socket_the_answer_arrives_whole_though_the_client_sends_all_firs
 ) -> None:
     n_bytes = 9 << 20
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {n_bytes}"
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode()
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode()
     with RawClient(server.port) as client:
         client.socket.sendall(head)
         if chunked:

@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until
 
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,8 @@ def test_public_paths_answer_before_a_body_comes_and_wait_for_none(
     server: ServerProcess, method: str, path: str, status: int
 ) -> None:
     with RawClient(server.port) as client:
-        client.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx".encode())
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+        client.socket.sendall(head.encode() + b"x")
         answer = client.answer()
         assert answer.status == status
         answer.read()
@@ -167,7 +168,7 @@ def test_half_a_body_does_not_hold_up_the_end(long_model: Path) -> None:
 
 def test_a_body_of_many_small_chunks_is_read(server: ServerProcess) -> None:
     body = json.dumps({"prompt": "hello", "max_tokens": 1}).encode()
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     spread = body[:1] + b" " * 50_000 + body[1:]
     with RawClient(server.port) as client:
         client.socket.sendall(

@@ -110,3 +110,26 @@ def test_the_servers_of_a_cluster_are_peers_where_the_extra_is_installed(
     assert peers_of_each == ([",".join(urls)] * 2 if installed else [])
     assert list(plan.environment) == (["PYLLMCANCEL_PEER_KEY"] if installed else [])
     assert not set(plan.environment.values()) & {word for command in plan.commands for word in command}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), []),
+        (("--host", "localhost,my-box,::1"), ["--allowed-hosts", "my-box"]),
+        (("--host", "*"), []),
+        (("--allowed-hosts", "chat.example", "--host", "my-box"), ["--allowed-hosts", "chat.example,my-box"]),
+        (("--allowed-hosts", "*"), []),
+        (("--host", "my-box", "--api-key", "k"), []),
+        (("--host", "my-box", "--api-key", "k", "--allowed-hosts", "x"), ["--allowed-hosts", "x,my-box"]),
+    ],
+)
+def test_the_servers_of_a_cluster_are_known_by_the_names_of_their_balancer(
+    options: tuple[str, ...], expected: list[str]
+) -> None:
+    parser = Parser(prog="pyllmcancel", allow_abbrev=False)
+    cluster_up.add_parser(parser.add_subparsers())
+    arguments = parser.parse_args(["up", *options])
+    given = cluster_up.served(arguments.passed_on)
+    hosts = arguments.host.split(",")
+    assert list(cluster_up.known_as(hosts, given, cluster_up.checked(given))) == expected

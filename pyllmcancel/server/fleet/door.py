@@ -61,7 +61,8 @@ class Door:
         # Compared in constant time: how long it takes tells nothing of the key.
         if self._key is not None and not hmac.compare_digest(given, self._key):
             raise ApiError(401, "missing or wrong key of peers", "authentication_error", code="invalid_peer_key")
-        if headers.get("origin") is not None:
+        # A browser tells the page's origin with every POST.
+        if headers.get("origin") is not None or headers.get("sec-fetch-site") is not None:
             raise ApiError(403, "this is no place for web pages", "permission_error", code="no_pages")
         envelope = envelope_of(await self._body_of(receive))
         me = self._me()

@@ -11,9 +11,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 
 import httpx
+
+from pyllmcancel.server.host_names import is_address
 
 FRESH_SECONDS = 5.0  # what was found before that is looked up again
 Found = list[str] | OSError | UnicodeError
@@ -73,14 +74,6 @@ def look_up(host: str, loop: asyncio.AbstractEventLoop, end: Callable[[Found], N
         loop.call_soon_threadsafe(end, found)
     except RuntimeError:  # the loop is closed
         return
-
-
-def is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 class ByNames(httpx.AsyncBaseTransport):

@@ -38,11 +38,12 @@ Every answer carries `X-Request-Id`.
 ERRORS = {
     400: "Invalid request; `param` names the field",
     401: "Missing or wrong API key",
-    403: "Only for an administrator's key",
+    403: "Only for an administrator's key; or asked by a page of another origin",
     404: "Unknown",
     409: "Several owners have this",
     413: "The body is too long",
     415: "The body is not sent as application/json",
+    421: "The server is not known by the name in `Host`",
     429: "Too many requests are waiting; see Retry-After",
     499: "The request was cancelled: explicit, or superseded by a newer one of its key",
     500: "The computation failed, or a defect",
@@ -163,8 +164,9 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> No
             content["schema"] = {"$ref": content["schema"]["$ref"]}
             if content["schema"] == _reference(OPENAI) and int(status) >= 400:
                 content["schema"] = _reference(shape_of_path(path))
-    # Every path looks at the id first.
-    operation["responses"].setdefault("400", error_response(path, 400))
+    # On every path the id is looked at first, then whether the request is meant for this server, and no other's page's.
+    for status in (400, 403, 421):
+        operation["responses"].setdefault(str(status), error_response(path, status))
     if method == "post":
         operation["responses"].setdefault("413", error_response(path, 413))
     if "499" in operation["responses"]:

@@ -1,0 +1,295 @@
+"""Web pages of others: names that are not the server's get 421, pages that nobody has allowed 403."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.support.http_asgi import Exchange
+from tests.support.http_world import COMPLETIONS, World, open_world, unnamed
+
+pytestmark = pytest.mark.anyio
+
+OURS = "127.0.0.1:8000"
+EVIL = "http://evil.example:8000"
+# Nobody has this id: 404 says that the request was served.
+NOBODY = "/v1/requests/nobody"
+CANCEL = f"{NOBODY}/cancel"
+PATHS = ("/", "/health", "/v1/health", "/docs", "/openapi.json", "/page/app.js", "/v1/models", "/v1/events", "/metrics")
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
+SECRETS = ("/v1/models", "/v1/requests", "/v1/sessions", "/v1/steps", "/slots", "/props", "/metrics", "/v1/responses/x")
+
+HOSTS = (
+    *("127.0.0.1:8000", "127.0.0.1", "127.9.9.9:1", "[::1]:8000", "[::1]", "192.168.1.7:8000", "8.8.8.8"),
+    *("[fe80::1%25eth0]:80", "[2001:DB8::1]", "localhost", "localhost:3000", "LocalHost:8000", "localhost.:8000"),
+    *("editor.localhost", "a.b.LOCALHOST.", "my-box.lan:8000", "MY-BOX.lan.", "chat.example", "x.below.example", ""),
+)
+OTHER_HOSTS = (
+    *("evil.example", "evil.example:8000", "EVIL.EXAMPLE.", "localhost.evil.example", "notlocalhost", "my-box.lan.x"),
+    *("127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example@127.0.0.1", "evil.example:80:80", "below.x"),
+    *("localhost, evil.example", "localhost/evil", "[::1", "::1", "[evil.example]", "localhost:x", ".", ":8000"),
+)
+FOREIGN: tuple[dict[str, str], ...] = (
+    {"origin": "http://evil.example"},
+    {"origin": "https://evil.example:8000"},
+    {"origin": "null"},
+    {"origin": "file://"},
+    {"origin": "chrome-extension://abc"},
+    {"origin": "vscode-webview://abc"},
+    {"origin": "http://localhost:8000"},  # another origin than 127.0.0.1
+    {"origin": "http://127.0.0.1:3000"},
+    {"origin": "http://127.0.0.1"},
+    {"origin": "http://127.0.0.1:8000@evil.example"},
+    {"origin": "http://127.0.0.1:8000.evil.example"},
+    {"origin": "", "sec_fetch_site": "same-origin"},
+    {"origin": EVIL, "sec_fetch_site": "same-origin"},
+    {"origin": "http://127.0.0.1:8000", "sec_fetch_site": "cross-site"},
+    {"sec_fetch_site": "cross-site"},
+    {"sec_fetch_site": "same-site"},
+    {"sec_fetch_site": "of a kind that is not known yet"},
+)
+OWN: tuple[dict[str, str], ...] = (
+    {},
+    {"origin": "http://127.0.0.1:8000"},
+    {"origin": "https://127.0.0.1:8000"},  # a proxy in front may speak it
+    {"origin": "http://127.0.0.1:8000", "sec_fetch_site": "same-origin"},
+    {"sec_fetch_site": "same-origin"},
+    {"sec_fetch_site": "none"},
+    {"sec_fetch_site": "none", "sec_fetch_mode": "navigate"},
+)
+
+
+async def ask(world: World, method: str, path: str, **headers: str) -> Exchange:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await world.begin(method, path, {} if method == "POST" else None, headers=named).end()
+
+
+async def status(world: World, method: str, path: str, **headers: str) -> int:
+    return (await ask(world, method, path, **headers)).status
+
+
+async def refusal(world: World, method: str, path: str, **headers: str) -> tuple[int, Any]:
+    exchange = await ask(world, method, path, **headers)
+    return exchange.status, exchange.json()["error"].get("code") if exchange.body else None
+
+
+# -- names of the server ----------------------------------------------------------------------------------------------
+
+
+async def test_a_name_of_the_server_is_served() -> None:
+    named = {"bound_to": ("my-box.lan", "0.0.0.0"), "allowed_hosts": ("chat.example", "*.below.example")}
+    async with open_world(**named) as world:
+        for host in HOSTS:
+            assert (host, await status(world, "GET", "/v1/models", host=host)) == (host, 200)
+
+
+async def test_any_other_name_is_misdirected() -> None:
+    async with open_world(bound_to=("my-box.lan",)) as world:
+        for host in OTHER_HOSTS:
+            assert (host, await refusal(world, "GET", "/v1/models", host=host)) == (host, (421, "unknown_host"))
+
+
+async def test_a_page_whose_name_was_rebound_is_refused_on_every_path() -> None:
+    rebound = {"host": "evil.example:8000", "origin": EVIL, "sec_fetch_site": "same-origin"}
+    async with open_world() as world:
+        for method, path in product(METHODS, (*PATHS, "/no/such/path")):
+            assert (method, path, await status(world, method, path, **rebound)) == (method, path, 421)
+
+
+async def test_the_refusal_names_the_option_and_has_the_shape_of_its_api() -> None:
+    async with open_world() as world:
+        plain = await ask(world, "POST", COMPLETIONS, host="box.lan:8000")
+        assert "--allowed-hosts box.lan," in plain.json()["error"]["message"]
+        assert plain.headers["x-should-retry"] == "false"
+        message = (await ask(world, "POST", "/v1/messages", host="box.lan")).json()
+        assert (message["type"], message["error"]["type"]) == ("error", "invalid_request_error")
+        assert (await ask(world, "POST", "/completion", host="box.lan")).json()["error"]["code"] == 421
+
+
+async def test_a_request_without_a_name_is_served() -> None:
+    async with open_world() as world:
+        assert await status(world, "GET", "/v1/models") == 200
+
+
+@pytest.mark.parametrize("allowed", [("*",), ("chat.example", "*")])
+async def test_a_star_allows_all_names(allowed: tuple[str, ...]) -> None:
+    async with open_world(allowed_hosts=allowed) as world:
+        assert await status(world, "GET", "/v1/models", host="any.example") == 200
+
+
+async def test_where_a_key_is_asked_for_names_count_only_on_demand() -> None:
+    key = {"authorization": "Bearer key", "host": "any.example"}
+    async with open_world(api_keys=unnamed("key")) as world:
+        assert await status(world, "GET", "/v1/models", **key) == 200
+        assert await status(world, "GET", "/health", host="any.example") == 200
+    async with open_world(api_keys=unnamed("key"), allowed_hosts=("chat.example",)) as world:
+        assert await status(world, "GET", "/v1/models", **key) == 421
+        assert await status(world, "GET", "/health", host="any.example") == 421
+        assert await status(world, "GET", "/health", host="10.1.2.3:8000") == 200  # as a cluster's probes ask
+
+
+# -- pages of others --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", COMPLETIONS), ("POST", "/v1/requests/cancel"), ("POST", "/v1/requests/mine/cancel?hold=60")),
+        *(("POST", "/v1/sessions/editor/cancel"), ("DELETE", "/v1/requests/mine"), ("PATCH", "/"), ("POST", "/health")),
+    ],
+)
+async def test_what_a_page_of_another_sends_changes_nothing(method: str, path: str) -> None:
+    async with open_world() as world:
+        for page in FOREIGN:
+            assert (page, await refusal(world, method, path, host=OURS, **page)) == (page, (403, "foreign_origin"))
+
+
+async def test_what_a_page_of_another_fetches_tells_nothing() -> None:
+    async with open_world() as world:
+        for path, page in product(SECRETS, FOREIGN):
+            asked = page | {"host": OURS, "sec_fetch_mode": "navigate"}
+            assert (path, page, await status(world, "GET", path, **asked)) == (path, page, 403)
+            assert (path, page, await status(world, "HEAD", path, **asked)) == (path, page, 403)
+
+
+async def test_links_lead_to_the_page_and_the_documentation_from_anywhere() -> None:
+    async with open_world() as world:
+        for path, page in product(("/", "/docs", "/openapi.json", "/page/app.js", "/health"), FOREIGN):
+            assert (path, page, await status(world, "GET", path, host=OURS, **page)) == (path, page, 200)
+
+
+async def test_its_own_page_and_programs_are_served() -> None:
+    async with open_world() as world:
+        for page in OWN:
+            assert (page, await status(world, "GET", "/v1/requests", host=OURS, **page)) == (page, 200)
+            assert (page, await status(world, "POST", CANCEL, host=OURS, **page)) == (page, 404)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://[::1]:8000", "[::1]:8000"),
+        ("http://localhost", "localhost:80"),
+        ("https://localhost", "localhost"),
+        ("https://localhost:443", "LOCALHOST"),
+        ("http://localhost.:8000", "localhost:8000"),
+    ],
+)
+async def test_an_origin_and_a_name_are_compared_as_a_browser_means_them(origin: str, host: str) -> None:
+    async with open_world() as world:
+        assert await status(world, "POST", CANCEL, host=host, origin=origin) == 404
+
+
+async def test_an_origin_without_any_name_is_foreign() -> None:
+    async with open_world() as world:
+        assert await status(world, "POST", CANCEL, origin="http://127.0.0.1:8000") == 403
+
+
+async def test_a_key_does_not_let_a_page_in() -> None:
+    async with open_world(api_keys=unnamed("key")) as world:
+        headers = {"host": "any.example", "authorization": "Bearer key"}
+        assert await status(world, "POST", CANCEL, origin=EVIL, **headers) == 403
+        assert await status(world, "POST", CANCEL, origin="https://any.example", **headers) == 404
+
+
+async def test_a_cancel_and_a_hold_that_were_refused_reach_nobody() -> None:
+    forged = {"host": OURS, "origin": EVIL, "sec_fetch_site": "cross-site"}
+    async with open_world() as world:
+        stream = await world.running_stream("mine")
+        assert await status(world, "POST", "/v1/requests/mine/cancel", **forged) == 403
+        assert await status(world, "POST", "/v1/requests/next/cancel?hold=60", **forged) == 403
+        world.gate.open()
+        await stream.end()
+        assert stream.events[-1] == "[DONE]"
+        assert (await world.complete(headers={"x-request-id": "next"}, max_tokens=1).end()).status == 200
+
+
+# -- pages that are allowed -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "origin"),
+    [
+        ("*", "http://evil.example"),
+        ("*", "null"),
+        ("https://page.example", "https://page.example"),
+        ("localhost", "http://localhost:3000"),
+        ("localhost", "https://[::1]:3000"),
+        ("null", "null"),
+        ("file://", "file://"),
+        ("chrome-extension://abc", "chrome-extension://abc"),
+        ("vscode-webview://*", "vscode-webview://0a1b2c"),
+        ("app://*", "app://obsidian.md"),
+        ("tauri://localhost", "tauri://localhost"),
+    ],
+)
+async def test_a_page_that_is_named_may_do_all_that_a_program_may(named: str, origin: str) -> None:
+    page = {"host": OURS, "origin": origin, "sec_fetch_site": "cross-site"}
+    async with open_world(cors_origins=("https://other.example", named)) as world:
+        for method, path, expected in (("GET", "/v1/requests", 200), ("POST", CANCEL, 404), ("DELETE", NOBODY, 404)):
+            exchange = await ask(world, method, path, **page)
+            assert exchange.status == expected
+            assert exchange.headers["access-control-allow-origin"] in ("*", origin)
+
+
+@pytest.mark.parametrize(
+    ("named", "origin"),
+    [
+        ("https://page.example", "http://page.example"),
+        ("https://page.example", "https://page.example.evil.example"),
+        ("https://page.example", "null"),
+        ("localhost", "http://localhost.evil.example"),
+        ("localhost", "localhost"),
+        ("vscode-webview://*", "vscode-webview-evil://x"),
+        ("vscode-webview://*", "http://vscode-webview//x"),
+        ("null", "file://"),
+    ],
+)
+async def test_no_other_page_is_allowed_with_it(named: str, origin: str) -> None:
+    async with open_world(cors_origins=(named,)) as world:
+        exchange = await ask(world, "POST", CANCEL, host=OURS, origin=origin, sec_fetch_site="cross-site")
+        assert exchange.status == 403
+        assert "access-control-allow-origin" not in exchange.headers
+
+
+async def test_the_refusal_says_what_to_start_the_server_with() -> None:
+    async with open_world() as world:
+        for origin in ("https://page.example", "null", "chrome-extension://abc"):
+            message = (await ask(world, "POST", CANCEL, host=OURS, origin=origin)).json()["error"]["message"]
+            assert message.endswith(f"--cors-origins {origin}")
+            assert OURS in message
+
+
+async def test_what_a_page_sends_without_its_origin_is_allowed_by_a_star_only() -> None:
+    image = {"host": OURS, "sec_fetch_site": "cross-site"}
+    async with open_world(cors_origins=("https://page.example",)) as world:
+        assert await status(world, "GET", "/v1/requests", **image) == 403
+    async with open_world(cors_origins=("*",)) as world:
+        assert await status(world, "GET", "/v1/requests", **image) == 200
+
+
+# -- behind a proxy ---------------------------------------------------------------------------------------------------
+
+PUBLIC = {"x_forwarded_host": "chat.example:8443", "origin": "https://chat.example:8443"}
+
+
+async def test_a_trusted_proxy_tells_the_name_that_its_client_asked_for() -> None:
+    async with open_world(trusted_proxies=("127.0.0.1",), allowed_hosts=("chat.example",)) as world:
+        assert await status(world, "POST", CANCEL, host=OURS, **PUBLIC) == 404
+        assert await status(world, "POST", CANCEL, host=OURS, x_forwarded_host="evil.example", origin=EVIL) == 421
+        assert await status(world, "GET", "/v1/models", host=OURS, x_forwarded_host="evil.example, localhost") == 421
+
+
+async def test_anybody_else_does_not() -> None:
+    async with open_world(trusted_proxies=("192.0.2.1",), allowed_hosts=("chat.example",)) as world:
+        assert await status(world, "POST", CANCEL, host=OURS, **PUBLIC) == 403
+        assert await status(world, "GET", "/v1/models", host=OURS, x_forwarded_host="evil.example") == 200
+
+
+async def test_a_page_that_came_by_http_is_not_one_of_a_server_that_speaks_https() -> None:
+    secure = {"host": OURS, "x_forwarded_proto": "https"}
+    async with open_world(trusted_proxies=("127.0.0.1",)) as world:
+        assert await status(world, "POST", CANCEL, origin=f"http://{OURS}", **secure) == 403
+        assert await status(world, "POST", CANCEL, origin=f"https://{OURS}", **secure) == 404
