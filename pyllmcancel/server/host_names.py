@@ -13,7 +13,8 @@ from ipaddress import ip_address
 
 EVERY = "*"
 ANY_BELOW = "*."
-LOCAL = ("localhost", "*.localhost")
+# The two addresses are what most clients ask for: they are found without being parsed.
+LOCAL = ("localhost", "*.localhost", "127.0.0.1", "::1")
 # A name, or an address in brackets, and a port.
 AUTHORITY = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\\?#,\s]+))(?::[0-9]*)?")
 
