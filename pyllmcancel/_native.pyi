@@ -225,7 +225,7 @@ class Sampler:
         A mask that allows nothing is a fault of the row: `LogitFault.GRAMMAR`.
         """
 
-class TemplateEngine(Protocol):
+class _TemplateEngine(Protocol):
     """What renders templates for a `ChatTemplate`. What it raises is the reason why a template is refused."""
 
     def caps(self, source: str, /) -> Mapping[str, bool]:
@@ -254,7 +254,7 @@ class ChatTemplate:
     def __init__(
         self,
         source: str,
-        engine: TemplateEngine,
+        engine: _TemplateEngine,
         bos: str = "",
         eos: str = "",
         *,
