@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +153,9 @@ def measure(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def resident(pid: int) -> int:
     """MiB of a process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    pids = [pid, *map(int, children)]
+    # Of all its threads.
+    children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    pids = [pid, *map(int, chain(*children))]
     lines = [one for each in pids for one in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()]
     return sum(int(one.split()[1]) for one in lines if one.startswith("Pss:")) >> 10
 
