@@ -56,6 +56,11 @@ class CancelBody(RequestBody):
     owner: str | None = Field(None, max_length=MAX_NAME, description="With an administrator's key: of this owner.")
     status: LiveStatus | None = None
 
+    @classmethod
+    def _is_given(cls, name: str, value: object) -> bool:
+        # A filter that came out empty must not leave more requests than was meant either.
+        return value is not None
+
     @model_validator(mode="after")
     def _says_which(self) -> CancelBody:
         filters = (self.session, self.owner, self.status)

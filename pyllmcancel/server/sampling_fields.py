@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from pyllmcancel.sampling import SAMPLER_LETTERS
-from pyllmcancel.server.wire import SAMPLER_NAMES
+from pyllmcancel.server.wire import SAMPLER_NAMES, Sent
 
 MOST = 2**31 - 1
 
@@ -27,7 +27,7 @@ def known_samplers(given: list[str] | str | None) -> list[str] | None:
     return [table[name.lower()] for name in given]
 
 
-class SamplerFields(BaseModel):
+class SamplerFields(Sent):
     """What is left out is as the server was started with."""
 
     top_k: int | None = between(-1, MOST, "keep the k likeliest tokens; 0 or less keeps all.")

@@ -7,9 +7,22 @@ check the code that builds it, and describes it on the OpenAPI page.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictInt, with_config
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+    with_config,
+)
+from pydantic.aliases import AliasChoices
+from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from pyllmcancel.request import PRIORITIES
@@ -54,7 +67,59 @@ class Ignored(Protocol):
         """ApiError if such fields are refused."""
 
 
-class RequestBody(BaseModel):
+class Sent(BaseModel):
+    """Base of all that clients send: bodies, and what is inside them.
+
+    Clients spell "not given" as null, and as an empty text, list or object where the field has no such value. Such a
+    field is taken away before anything looks at it, so it has its default, and a required one is missing.
+    """
+
+    # Optional fields of which null says something else than their absence.
+    null_says: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_given(cls, sent: Any) -> Any:
+        if not isinstance(sent, dict):
+            return sent
+        return {name: value for name, value in sent.items() if cls._is_given(name, value)}
+
+    @classmethod
+    def _is_given(cls, name: str, value: object) -> bool:
+        if value is None:
+            return name in cls.null_says
+        return value not in ("", [], {}) or takes_empty(cls, name, type(value))
+
+
+@cache
+def takes_empty(model: type[BaseModel], name: str, kind: type[object]) -> bool:
+    """Whether an empty text, list or object is a value of this field; unknown and required fields are left as they are.
+
+    Found once for each field that is sent empty, so that no start and no first request pays for all of them.
+    """
+    field = wire_fields(model).get(name)
+    if field is None or field.is_required():
+        return True
+    hint: Any = Annotated[(field.annotation, Field(discriminator=field.discriminator), *field.metadata)]
+    try:
+        TypeAdapter(hint).validate_python(kind())
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def wire_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """A model's fields, by every name that a client may give them."""
+    found = {}
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        names = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        found.update({str(one): field for one in names})
+    return found
+
+
+class RequestBody(Sent):
     """Takes what it does not know; `unknown_fields` then says what becomes of that.
 
     Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.

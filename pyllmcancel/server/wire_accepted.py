@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import Name, RequestBody
+from pyllmcancel.server.wire import Name, RequestBody, Sent
 from pyllmcancel.server.wire_sampling import NO_EFFECT, extra
 
 
@@ -16,7 +16,7 @@ class PromptCacheOptions(RequestBody):
     ttl: str | None = None
 
 
-class AcceptedFields(BaseModel):
+class AcceptedFields(Sent):
     metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = Field(
         None, description=f"{NO_EFFECT} nothing is stored."
     )

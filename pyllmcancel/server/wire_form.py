@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.wire import Name, RequestBody
+from pyllmcancel.server.wire import Name, RequestBody, Sent
 from pyllmcancel.server.wire_sampling import NO_EFFECT, extra
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -85,7 +85,7 @@ ResponseFormat = Annotated[
 ]
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(Sent):
     """vLLM's. What else it has would change the answer: it is refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -112,7 +112,7 @@ class Gbnf(NamedTuple):
 Form = NamedSchema | NamedRule | Gbnf
 
 
-class FormFields(BaseModel):
+class FormFields(Sent):
     response_format: ResponseFormat | None = Field(
         None, description="What the text must be.", examples=[{"type": "json_object"}]
     )

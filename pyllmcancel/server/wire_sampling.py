@@ -18,11 +18,7 @@ NOT_OPENAI = "Not in OpenAI's API."
 NO_EFFECT = "Accepted, and without effect:"
 
 # OpenAI's schema allows null for these, and means false.
-Switch = Annotated[
-    bool,
-    BeforeValidator(lambda value: False if value is None else value),
-    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]}),
-]
+Switch = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
 Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None
 
 

@@ -119,9 +119,9 @@ def test_models_are_listed(client: anthropic.Anthropic) -> None:
 
 
 def test_bad_input_is_a_bad_request_error(client: anthropic.Anthropic) -> None:
-    tools: Any = [{"type": "web_search_20250305", "name": "web_search"}]
-    with pytest.raises(anthropic.BadRequestError, match="web_search_20250305") as caught:
-        client.messages.create(**SHORT, tools=tools)
+    choice: Any = {"type": "tool", "name": "nobody"}
+    with pytest.raises(anthropic.BadRequestError, match="nobody") as caught:
+        client.messages.create(**SHORT, tool_choice=choice)
     assert caught.value.type == "invalid_request_error"
     assert caught.value.request_id is not None
 

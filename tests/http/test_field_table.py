@@ -12,7 +12,7 @@ import pytest
 from pyllmcancel.request import Request
 from tests.http.field_table import ENDPOINTS, TABLE, Row, rows
 from tests.support.http_asgi import Exchange
-from tests.support.http_world import CHAT, World, open_world
+from tests.support.http_world import CHAT, World, accepted, open_world
 
 pytestmark = pytest.mark.anyio
 
@@ -43,16 +43,8 @@ async def test_fields_do_what_the_table_says(endpoint: str, of: str) -> None:
 
 def requests_of(world: World) -> list[Request]:
     """Gets every request that the engine accepts from now on."""
-    made: list[Request] = []
-    accept = world.metrics.request_added
-
-    def added(request: Request) -> None:
-        made.append(request)
-        accept(request)
-
-    world.metrics.request_added = added  # type: ignore[method-assign]
     world.model.special_tokens = world.model.special_tokens | FIM
-    return made
+    return accepted(world)
 
 
 async def ask(world: World, row: Row, endpoint: str) -> Exchange:

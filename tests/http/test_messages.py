@@ -164,9 +164,19 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "'base64' is not supported",
         "messages",
     ),
-    "a hosted tool": (
-        ASKED | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-        "'web_search_20250305' is not supported",
+    "a block of no known kind": (
+        ASKED | {"messages": [USER | {"content": [{"type": "smell"}]}]},
+        "'smell' is not supported",
+        "messages",
+    ),
+    "a choice of a hosted tool": (
+        ASKED | {"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "tool", "name": "bash"}},
+        "bash",
+        "tool_choice",
+    ),
+    "a schema that is strict, after a hosted tool": (
+        ASKED | {"tools": [{"type": "bash_20250124", "name": "bash"}, {"name": "a b", "input_schema": {}}]},
+        "name",
         "tools",
     ),
     "a tool's bad name": (ASKED | {"tools": [{"name": "a b", "input_schema": {}}]}, "name", "tools"),
@@ -178,8 +188,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "",
         "output_config",
     ),
-    "an MCP server": (ASKED | {"mcp_servers": [{"type": "url"}]}, "mcp_servers", "mcp_servers"),
-    "a container": (ASKED | {"container": {"skills": [{}]}}, "container", "container"),
+    "a thread": (ASKED | {"thread": {"id": "x"}}, "thread", "thread"),
     "a temperature": (ASKED | {"temperature": -1}, "temperature", "temperature"),
     "a stop sequence": (ASKED | {"stop_sequences": ["x" * 1_000]}, "stop_sequences", "stop_sequences"),
 }

@@ -265,9 +265,10 @@ async def test_a_call_is_asked_for(choice: Any) -> None:
         assert found["tool_choice"] == choice
 
 
-async def test_hosted_tools_that_agents_list_unasked_are_passed_over() -> None:
+@pytest.mark.parametrize("hosted", ["web_search", "file_search", "mcp", "computer", "shell", "local_shell"])
+async def test_hosted_tools_are_ignored_beside_the_clients_own(hosted: str) -> None:
     async with open_world() as world:
-        tools = [WEATHER, {"type": "web_search", "external_web_access": True}]
+        tools = [WEATHER, {"type": hosted, "external_web_access": True}]
         exchange = await world.post(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
         assert exchange.status == 200, exchange.body
         assert exchange.headers["x-ignored-fields"] == "tools[1]"
@@ -338,9 +339,9 @@ async def test_items_become_the_messages_of_a_chat() -> None:
     ("fields", "param", "words"),
     [
         ({"input": []}, "input", "nothing"),
-        ({"input": [{"type": "image_generation_call"}]}, "input", "image_generation_call"),
+        ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input", "nothing"),
+        ({"input": [{"type": "smell"}]}, "input", "smell"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input", "input_image"),
-        ({"tools": [{"type": "file_search", "vector_store_ids": []}]}, "tools", "file_search"),
         (
             {"tools": [WEATHER, {"type": "web_search"}], "tool_choice": {"type": "web_search"}},
             "tool_choice",
@@ -425,5 +426,5 @@ async def test_what_codex_sends_is_served() -> None:
         exchange = await world.post(RESPONSES, body | {"max_output_tokens": 2}, headers={"session-id": "thread"})
         assert exchange.status == 200, exchange.body
         checked_events(exchange)
-        assert exchange.headers["x-ignored-fields"] == "tools[3], tools[2].format, reasoning.effort"
+        assert exchange.headers["x-ignored-fields"] == "tools[3], tools[2].format, input.reasoning, reasoning.effort"
         assert [entry["session"] for entry in await world.requests()] == ["thread"]

@@ -210,6 +210,19 @@ async def open_world(**options: Any) -> AsyncIterator[World]:
     assert world.engine.counts() == (0, 0, 0, 0)
 
 
+def accepted(world: World) -> list[Request]:
+    """Gets every request that the engine accepts from now on."""
+    made: list[Request] = []
+    accept = world.metrics.request_added
+
+    def added(request: Request) -> None:
+        made.append(request)
+        accept(request)
+
+    world.metrics.request_added = added  # type: ignore[method-assign]
+    return made
+
+
 def unnamed(*keys: str) -> tuple[ApiKey, ...]:
     """Keys as ``--api-key`` gives them."""
     return tuple(ApiKey.unnamed(key) for key in keys)

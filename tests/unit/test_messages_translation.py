@@ -203,7 +203,6 @@ def test_a_block_of_the_other_role_is_refused(role: str, block: dict[str, Any], 
     [
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not supported"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305' is not supported"),
         ({"tools": [{"name": "f"}]}, "input_schema"),
         ({"tool_choice": {"type": "function"}}, "tool_choice"),
         ({"thinking": {"type": "enabled"}}, "budget_tokens"),

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from pyllmcancel.server.wire import CacheHint, RequestBody
+from pyllmcancel.server.chat.hosted import hosted_text
+from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
 
 T = TypeVar("T")
 BETWEEN = "\n"  # texts of one turn
-KNOWN = frozenset({"text", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking"})
+KNOWN = frozenset({"text", "document", "search_result", "tool_use", "tool_result", "thinking"})
+# Of Anthropic's servers; those of tools are of ever more kinds.
+FOREIGN = re.compile(
+    r"redacted_thinking|compaction|container_upload|fallback|browser_state|mcp_tool_listing"
+    r"|tool_(reference|addition|removal)|\w+_tool_(use|result)"
+)
 
 
 def only_known(content: Any) -> Any:
     """In words: pydantic's would list every type that a block is not."""
     for block in content if isinstance(content, list) else []:
         kind = block.get("type") if isinstance(block, dict) else None
-        if isinstance(kind, str) and kind not in KNOWN:
+        if isinstance(kind, str) and kind not in KNOWN and not FOREIGN.fullmatch(kind):
             raise ValueError(f"a block of type {kind[:100]!r} is not supported here, only text is")
     return content
 
@@ -93,6 +100,38 @@ class SearchResultBlock(RequestBody):
         return BETWEEN.join((self.title, self.source, joined(self.content)))
 
 
+class ForeignBlock(Sent):
+    """What only Anthropic's servers make: calls of their tools, and what these returned; marks of other kinds."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it has besides."""
+        return self.model_extra or {}
+
+    @property
+    def text(self) -> str:
+        """What a model can read of it; empty if there is nothing."""
+        match self.type:
+            case "tool_reference":
+                return f"Tool found: {self.fields.get('tool_name')}"
+            case "compaction":
+                return str(self.fields.get("content") or "")
+            case "redacted_thinking" | "mcp_tool_listing" | "tool_addition" | "tool_removal" | "fallback":
+                return ""
+            case _:
+                return hosted_text({"type": self.type, **self.fields})
+
+
+def _of_which(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
+    return "own" if kind in KNOWN or not isinstance(kind, str) else "foreign"
+
+
+OrForeign = Annotated[Annotated[T, Tag("own")] | Annotated[ForeignBlock, Tag("foreign")], Discriminator(_of_which)]
 Textual = TextBlock | DocumentBlock | SearchResultBlock
 
 
@@ -108,7 +147,7 @@ class ToolUseBlock(RequestBody):
 class ToolResultBlock(RequestBody):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: TextOr[Annotated[Textual, Field(discriminator="type")]] | None = None
+    content: TextOr[OrForeign[Annotated[Textual, Field(discriminator="type")]]] | None = None
     is_error: bool | None = None
     cache_control: CacheHint = None
 
@@ -119,15 +158,8 @@ class ThinkingBlock(RequestBody):
     signature: str = Field("", description="Any is accepted: nothing is signed here.")
 
 
-class RedactedThinkingBlock(RequestBody):
-    """Nothing of it can be read here; it is passed over."""
-
-    type: Literal["redacted_thinking"]
-    data: str = ""
-
-
-Block = Textual | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
-Content = TextOr[Annotated[Block, Field(discriminator="type")]]
+Block = Textual | ToolUseBlock | ToolResultBlock | ThinkingBlock
+Content = TextOr[OrForeign[Annotated[Block, Field(discriminator="type")]]]
 
 
 def joined(content: str | list[TextBlock]) -> str:

@@ -1,20 +1,23 @@
 """The bodies of ``/v1/messages`` and ``/v1/messages/count_tokens``. Fields are Anthropic's unless they say otherwise.
 
-Refused by name, because nothing here could honour it: images and files, tools that Anthropic hosts or whose schema only
-its models know, containers and MCP servers.
+Refused by name, because nothing here could honour it: images and files, and `thread`. Tools that Anthropic hosts or
+whose schema only its models know, containers and MCP servers are ignored and reported: a conversation that began with
+them goes on with the client's own tools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import Content, TextBlock, TextOr
+from pyllmcancel.server.anthropic.offered import offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import CacheHint, GeneratingBody, Name, RequestBody, Stop
+from pyllmcancel.server.wire import CacheHint, GeneratingBody, Name, RequestBody, Sent, Stop
 from pyllmcancel.server.wire_sampling import MAX_STOPS, NO_EFFECT
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
@@ -25,16 +28,9 @@ class TurnMessage(RequestBody):
     content: Content
 
 
-def _only_custom(tools: Any) -> Any:
-    """In words: of a hosted tool pydantic would miss a schema."""
-    for tool in tools if isinstance(tools, list) else []:
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if isinstance(kind, str) and kind != "custom":
-            raise ValueError(f"a tool of type {kind!r} is not supported here, only custom ones are")
-    return tools
-
-
 class CustomTool(RequestBody):
+    is_hosted: ClassVar[Literal[False]] = False
+
     type: Literal["custom"] | None = None
     name: str = Field(min_length=1, examples=["get_weather"])
     description: str | None = None
@@ -46,7 +42,27 @@ class CustomTool(RequestBody):
     eager_input_streaming: bool | None = Field(
         None, description="Stream the input as the model writes it, which may be no JSON; else whole members of it."
     )
+    defer_loading: bool = Field(
+        False, description="Show it to the model only when the conversation names it, e.g. in a `tool_reference`."
+    )
     cache_control: CacheHint = None
+
+
+class HostedTool(Sent):
+    """One that Anthropic's servers run, or that only its models know: ignored, with all that is said of it."""
+
+    model_config = ConfigDict(extra="allow")
+    is_hosted: ClassVar[Literal[True]] = True
+
+    type: str
+
+
+def _of_which(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return "custom" if kind in (None, "", "custom") or not isinstance(kind, str) else "hosted"
+
+
+Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Tag("hosted")], Discriminator(_of_which)]
 
 
 class AutoChoice(RequestBody):
@@ -93,7 +109,7 @@ class Metadata(RequestBody):
 class CountBody(RequestBody):
     """``POST /v1/messages/count_tokens``, and what messages have in common with it."""
 
-    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"container": (), "mcp_servers": (), "thread": ()}
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"thread": ()}
 
     model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
     messages: list[TurnMessage] = Field(
@@ -104,7 +120,9 @@ class CountBody(RequestBody):
         examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
     system: TextOr[TextBlock] | None = None
-    tools: Annotated[list[CustomTool], Field(max_length=MAX_TOOLS), BeforeValidator(_only_custom)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
+        None, description="The client's own; those that Anthropic's servers would run are ignored."
+    )
     tool_choice: Annotated[AutoChoice | NamedChoice | NoChoice, Field(discriminator="type")] | None = None
     thinking: Annotated[EnabledThinking | Thinking, Field(discriminator="type")] | None = Field(
         None, description="Left out: as the model does by itself."
@@ -113,6 +131,12 @@ class CountBody(RequestBody):
     output_format: JsonOutput | None = Field(None, description="As `output_config.format`.")
     cache_control: CacheHint = None
     speed: str | None = Field(None, description=f"{NO_EFFECT} there is one speed.")
+
+    @cached_property
+    def offered(self) -> list[tuple[int, CustomTool]]:
+        """The tools that the model is shown, with their places in `tools`."""
+        chosen = self.tool_choice.name if isinstance(self.tool_choice, NamedChoice) else None
+        return offered(self.tools or (), self.messages, chosen)
 
     @property
     def output(self) -> JsonOutput | None:

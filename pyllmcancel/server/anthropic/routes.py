@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,7 @@ from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["Anthropic"], route_class=BodyRoute)
 # Fields of a chat by those of a message that they are made of.
+CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
 NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predict": "max_tokens"}
 
 
@@ -34,7 +36,7 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
 )
 async def messages(request: Request, body: MessagesBody) -> Any:
     state = state_of(request)
-    with params_as_sent():
+    with params_as_sent(body):
         chat = await prepared(request, lambda _pause: chat_of(body))
         turn = await chat_turn(request, chat)
         dialect = MessagesDialect(
@@ -42,7 +44,7 @@ async def messages(request: Request, body: MessagesBody) -> Any:
             state.model_name,
             turn,
             stop_sequences=body.stop_sequences or (),
-            eager_tools=[tool.name for tool in body.tools or [] if tool.eager_input_streaming],
+            eager_tools=[tool.name for _, tool in body.offered if tool.eager_input_streaming],
             n_ctx=state.n_ctx,
         )
         return await generate(request, chat, [turn.tokens], turn.params, dialect)
@@ -54,17 +56,22 @@ async def messages(request: Request, body: MessagesBody) -> Any:
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
 async def count_tokens(request: Request, body: CountBody) -> Any:
-    with params_as_sent():
+    with params_as_sent(body):
         chat = await prepared(request, lambda _pause: counted_chat(body))
         return TokenCount(input_tokens=await chat_length(request, chat))
 
 
 @contextmanager
-def params_as_sent() -> Iterator[None]:
+def params_as_sent(body: CountBody) -> Iterator[None]:
     """Name a field at fault as this API does."""
     try:
         yield
     except (ApiError, InvalidRequestError) as error:
-        if error.param in NAMES:
-            error.param = NAMES[error.param]
+        param = error.param or ""
+        found = CHAT_TOOL.match(param)
+        if found is not None:
+            place, _ = body.offered[int(found[1])]
+            error.param = f"tools[{place}]" + param[found.end() :].replace(".parameters", ".input_schema", 1)
+        elif param in NAMES:
+            error.param = NAMES[param]
         raise

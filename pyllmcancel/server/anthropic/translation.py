@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pyllmcancel.server.anthropic.blocks import (
     BETWEEN,
     DocumentBlock,
+    ForeignBlock,
     SearchResultBlock,
     TextBlock,
     ThinkingBlock,
@@ -27,6 +28,7 @@ from pyllmcancel.server.anthropic.body import (
     NoChoice,
     TurnMessage,
 )
+from pyllmcancel.server.anthropic.offered import tool_changes
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import Message
 from pyllmcancel.server.error_handlers import validation_error
@@ -36,6 +38,7 @@ from pyllmcancel.server.wire import GeneratingBody
 # What Claude Code puts before the system's text for its own server. Parts of it change with every request, so that no
 # prefix of the prompt could be found again.
 BILLING = "x-anthropic-billing-header:"
+Ignore = Callable[[str], None]
 CHOICES = {"auto": "auto", "any": "required"}
 # Chat templates know no more than these three.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
@@ -75,15 +78,18 @@ def _chat(fields: dict[str, Any]) -> ChatBody:
 def _conversation(body: CountBody) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "model": body.model,
-        "messages": [*_system(body), *_messages(body.messages)],
+        "messages": [*_system(body), *_messages(body.messages, body.ignore)],
         "chat_template_kwargs": _template_variables(body),
     }
     if isinstance(body.thinking, EnabledThinking):
         fields["thinking_budget_tokens"] = body.thinking.budget_tokens
     if _goes_on(body.messages[-1]):
         fields["continue_final_message"] = True
-    if body.tools:
-        fields["tools"] = [_tool(tool) for tool in body.tools]
+    for place, tool in enumerate(body.tools or ()):
+        if tool.is_hosted:
+            body.ignore(f"tools[{place}]")
+    if body.offered:
+        fields["tools"] = [_tool(tool) for _, tool in body.offered]
     if body.tool_choice is not None:
         fields |= _tool_choice(body.tool_choice)
     if body.output is not None:
@@ -99,71 +105,97 @@ def _system(body: CountBody) -> Iterator[Message]:
         yield Message(role="system", content=text)
 
 
-def _messages(messages: Iterable[TurnMessage]) -> Iterator[Message]:
-    for message in messages:
+def _messages(messages: Sequence[TurnMessage], ignore: Ignore) -> Iterator[Message]:
+    for message in _since_compaction(messages):
         if message.role == "assistant":
-            yield _assistant(message)
+            said = _assistant(message, ignore)
+            if said is not None:
+                yield said
             continue
-        results, texts = _user_parts(message)
+        results, texts = _user_parts(message, ignore)
         yield from results
         if texts:
             yield Message(role=message.role, content=BETWEEN.join(texts))
 
 
-def _user_parts(message: TurnMessage) -> tuple[list[Message], list[str]]:
+def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:
+    """With the newest summary in the place of all that it sums up; it is told to the model, as the user's words."""
+    for place, message in reversed(list(enumerate(messages))):
+        blocks = message.content if isinstance(message.content, list) else []
+        for number, block in reversed(list(enumerate(blocks))):
+            if isinstance(block, ForeignBlock) and block.type == "compaction" and block.text:
+                summary = TurnMessage(role="user", content=block.text)
+                rest = message.model_copy(update={"content": blocks[number + 1 :]})
+                return [summary, *([rest] if rest.content else ()), *messages[place + 1 :]]
+    return messages
+
+
+def _read(block: ForeignBlock, ignore: Ignore) -> str:
+    """The text of a block; one that has none, and names no tools, is ignored and reported."""
+    if not block.text and not any(tool_changes(block.type, block.fields)):
+        ignore(f"messages.content.{block.type}")
+    return block.text
+
+
+def _user_parts(message: TurnMessage, ignore: Ignore) -> tuple[list[Message], list[str]]:
     """Results of tools, which follow their calls immediately, and texts, which follow these."""
     if isinstance(message.content, str):
         return [], [message.content]
-    results, texts = [], []
+    results: list[Message] = []
+    texts: list[str] = []
     for block in message.content:
         match block:
             case ToolResultBlock():
-                results.append(Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block)))
+                results.append(Message(role="tool", tool_call_id=block.tool_use_id, content=_result(block, ignore)))
+            case ForeignBlock():
+                texts += filter(None, [_read(block, ignore)])
             case TextBlock() | DocumentBlock() | SearchResultBlock():
                 texts.append(block.text)
             case _:
-                raise ApiError(
-                    400,
-                    f"messages: a block of type {block.type!r} is the assistant's, not the {message.role}'s",
-                    param="messages",
-                    code="invalid_request",
-                )
+                raise _misplaced(block.type, "assistant", message.role)
     return results, texts
 
 
-def _result(block: ToolResultBlock) -> str:
-    content = block.content or ""
-    text = content if isinstance(content, str) else BETWEEN.join(part.text for part in content)
+def _result(block: ToolResultBlock, ignore: Ignore) -> str:
+    text = block.content or ""
+    if isinstance(text, list):
+        text = BETWEEN.join(_read(part, ignore) if isinstance(part, ForeignBlock) else part.text for part in text)
     return f"Error: {text}" if block.is_error else text
 
 
-def _assistant(message: TurnMessage) -> Message:
-    """With its texts as the model wrote them, in one piece."""
+def _assistant(message: TurnMessage, ignore: Ignore) -> Message | None:
+    """With its texts as the model wrote them, in one piece; None if nothing of it can be read."""
     if isinstance(message.content, str):
         return Message(role="assistant", content=message.content)
-    texts, thoughts, calls = [], [], []
+    texts: list[str] = []
+    thoughts, calls = [], []
     for block in message.content:
         match block:
             case TextBlock():
                 texts.append(block.text)
+            case ForeignBlock():
+                if text := _read(block, ignore):
+                    texts.append(f"{BETWEEN if texts else ''}{text}{BETWEEN}")
             case ThinkingBlock():
                 thoughts.append(block.thinking)
             case ToolUseBlock():
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "type": "function", "function": function})
             case ToolResultBlock() | DocumentBlock() | SearchResultBlock():
-                raise ApiError(
-                    400,
-                    f"messages: a block of type {block.type!r} is the user's, not the assistant's",
-                    param="messages",
-                    code="invalid_request",
-                )
+                raise _misplaced(block.type, "user", "assistant")
+    if message.content and not (texts or thoughts or calls):
+        return None
     fields: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
     if thoughts:
         fields["reasoning_content"] = "".join(thoughts)
     if calls:
         fields["tool_calls"] = calls
     return Message.model_validate(fields)
+
+
+def _misplaced(kind: str, owner: str, role: str) -> ApiError:
+    message = f"messages: a block of type {kind!r} is the {owner}'s, not the {role}'s"
+    return ApiError(400, message, param="messages", code="invalid_request")
 
 
 def _tool(tool: CustomTool) -> dict[str, Any]:

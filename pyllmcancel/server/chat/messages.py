@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from pyllmcancel.server.wire import CacheHint, RequestBody
+from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
 
 # Where a part has its text, by what clients call the part.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -15,7 +15,7 @@ THOUGHTS = {"thinking": "thinking", "reasoning": "text", "reasoning_content": "t
 
 
 class TextPart(RequestBody):
-    type: Literal["text"]
+    type: Literal["text"] = "text"
     text: str
     cache_control: CacheHint = None
     prompt_cache_breakpoint: CacheHint = None
@@ -54,20 +54,30 @@ def _as_json(arguments: Any) -> Any:
     return "" if arguments is None else arguments
 
 
-class CalledFunction(BaseModel):
+class CalledFunction(Sent):
     name: str = Field(min_length=1)
     arguments: Annotated[str, BeforeValidator(_as_json)] = Field("", description="JSON.")
 
 
-class CalledTool(BaseModel):
+class CalledTool(Sent):
     """A past call. Clients send back what they got, with what they have made of it: other fields are passed over."""
 
     id: str = ""
     type: Literal["function"] = "function"
     function: CalledFunction
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, call: Any) -> Any:
+        """A custom tool's call as that of a function of one text."""
+        custom = call.get("custom") if isinstance(call, dict) and not call.get("function") else None
+        if not isinstance(custom, dict):
+            return call
+        function = {"name": custom.get("name"), "arguments": {"input": custom.get("input")}}
+        return {"id": call.get("id"), "function": function}
 
-class Message(BaseModel):
+
+class Message(Sent):
     # Templates may use fields that we do not know.
     model_config = ConfigDict(extra="allow")
 

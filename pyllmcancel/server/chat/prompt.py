@@ -115,7 +115,7 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def template_variables(body: ChatBody, template: ChatTemplate, defaults: ChatDefaults) -> dict[str, Any]:
     """What the operator and the client tell the template themselves."""
-    given = body.chat_template_kwargs or {}
+    given = {name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None}
     for name in OWN_VARIABLES & given.keys():
         raise InvalidRequestError(f"{name} has a field of its own, or is the server's", "chat_template_kwargs")
     return {**defaults.template_variables, **body.thinking_variables(template.switches), **given}

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pyllmcancel.server.wire import RequestBody
 
 NAME = r"[A-Za-z0-9_.:/-]{1,128}"
-FLAT = (None, "function")  # types of functions without an object around them
+FLAT = (None, "", "function")  # types of functions without an object around them
 
 
 class FunctionSpec(RequestBody):
@@ -24,14 +24,14 @@ class FunctionSpec(RequestBody):
 
 
 class Tool(RequestBody):
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionSpec
 
     @model_validator(mode="before")
     @classmethod
     def _with_a_function(cls, tool: Any) -> Any:
         """Some clients send a function as other APIs have it: without an object around it."""
-        if not isinstance(tool, dict) or "function" in tool or "name" not in tool or tool.get("type") not in FLAT:
+        if not isinstance(tool, dict) or tool.get("function") or "name" not in tool or tool.get("type") not in FLAT:
             return tool
         known = {name: tool[name] for name in FunctionSpec.model_fields if name in tool}
         if "input_schema" in tool:

@@ -18,14 +18,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
-    BaseModel,
     ConfigDict,
     Field,
     StrictBool,
     StrictInt,
     StrictStr,
     field_validator,
-    model_validator,
 )
 
 from pyllmcancel.constraints.bounded import NamedSchema
@@ -39,7 +37,7 @@ from pyllmcancel.server.limits import (
 )
 from pyllmcancel.server.lora import LoraScale
 from pyllmcancel.server.sampling_fields import MOST, SamplerFields, known_samplers
-from pyllmcancel.server.wire import MAX_MS, GeneratingBody, Name, RequestBody, Stop, TokenId
+from pyllmcancel.server.wire import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
 
 MAX_STOPS = 64
 
@@ -65,12 +63,6 @@ LogitBias = (
 
 class SamplingBody(SamplerFields, GeneratingBody):
     """How tokens are chosen; what is left open is the server's to say."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, body: Any) -> Any:
-        """As llama-server has it: null is the same as nothing."""
-        return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
 
     temperature: float | None = Field(None, ge=-1000, le=100, description="0, or less: take the likeliest token.")
     top_p: float | None = Field(None, ge=0, le=1)
@@ -178,7 +170,7 @@ class LlamaCompletionBody(AnsweringBody):
                 return [one]  # type: ignore[list-item]  # a list with a token is Mixed
 
 
-class Extra(BaseModel):
+class Extra(Sent):
     """A snippet; llama.vim adds when it was taken, others other things, none of which belong into a prompt."""
 
     model_config = ConfigDict(extra="ignore")

@@ -33,6 +33,7 @@ class CompletionBody(GenerationBody):
     """``POST /v1/completions``."""
 
     request_class = "completion"
+    null_says = frozenset({"max_tokens"})  # as vLLM has it: no limit, where its absence limits to 16
 
     prompt: (
         str

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody
@@ -16,10 +16,10 @@ from pyllmcancel.server.chat.thinking import Effort
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
-from pyllmcancel.server.responses.input_items import AnyItem, Item, MessageItem, OnlyKnown, ReferenceItem
-from pyllmcancel.server.responses.tools import NoOthers, Tool, ToolChoice, ToolTable
+from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
+from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import GeneratingBody, RequestBody
+from pyllmcancel.server.wire import GeneratingBody, RequestBody, Sent
 from pyllmcancel.server.wire_generation import MOST_LOGPROBS
 from pyllmcancel.server.wire_sampling import NO_EFFECT, SamplingFields, Switch
 
@@ -74,7 +74,7 @@ class TextConfig(RequestBody):
     verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Models here have no such setting.")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Sent):
     model_config = ConfigDict(extra="allow")
 
     include_obfuscation: bool | None = Field(
@@ -117,8 +117,8 @@ class ResponsesBody(SamplingFields, GeneratingBody):
     stream: Switch = Field(False, description="Answer in server-sent events, as the response comes.")
     stream_options: StreamOptions | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=MOST, description="Reasoning included.")
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS), NoOthers] | None = Field(
-        None, description="Functions and custom tools that it may call; web search and the like are passed over."
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
+        None, description="Functions and custom tools that it may call; web search and the like are ignored."
     )
     tool_choice: ToolChoice | None = Field(None, description="`auto` if there are tools.", examples=["auto"])
     parallel_tool_calls: bool | None = Field(None, description="Whether it may call several times (the default).")
@@ -155,7 +155,8 @@ class ResponsesBody(SamplingFields, GeneratingBody):
         return [item.id for item in self.items if isinstance(item, ReferenceItem)]
 
     def table(self) -> ToolTable:
-        return ToolTable.of(self.tools or [])
+        loaded = {f"input[{n}]": item.tools for n, item in enumerate(self.items) if isinstance(item, LoadedTools)}
+        return ToolTable.of(self.tools or [], loaded)
 
     def includes(self, what: str) -> bool:
         return what in (self.include or ())
@@ -185,7 +186,7 @@ class ResponsesBody(SamplingFields, GeneratingBody):
 
     def chat(self, table: ToolTable, items: Sequence[AnyItem]) -> ChatBody:
         """The conversation that this asks to go on with: its items, and those that came before."""
-        conversation = Conversation(self.instructions)
+        conversation = Conversation(self.instructions, self.ignore)
         conversation.add(items)
         if not conversation.messages:
             raise InvalidRequestError("there is nothing to answer to", "input")

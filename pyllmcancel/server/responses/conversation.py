@@ -5,13 +5,15 @@ What a model did in one go is one message there, with its reasoning, its text an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyllmcancel.server.responses.input_items import (
     CallItem,
     CallOutputItem,
     CustomCallItem,
+    ForeignItem,
+    LoadedTools,
     MessageItem,
     ReasoningItem,
     text_of,
@@ -20,11 +22,19 @@ from pyllmcancel.server.responses.tools import chat_name, custom_arguments
 
 
 class Conversation:
-    """Takes items, and makes messages of them."""
+    """Takes items, and makes messages of them.
 
-    def __init__(self, instructions: str | None) -> None:
+    Parameters
+    ----------
+    ignore
+        Notes what cannot be read.
+    """
+
+    def __init__(self, instructions: str | None, ignore: Callable[[str], None]) -> None:
         self.messages: list[dict[str, Any]] = []
+        self._ignore = ignore
         self._turn: dict[str, Any] | None = None  # the model's last, which may still get more
+        self._has_answered = False  # in that turn
         if instructions:
             self.messages.append({"role": "system", "content": instructions})
 
@@ -36,7 +46,7 @@ class Conversation:
                 case MessageItem(role=role):
                     self._told(role, text_of(item.content))
                 case ReasoningItem():
-                    self._thought(item.text)
+                    self._thought(item)
                 case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
                     pass  # it was cut, and its client has not made it
                 case CallItem():
@@ -47,18 +57,38 @@ class Conversation:
                     self._turn = None
                     returned = {"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)}
                     self.messages.append(returned)
+                case ForeignItem() | LoadedTools():
+                    self._read(item)
 
     def _told(self, role: str, text: str) -> None:
         self._turn = None
         self.messages.append({"role": role, "content": text})
 
     def _said(self, text: str) -> None:
-        turn = self._own_turn(fresh=self._turn is not None and self._turn["content"] is not None)
-        turn["content"] = text
+        self._append(text, fresh=self._has_answered)
+        self._has_answered = True
 
-    def _thought(self, text: str) -> None:
-        if text:
-            self._own_turn(fresh=True)["reasoning_content"] = text
+    def _append(self, text: str, *, fresh: bool = False) -> None:
+        turn = self._own_turn(fresh=fresh)
+        turn["content"] = text if turn["content"] is None else f"{turn['content']}\n{text}"
+
+    def _read(self, item: ForeignItem | LoadedTools) -> None:
+        """What hosted tools did is part of the model's turn, with what it said before and after."""
+        text = item.text
+        if not text:
+            if isinstance(item, ForeignItem):
+                self._ignore(f"input.{item.type}")
+        elif item.is_users:
+            self._told("user", text)
+        else:
+            self._append(text)
+            self._has_answered = False
+
+    def _thought(self, item: ReasoningItem) -> None:
+        if item.text:
+            self._own_turn(fresh=True)["reasoning_content"] = item.text
+        elif item.encrypted_content:
+            self._ignore("input.reasoning")
 
     def _called(self, call_id: str, name: str, arguments: str) -> None:
         function = {"name": name, "arguments": arguments}
@@ -68,5 +98,6 @@ class Conversation:
     def _own_turn(self, *, fresh: bool = False) -> dict[str, Any]:
         if self._turn is None or fresh:
             self._turn = {"role": "assistant", "content": None}
+            self._has_answered = False
             self.messages.append(self._turn)
         return self._turn

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from pyllmcancel.server.chat.hosted import hosted_text
+from pyllmcancel.server.limits import MAX_TOOLS
+from pyllmcancel.server.responses.tools import HostedTool, Tool
+from pyllmcancel.server.wire import Sent
 
 TEXT_PARTS = ("input_text", "output_text", "text")
 
 
-class Part(BaseModel):
+class Part(Sent):
     """A piece of text. Clients send back what they got: other fields are passed over."""
 
     type: Literal["input_text", "output_text", "text", "refusal"]
@@ -39,14 +45,14 @@ def text_of(content: str | list[Part]) -> str:
     return content if isinstance(content, str) else "".join(part.said for part in content)
 
 
-class MessageItem(BaseModel):
+class MessageItem(Sent):
     type: Literal["message"] = "message"
     id: str | None = None
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
 
 
-class CallItem(BaseModel):
+class CallItem(Sent):
     type: Literal["function_call"]
     id: str | None = None
     call_id: str
@@ -56,7 +62,7 @@ class CallItem(BaseModel):
     status: str | None = None
 
 
-class CustomCallItem(BaseModel):
+class CustomCallItem(Sent):
     type: Literal["custom_tool_call"]
     id: str | None = None
     call_id: str
@@ -66,29 +72,29 @@ class CustomCallItem(BaseModel):
     status: str | None = None
 
 
-class CallOutputItem(BaseModel):
+class CallOutputItem(Sent):
     """What a called tool has returned."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     id: str | None = None
-    call_id: str
+    call_id: str = ""
     output: Content
 
 
-class SummaryPart(BaseModel):
+class SummaryPart(Sent):
     type: Literal["summary_text"] = "summary_text"
     text: str = ""
 
 
-class ReasoningPart(BaseModel):
+class ReasoningPart(Sent):
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str = ""
 
 
-class ReasoningItem(BaseModel):
+class ReasoningItem(Sent):
     type: Literal["reasoning"]
     id: str | None = None
-    summary: list[SummaryPart] = []
+    summary: list[SummaryPart] = Field(default=[])
     content: list[ReasoningPart] | None = None
     encrypted_content: str | None = None
 
@@ -97,19 +103,74 @@ class ReasoningItem(BaseModel):
         """What was thought; of another server's encrypted content, nothing can be known but its summary."""
         if self.content:
             return "".join(part.text for part in self.content)
-        if self.encrypted_content:
-            return unsealed(self.encrypted_content) or ""
-        return "\n\n".join(part.text for part in self.summary)
+        own = unsealed(self.encrypted_content) if self.encrypted_content else None
+        return "\n\n".join(part.text for part in self.summary) if own is None else own
 
 
-class ReferenceItem(BaseModel):
+class ReferenceItem(Sent):
     """Stands for an item of a response that is stored."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
 
 
-AnyItem = MessageItem | CallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem
+class LoadedTools(Sent):
+    """Tools that a search has found, or that were added in the course of the conversation."""
+
+    type: Literal["tool_search_output", "additional_tools"]
+    id: str | None = None
+    call_id: str | None = None
+    execution: str | None = None
+    role: str | None = None
+    status: str | None = None
+    tools: list[Tool] = Field(default=[], max_length=MAX_TOOLS)
+
+    @property
+    def text(self) -> str:
+        """What a search has found; nothing of tools that were added."""
+        found = [tool.name for tool in self.tools if not isinstance(tool, HostedTool)]
+        return "\n".join(["[tool_search returned]", *found]) if self.type == "tool_search_output" else ""
+
+    @property
+    def is_users(self) -> bool:
+        """Whether its client has made it, in answer to a call."""
+        return self.execution == "client"
+
+
+class ForeignItem(Sent):
+    """What only OpenAI's servers make: calls of hosted tools, what these returned, and marks of other kinds."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    id: str | None = None
+    status: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it has besides."""
+        return self.model_extra or {}
+
+    @property
+    def text(self) -> str:
+        """What a model can read of it; empty if there is nothing."""
+        return "" if self.type in MARKS else hosted_text({"type": self.type, **self.fields})
+
+    @property
+    def is_users(self) -> bool:
+        """Whether its client has made it, in answer to a call."""
+        return self.type.endswith(("_call_output", "_response"))
+
+
+AnyItem = (
+    MessageItem | CallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem | LoadedTools | ForeignItem
+)
+# Kinds that say nothing to a model: what tools there are, how the conversation was kept short, and the like.
+MARKS = frozenset(
+    {"compaction", "compaction_summary", "compaction_trigger", "configuration_update"}
+    | {"ghost_snapshot", "mcp_list_tools"}
+)
+FOREIGN = re.compile(r"\w+_call(_output)?|mcp_approval_re(quest|sponse)|program(_output)?|" + "|".join(sorted(MARKS)))
 KINDS = {
     "message": "message",
     "function_call": "call",
@@ -118,21 +179,23 @@ KINDS = {
     "custom_tool_call_output": "output",
     "reasoning": "reasoning",
     "item_reference": "reference",
+    "tool_search_output": "loaded",
+    "additional_tools": "loaded",
 }
 
 
 def _kind_of(item: Any) -> str | None:
     """Items that leave their type out are messages, or references."""
     if not isinstance(item, dict):
-        return KINDS.get(getattr(item, "type", ""))
-    implied = "message" if "role" in item else "item_reference"
-    return KINDS.get(item.get("type") or implied)
+        return KINDS.get(getattr(item, "type", ""), "foreign")
+    kind = item.get("type") or ("message" if "role" in item else "item_reference")
+    return KINDS.get(kind, "foreign") if isinstance(kind, str) else None
 
 
 def _only_known(items: Any) -> Any:
     for item in items if isinstance(items, list) else []:
         kind = item.get("type") if isinstance(item, dict) else None
-        if isinstance(kind, str) and kind not in KINDS:
+        if isinstance(kind, str) and kind and kind not in KINDS and not FOREIGN.fullmatch(kind):
             raise ValueError(f"an item of type {kind!r} is not supported here")
     return items
 
@@ -143,7 +206,9 @@ Item = Annotated[
     | Annotated[CustomCallItem, Tag("custom_call")]
     | Annotated[CallOutputItem, Tag("output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[ReferenceItem, Tag("reference")],
+    | Annotated[ReferenceItem, Tag("reference")]
+    | Annotated[LoadedTools, Tag("loaded")]
+    | Annotated[ForeignItem, Tag("foreign")],
     Discriminator(_kind_of),
 ]
 OnlyKnown = BeforeValidator(_only_known)

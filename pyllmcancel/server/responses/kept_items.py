@@ -12,6 +12,8 @@ from pyllmcancel.server.responses.input_items import (
     CallItem,
     CallOutputItem,
     CustomCallItem,
+    ForeignItem,
+    LoadedTools,
     MessageItem,
     Part,
     ReasoningItem,
@@ -40,7 +42,7 @@ def kept(items: Sequence[AnyItem], request_id: str) -> list[dict[str, Any]]:
 
 
 def _kept(item: AnyItem, name: str) -> dict[str, Any]:
-    item_id = item.id or f"{PREFIXES[item.type]}_{name}"
+    item_id = item.id or f"{PREFIXES.get(item.type, 'item')}_{name}"
     head = {"type": item.type, "id": item_id, "status": getattr(item, "status", None) or "completed"}
     match item:
         case MessageItem(role=role):
@@ -49,12 +51,15 @@ def _kept(item: AnyItem, name: str) -> dict[str, Any]:
         case CallItem() | CustomCallItem():
             said = {"call_id", "name", "arguments", "input", "namespace"}
             return head | item.model_dump(include=said, exclude_none=True)
-        case CallOutputItem(output=str(text)):
-            return head | {"call_id": item.call_id, "output": text}
-        case CallOutputItem():
-            return head | {"call_id": item.call_id, "output": _parts(item.output, "input_text")}
+        case CallOutputItem(output=output):
+            returned = output if isinstance(output, str) else _parts(output, "input_text")
+            return head | {"call_id": item.call_id, "output": returned}
         case ReasoningItem():
             return head | item.model_dump(include={"summary", "content", "encrypted_content"}, exclude_none=True)
+        case LoadedTools():
+            return head | item.model_dump(exclude_unset=True, exclude={"type", "id", "status"})
+        case ForeignItem():
+            return head | item.fields
     raise AssertionError(f"an item of type {item.type} is resolved before it is kept")
 
 

@@ -1,21 +1,22 @@
 """The `tools` of a request as a chat's functions, and the way back from a called function to the tool that it is.
 
 A custom tool is shown as a function of one text, `input`; those of a namespace get its name before theirs. Hosted tools
-cannot be called here. Those that agents list unasked are passed over, the others refused.
+cannot be called here: they are ignored and reported. Tools that a search has found, or that were added later, are in
+items of the conversation.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.tool_fields import NAME
-from pyllmcancel.server.wire import RequestBody
+from pyllmcancel.server.wire import RequestBody, Sent
 
 ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]
 CUSTOM_PARAMETERS = {
@@ -24,15 +25,8 @@ CUSTOM_PARAMETERS = {
     "required": ["input"],
     "additionalProperties": False,
 }
-PASSED_OVER = (
-    "image_generation",
-    "tool_search",
-    "web_search",
-    "web_search_2025_08_26",
-    "web_search_preview",
-    "web_search_preview_2025_03_11",
-)
-SERVED = ("function", "custom", "namespace")
+CALLABLE = ("function", "custom")
+SERVED = (*CALLABLE, "namespace")
 
 
 class FunctionTool(RequestBody):
@@ -46,7 +40,7 @@ class FunctionTool(RequestBody):
     output_schema: dict[str, Any] | None = None
 
 
-class CustomFormat(BaseModel):
+class CustomFormat(Sent):
     model_config = ConfigDict(extra="allow")
 
     type: Literal["text", "grammar"]
@@ -88,20 +82,12 @@ class NamespaceTool(RequestBody):
     tools: list[CallableTool] = Field(max_length=128)
 
 
-class HostedTool(BaseModel):
-    """Passed over, with all that is said of it."""
+class HostedTool(Sent):
+    """Ignored, with all that is said of it."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str
-
-
-def _no_others(tools: Any) -> Any:
-    for tool in tools if isinstance(tools, list) else []:
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if isinstance(kind, str) and kind not in SERVED + PASSED_OVER:
-            raise ValueError(f"a tool of type {kind!r} is not supported here; functions and custom tools are")
-    return tools
 
 
 Tool = Annotated[
@@ -111,10 +97,9 @@ Tool = Annotated[
     | Annotated[HostedTool, Tag("hosted")],
     Discriminator(_kind_of),
 ]
-NoOthers = BeforeValidator(_no_others)
 
 
-class NamedChoice(BaseModel):
+class NamedChoice(Sent):
     model_config = ConfigDict(extra="allow")
 
     type: str
@@ -122,7 +107,7 @@ class NamedChoice(BaseModel):
     namespace: str | None = None
 
 
-class AllowedChoice(BaseModel):
+class AllowedChoice(Sent):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: list[NamedChoice] = Field(min_length=1)
@@ -171,13 +156,19 @@ class ToolTable:
     _called: dict[str, Called] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tools: list[Any]) -> ToolTable:
+    def of(cls, tools: Sequence[Any], loaded: Mapping[str, Sequence[Any]] | None = None) -> ToolTable:
+        """The table of a request's tools, and of those that its conversation has `loaded`, by where they are."""
         table = cls()
         for place, tool, namespace in _flat(tools):
             if isinstance(tool, HostedTool):
                 table.passed_over[place] = tool.type
             else:
                 table._add(place, tool, namespace)
+        for where, others in (loaded or {}).items():
+            for place, tool, namespace in _flat(others):
+                # A search finds tools again, and those that the request has itself.
+                if not isinstance(tool, HostedTool) and chat_name(tool.name, namespace) not in table._called:
+                    table._add(f"{where}.{place}", tool, namespace)
         return table
 
     def _add(self, place: str, tool: FunctionTool | CustomTool, namespace: str | None) -> None:
@@ -200,7 +191,8 @@ class ToolTable:
         """The chat's `tool_choice`; InvalidRequestError for one that names what cannot be called."""
         match choice:
             case AllowedChoice(mode=mode, tools=tools):
-                allowed = {"mode": mode, "tools": [self._named(tool) for tool in tools]}
+                own = [tool for tool in tools if tool.type in CALLABLE] or tools
+                allowed = {"mode": mode, "tools": [self._named(tool) for tool in own]}
                 return {"type": "allowed_tools", "allowed_tools": allowed}
             case NamedChoice():
                 return self._named(choice)
@@ -208,12 +200,12 @@ class ToolTable:
                 return choice
 
     def _named(self, choice: NamedChoice) -> dict[str, Any]:
-        if choice.type not in ("function", "custom") or choice.name is None:
+        if choice.type not in CALLABLE or choice.name is None:
             raise InvalidRequestError(f"a tool of type {choice.type!r} cannot be called here", "tool_choice")
         return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
 
 
-def _flat(tools: list[Any]) -> Iterator[tuple[str, FunctionTool | CustomTool | HostedTool, str | None]]:
+def _flat(tools: Sequence[Any]) -> Iterator[tuple[str, FunctionTool | CustomTool | HostedTool, str | None]]:
     """Each tool with its place and its namespace."""
     for index, tool in enumerate(tools):
         if isinstance(tool, NamespaceTool):

@@ -1,0 +1,70 @@
+"""What tools of other servers were asked, and what they have returned, as text that a model can read.
+
+A conversation that began elsewhere has them as blocks (Anthropic's) or items (OpenAI's) of very many kinds, all built
+alike. They are read by the names of their fields, so a kind that is new is read as well. What is encrypted, a picture
+or a file has no text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# The fields that say what was asked; the first one that is there counts.
+ASKED = ("input", "arguments", "action", "actions", "operation", "queries", "code")
+# The fields that have what came of it, and those inside it that can be read, each in the order in which they are read.
+RETURNED = ("content", "output", "outputs", "results", "result", "tool_references", "tabs", "error", "reason")
+READABLE = (
+    *("title", "filename", "name", "tool_name", "url", "text", "stdout", "stderr", "logs", "lines"),
+    *("source", "data", "tool_references", "content", "error_code", "error_message", "code", "message"),
+)
+PICTURES = frozenset({"image", "base64", "computer_screenshot", "input_image"})
+# A kind of call whose result is a picture, in a text.
+DRAWN = "image_generation_call"
+ENDINGS = ("_tool_use", "_tool_result", "_call_output", "_call", "_output")
+
+
+def hosted_text(told: Mapping[str, Any]) -> str:
+    """The text of a block or an item; empty if it has none."""
+    name = _name(told)
+    lines = []
+    asked = next((told[field] for field in ASKED if told.get(field)), None)
+    if asked is not None or "name" in told:
+        lines.append(f"[{name} called]" if asked is None else f"[{name} called with {_spelled(asked)}]")
+    if told.get("type") == DRAWN:
+        returned = list(readable(told.get("revised_prompt")))
+    else:
+        returned = [text for field in RETURNED for text in readable(told.get(field))]
+    if returned:
+        lines += [f"[{name} returned]", *returned]
+    return "\n".join(lines)
+
+
+def readable(value: Any) -> Iterator[str]:
+    """The texts inside what a tool has returned."""
+    match value:
+        case str():
+            if value:
+                yield value
+        case list():
+            for one in value:
+                yield from readable(one)
+        case {"type": str(kind)} if kind in PICTURES:
+            return
+        case dict():
+            for field in READABLE:
+                yield from readable(value.get(field))
+
+
+def _name(told: Mapping[str, Any]) -> str:
+    """The tool's name, with its server's before it; of a block that has none, what its kind says."""
+    kind = str(told.get("type", ""))
+    ending = next((ending for ending in ENDINGS if kind.endswith(ending)), "")
+    name = told.get("name") or kind.removesuffix(ending)
+    server = told.get("server_name") or told.get("server_label")
+    return f"{server}.{name}" if server else str(name)
+
+
+def _spelled(asked: Any) -> str:
+    return asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)

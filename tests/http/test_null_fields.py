@@ -1,0 +1,319 @@
+"""Null, and nothing where something would be needed, mean "not given": in every optional field of every body."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+from pydantic import ValidationError
+
+from pyllmcancel.request import GenerationParams
+from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
+from pyllmcancel.server.bodies import BodyRoute
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.embeddings.routes import EmbeddingBody
+from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
+from pyllmcancel.server.openai.completion_body import CompletionBody
+from pyllmcancel.server.responses.body import ResponsesBody
+from pyllmcancel.server.routes_requests import CancelBody
+from pyllmcancel.server.wire import RequestBody, Sent, wire_fields
+from tests.support.http_world import accepted, open_world
+
+SCHEMA: dict[str, Any] = {"type": "object"}
+FUNCTION = {"name": "f", "parameters": SCHEMA}
+TOOL = {"type": "function", "function": FUNCTION}
+TEXT = {"type": "text", "text": "x"}
+USER = {"role": "user", "content": "x"}
+
+# Bodies that have, between them, everything that a body may have inside it.
+CHATS: list[dict[str, Any]] = [
+    {
+        "messages": [
+            {"role": "user", "content": [TEXT]},
+            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]},
+        ],
+        "tools": [TOOL],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        "stream_options": {"include_usage": True},
+        "reasoning": {"effort": "low"},
+        "thinking": {"type": "enabled"},
+        "options": {"num_predict": 1},
+        "prompt_cache_options": {},
+        "structured_outputs": {},
+        "lora": [{"id": 0, "scale": 1}],
+    },
+    {
+        "messages": [USER],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
+        },
+        "response_format": {"type": "text"},
+    },
+    {"messages": [USER], "response_format": {"type": "json_object", "schema": SCHEMA}},
+    {"messages": [USER], "response_format": {"type": "json_schema", "schema": SCHEMA}},
+    {"messages": [USER], "response_format": {"type": "regex", "pattern": "x"}},
+    {"messages": [USER], "response_format": {"type": "grammar", "grammar": "x"}},
+]
+TURNS: list[dict[str, Any]] = [
+    {
+        "role": "user",
+        "content": [
+            TEXT,
+            {"type": "document", "source": {"type": "text", "data": "x"}},
+            {"type": "document", "source": {"type": "content", "content": [TEXT]}},
+            {"type": "search_result", "title": "x", "source": "x", "content": [TEXT]},
+            {
+                "type": "tool_result",
+                "tool_use_id": "x",
+                "content": [TEXT, {"type": "tool_reference", "tool_name": "x"}],
+            },
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "tool_use", "id": "x", "name": "x", "input": {}},
+            {"type": "thinking", "thinking": "x"},
+            {"type": "server_tool_use", "id": "x", "name": "x", "input": {}},
+        ],
+    },
+]
+MESSAGES: list[dict[str, Any]] = [
+    {
+        "messages": TURNS,
+        "system": [TEXT],
+        "tools": [{"name": "x", "input_schema": SCHEMA}, {"type": "bash_20250124", "name": "bash"}],
+        "tool_choice": {"type": "auto"},
+        "thinking": {"type": "adaptive"},
+        "metadata": {"user_id": "x"},
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    },
+    {
+        "messages": [USER],
+        "tool_choice": {"type": "tool", "name": "x"},
+        "thinking": {"type": "enabled", "budget_tokens": 1},
+    },
+    {"messages": [USER], "tool_choice": {"type": "none"}},
+]
+RESPONSES: list[dict[str, Any]] = [
+    {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+            {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
+            {"type": "custom_tool_call", "call_id": "x", "name": "f", "input": "x"},
+            {"type": "function_call_output", "call_id": "x", "output": "x"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x"}]},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x"}]},
+            {"type": "item_reference", "id": "x"},
+            {"type": "web_search_call", "id": "x", "action": {"type": "search", "query": "x"}},
+            {"type": "tool_search_output", "tools": [{"type": "function", "name": "f"}]},
+        ],
+        "tools": [
+            {"type": "function", "name": "f"},
+            {"type": "custom", "name": "f", "format": {"type": "text"}},
+            {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
+            {"type": "web_search"},
+        ],
+        "tool_choice": {"type": "function", "name": "f"},
+        "text": {"format": {"type": "text"}},
+        "reasoning": {"effort": "low"},
+        "stream_options": {},
+    },
+    {
+        "input": "x",
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+        "text": {"format": {"type": "json_object"}},
+    },
+    {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}},
+]
+BODIES: dict[type[RequestBody], list[dict[str, Any]]] = {
+    ChatBody: CHATS,
+    CompletionBody: [{"prompt": "x"}],
+    MessagesBody: [one | {"max_tokens": 1} for one in MESSAGES],
+    CountBody: MESSAGES,
+    ResponsesBody: RESPONSES,
+    EmbeddingBody: [{"input": {"prompt_string": "x"}}, {"input": [{"content": [TEXT]}]}],
+    LlamaCompletionBody: [{"prompt": {"prompt_string": "x"}}],
+    InfillBody: [{"input_prefix": "x", "input_suffix": "x", "input_extra": [{"text": "x"}]}],
+    TokenizeBody: [{}],
+    DetokenizeBody: [{}],
+    CancelBody: [{"session": "x"}],
+}
+CASES = [pytest.param(kind, body, id=f"{kind.__name__} {n}") for kind in BODIES for n, body in enumerate(BODIES[kind])]
+
+
+def inside(model: Sent, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]:
+    """What a body consists of: each model with the dictionary that it was made of."""
+    yield type(model), sent
+    for name, field in type(model).model_fields.items():
+        wire_name = str(field.validation_alias or name)
+        if isinstance(sent, dict) and wire_name in sent:
+            yield from within(getattr(model, name), sent[wire_name])
+
+
+def within(value: Any, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]:
+    if isinstance(value, Sent):
+        yield from inside(value, sent)
+    elif isinstance(value, list) and isinstance(sent, list):
+        for one, sent_one in zip(value, sent, strict=True):
+            yield from within(one, sent_one)
+
+
+def optional(kind: type[Sent]) -> list[str]:
+    """Its optional fields, by the names that clients use."""
+    return [name for name, field in wire_fields(kind).items() if not field.is_required() and name not in kind.null_says]
+
+
+@pytest.mark.parametrize(("kind", "body"), CASES)
+def test_null_is_as_good_as_nothing(kind: type[RequestBody], body: dict[str, Any]) -> None:
+    """In one place after the other of a body, and of all that it has inside it."""
+    wrong = []
+    for model, place in inside(kind.model_validate(body), body):
+        for name in [*optional(model), "a_field_that_there_is_not"]:
+            kept = place.pop(name, None)
+            without = outcome(kind, body)
+            place[name] = None
+            if outcome(kind, body) != without:
+                wrong.append(f"{model.__name__}.{name}")
+            del place[name]
+            if kept is not None:
+                place[name] = kept
+    assert wrong == []
+
+
+def outcome(kind: type[RequestBody], body: dict[str, Any]) -> Any:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        return [(one["type"], one["loc"]) for one in error.errors()]
+
+
+def test_the_bodies_have_everything_inside_them() -> None:
+    seen = {
+        model
+        for kind, bodies in BODIES.items()
+        for body in bodies
+        for model, _ in inside(kind.model_validate(body), body)
+    }
+    missing = {kind.__name__ for kind in kinds(Sent) if kind not in seen and not kind.__subclasses__()}
+    assert missing == set()
+
+
+def kinds(kind: type[Sent]) -> Iterator[type[Sent]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from kinds(one)
+
+
+def test_every_endpoint_is_among_them() -> None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("pyllmcancel.server.")]
+    routers = [router for module in modules if isinstance(router := getattr(module, "router", None), APIRouter)]
+    fields = [route.body_field for router in routers for route in router.routes if isinstance(route, BodyRoute)]
+    found = {field.field_info.annotation for field in fields if field is not None}
+    assert found | {CancelBody} == set(BODIES)  # whose route reads it by itself
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "empty"),
+    [
+        (ChatBody, "session_id", ""),
+        (ChatBody, "tool_choice", {}),
+        (ChatBody, "tool_choice", ""),
+        (ChatBody, "response_format", {}),
+        (ChatBody, "max_tokens", ""),
+        (ChatBody, "tools", {}),
+        (ChatBody, "guided_choice", []),
+        (MessagesBody, "thinking", {}),
+        (MessagesBody, "system", {}),
+        (ResponsesBody, "previous_response_id", ""),
+        (ResponsesBody, "reasoning", ""),
+        (EmbeddingBody, "encoding_format", ""),
+        (InfillBody, "n_predict", ""),
+    ],
+)
+def test_empty_is_not_given_where_nothing_empty_is_a_value(kind: type[RequestBody], field: str, empty: Any) -> None:
+    body = BODIES[kind][-1]
+    without = kind.model_validate({name: value for name, value in body.items() if name != field})
+    assert kind.model_validate(body | {field: empty}) == without
+
+
+@pytest.mark.parametrize(
+    ("field", "empty"), [("grammar", ""), ("stop", []), ("json_schema", {}), ("tools", []), ("stop", "")]
+)
+def test_what_is_empty_stays_where_it_is_a_value(field: str, empty: Any) -> None:
+    assert getattr(ChatBody.model_validate({"messages": [USER], field: empty}), field) == empty
+
+
+@pytest.mark.parametrize(
+    "body", [{"messages": None}, {"messages": [{"role": None}]}, {"messages": []}, {"messages": ""}]
+)
+def test_what_is_required_stays_required(body: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ChatBody.model_validate(body)
+
+
+def test_a_filter_that_came_out_empty_is_no_filter_to_leave_out() -> None:
+    with pytest.raises(ValidationError):
+        CancelBody.model_validate({"request_ids": [], "session": "x"})
+
+
+def test_null_says_that_a_completion_has_no_limit() -> None:
+    assert CompletionBody.model_validate({"prompt": "x", "max_tokens": None}).most_tokens is None
+    assert CompletionBody.model_validate({"prompt": "x"}).most_tokens == 16
+
+
+PATHS = {
+    "/v1/chat/completions": (ChatBody, {"messages": [USER]}),
+    "/v1/completions": (CompletionBody, {"prompt": "x"}),
+    "/v1/messages": (MessagesBody, {"messages": [USER], "max_tokens": 1}),
+    "/v1/messages/count_tokens": (CountBody, {"messages": [USER]}),
+    "/v1/responses": (ResponsesBody, {"input": "x"}),
+    "/v1/responses/input_tokens": (ResponsesBody, {"input": "x"}),
+    "/v1/chat/completions/input_tokens": (ChatBody, {"messages": [USER]}),
+    "/apply-template": (ChatBody, {"messages": [USER]}),
+    "/completion": (LlamaCompletionBody, {"prompt": "x", "n_predict": 1}),
+    "/infill": (InfillBody, {"input_prefix": "x", "input_suffix": "x", "n_predict": 1}),
+    "/tokenize": (TokenizeBody, {"content": "x"}),
+    "/detokenize": (DetokenizeBody, {"tokens": [120]}),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_request_of_nulls_asks_for_what_one_without_them_does(path: str) -> None:
+    kind, body = PATHS[path]
+    assert await asked(path, body | {name: None for name in optional(kind) if name not in body}) == await asked(
+        path, body
+    )
+
+
+async def asked(path: str, body: dict[str, Any]) -> Any:
+    """The status, what was ignored, and what the engine was asked for; else the answer."""
+    async with open_world() as world:
+        world.model.special_tokens = world.model.special_tokens | {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+        made = accepted(world)
+        exchange = await world.post(path, body)
+        found = [(seedless(one.params), one.choices[0].prompt, one.session) for one in made] or exchange.json()
+        return exchange.status, exchange.headers.get("x-ignored-fields"), found
+
+
+def seedless(params: GenerationParams) -> GenerationParams:
+    """The seed is another one for every request that names none."""
+    return replace(params, sampling=replace(params.sampling, seed=0))
+
+
+@pytest.mark.anyio
+async def test_a_null_that_a_template_could_see_is_not_there() -> None:
+    body = {
+        "messages": [{"role": "user", "content": "x", "name": None}],
+        "chat_template_kwargs": {"enable_thinking": None},
+    }
+    async with open_world() as world:
+        shown = (await world.post("/apply-template", body)).json()
+        assert shown == (await world.post("/apply-template", {"messages": [USER]})).json()
