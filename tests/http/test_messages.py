@@ -174,7 +174,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "bash",
         "tool_choice",
     ),
-    "a schema that is strict, after a hosted tool": (
+    "a tool's bad name, after a hosted tool": (
         ASKED | {"tools": [{"type": "bash_20250124", "name": "bash"}, {"name": "a b", "input_schema": {}}]},
         "name",
         "tools",

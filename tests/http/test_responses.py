@@ -265,10 +265,19 @@ async def test_a_call_is_asked_for(choice: Any) -> None:
         assert found["tool_choice"] == choice
 
 
-@pytest.mark.parametrize("hosted", ["web_search", "file_search", "mcp", "computer", "shell", "local_shell"])
-async def test_hosted_tools_are_ignored_beside_the_clients_own(hosted: str) -> None:
+@pytest.mark.parametrize(
+    "hosted",
+    [
+        {"type": "web_search", "external_web_access": True},
+        {"type": "file_search", "vector_store_ids": ["v"]},
+        {"type": "mcp", "server_label": "m"},
+        {"type": "computer"},
+        {"type": "shell"},
+    ],
+)
+async def test_hosted_tools_are_ignored_beside_the_clients_own(hosted: dict[str, Any]) -> None:
     async with open_world() as world:
-        tools = [WEATHER, {"type": hosted, "external_web_access": True}]
+        tools = [WEATHER, hosted]
         exchange = await world.post(RESPONSES, {"input": "hello", "tools": tools, "max_output_tokens": 1})
         assert exchange.status == 200, exchange.body
         assert exchange.headers["x-ignored-fields"] == "tools[1]"
