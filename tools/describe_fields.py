@@ -22,8 +22,8 @@ What becomes of the fields that clients send to `/v1/chat/completions` and `/v1/
   `--unknown-fields ignore` says nothing;
 - refused: 400, and the error names the field. It would change the answer, and cannot be honoured, or its value is none.
 
-Null, in any optional field and at any depth, is as good as leaving the field out; so is an empty text, list or object where the field
-has no such value. One field is an exception: `"max_tokens": null` of a completion sets no limit.
+Null, in any optional field and at any depth, is as good as leaving the field out; so is an empty text, list or object
+where the field has no such value. One field is an exception: `"max_tokens": null` of a completion sets no limit.
 
 Any other field is ignored likewise. `/openapi.json` has the types, and what each means.
 """
