@@ -162,5 +162,10 @@ Block = Textual | ToolUseBlock | ToolResultBlock | ThinkingBlock
 Content = TextOr[OrForeign[Annotated[Block, Field(discriminator="type")]]]
 
 
+class TurnMessage(RequestBody):
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
 def joined(content: str | list[TextBlock]) -> str:
     return content if isinstance(content, str) else BETWEEN.join(block.text for block in content)

@@ -11,58 +11,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import Field
 
-from pyllmcancel.server.anthropic.blocks import Content, TextBlock, TextOr
-from pyllmcancel.server.anthropic.offered import offered
+from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
+from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import CacheHint, GeneratingBody, Name, RequestBody, Sent, Stop
+from pyllmcancel.server.wire import CacheHint, GeneratingBody, Name, RequestBody, Stop
 from pyllmcancel.server.wire_sampling import MAX_STOPS, NO_EFFECT
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
-
-
-class TurnMessage(RequestBody):
-    role: Literal["user", "assistant", "system"]
-    content: Content
-
-
-class CustomTool(RequestBody):
-    is_hosted: ClassVar[Literal[False]] = False
-
-    type: Literal["custom"] | None = None
-    name: str = Field(min_length=1, examples=["get_weather"])
-    description: str | None = None
-    input_schema: dict[str, Any] = Field(
-        description="JSON schema of the input, which obeys it.",
-        examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
-    )
-    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
-    eager_input_streaming: bool | None = Field(
-        None, description="Stream the input as the model writes it, which may be no JSON; else whole members of it."
-    )
-    defer_loading: bool = Field(
-        False, description="Show it to the model only when the conversation names it, e.g. in a `tool_reference`."
-    )
-    cache_control: CacheHint = None
-
-
-class HostedTool(Sent):
-    """One that Anthropic's servers run, or that only its models know: ignored, with all that is said of it."""
-
-    model_config = ConfigDict(extra="allow")
-    is_hosted: ClassVar[Literal[True]] = True
-
-    type: str
-
-
-def _of_which(tool: Any) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    return "custom" if kind in (None, "", "custom") or not isinstance(kind, str) else "hosted"
-
-
-Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Tag("hosted")], Discriminator(_of_which)]
 
 
 class AutoChoice(RequestBody):

@@ -17,18 +17,17 @@ from pyllmcancel.server.anthropic.blocks import (
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
+    TurnMessage,
 )
 from pyllmcancel.server.anthropic.body import (
     AutoChoice,
     CountBody,
-    CustomTool,
     EnabledThinking,
     MessagesBody,
     NamedChoice,
     NoChoice,
-    TurnMessage,
 )
-from pyllmcancel.server.anthropic.offered import tool_changes
+from pyllmcancel.server.anthropic.tools import CustomTool, tool_changes
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import Message
 from pyllmcancel.server.error_handlers import validation_error

@@ -1,4 +1,4 @@
-"""Which of a body's tools the model is shown.
+"""The tools of a body, and which of them the model is shown.
 
 A tool that is deferred waits until the conversation names it: in what a search for tools has found, in a change of the
 tools, or in a call. Tools that Anthropic's servers run cannot be called here.
@@ -7,14 +7,51 @@ tools, or in a call. Tools that Anthropic's servers run cannot be called here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
-if TYPE_CHECKING:
-    from pyllmcancel.server.anthropic.body import CustomTool, HostedTool, TurnMessage
+from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
+from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
 
 SEARCH = "tool_search_tool"  # how the hosted tools that search for others begin
+
+
+class CustomTool(RequestBody):
+    is_hosted: ClassVar[Literal[False]] = False
+
+    type: Literal["custom"] | None = None
+    name: str = Field(min_length=1, examples=["get_weather"])
+    description: str | None = None
+    input_schema: dict[str, Any] = Field(
+        description="JSON schema of the input, which obeys it.",
+        examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
+    )
+    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+    eager_input_streaming: bool | None = Field(
+        None, description="Stream the input as the model writes it, which may be no JSON; else whole members of it."
+    )
+    defer_loading: bool = Field(
+        False, description="Show it to the model only when the conversation names it, e.g. in a `tool_reference`."
+    )
+    cache_control: CacheHint = None
+
+
+class HostedTool(Sent):
+    """One that Anthropic's servers run, or that only its models know: ignored, with all that is said of it."""
+
+    model_config = ConfigDict(extra="allow")
+    is_hosted: ClassVar[Literal[True]] = True
+
+    type: str
+
+
+def _of_which(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return "custom" if kind in (None, "", "custom") or not isinstance(kind, str) else "hosted"
+
+
+Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Tag("hosted")], Discriminator(_of_which)]
 
 
 def offered(
