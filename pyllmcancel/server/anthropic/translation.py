@@ -34,6 +34,7 @@ from pyllmcancel.server.error_handlers import validation_error
 from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.wire import GeneratingBody
 
+Ignore = Callable[[str], None]
 # What Claude Code puts before the system's text for its own server. Parts of it change with every request, so that no
 # prefix of the prompt could be found again.
 BILLING = "x-anthropic-billing-header:"
