@@ -38,7 +38,6 @@ Ignore = Callable[[str], None]
 # What Claude Code puts before the system's text for its own server. Parts of it change with every request, so that no
 # prefix of the prompt could be found again.
 BILLING = "x-anthropic-billing-header:"
-Ignore = Callable[[str], None]
 CHOICES = {"auto": "auto", "any": "required"}
 # Chat templates know no more than these three.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
