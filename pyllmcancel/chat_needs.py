@@ -11,7 +11,7 @@ from pyllmcancel.errors import InvalidRequestError
 
 Render = Callable[[list[Message]], str]
 
-CPU_SECONDS = 0.3  # for all of it: of a slower template less is found out
+CPU_SECONDS = 1.0  # for all of it, usually a tenth: of a slower template less is found out
 TOOL = {
     "type": "function",
     "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {}}},

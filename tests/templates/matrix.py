@@ -72,16 +72,18 @@ def opened(name: str) -> Functions:
     return functions
 
 
-def prompt_of(name: str, body: ChatBody) -> str:
+def prompt_of(name: str, body: ChatBody, *, as_sent: bool) -> str:
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []]
     inputs: dict[str, Any] = {"messages": template_messages(body.messages), "tools": tools}
-    prompt: str = json.loads(opened(name).apply_template(inputs))["prompt"]
+    functions = opened(name)
+    prompt: str = json.loads((functions._render if as_sent else functions.apply_template)(inputs))["prompt"]
     return prompt
 
 
-def outcome(name: str, form: Form) -> Outcome:
+def outcome(name: str, form: Form, *, as_sent: bool = False) -> Outcome:
+    """What this template of llama.cpp's makes of the form; `as_sent`: without the steps that it needs."""
     try:
-        prompt = prompt_of(name, chat_body(form))
+        prompt = prompt_of(name, chat_body(form), as_sent=as_sent)
     except InvalidRequestError as error:
         return Outcome(refused=str(error).strip().splitlines()[-1])
     said = dict.fromkeys(re.findall(r"(?:word|value|aside)\d\d", json.dumps(form.body)))
