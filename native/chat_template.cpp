@@ -6,6 +6,7 @@
 // The source, not the header: what holds a model's templates, and what prepares messages for them, is private to that file.
 #include "chat.cpp"
 
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -58,11 +59,19 @@ common_json parse_inputs(const std::string & text) {
     return common_json::parse(text);
 }
 
-common_chat_templates_inputs read_inputs(const common_json & json) {
-    common_chat_templates_inputs inputs;
+// The template sees `tools`; the grammar of their calls is made from `schemas`, one for each, as far as it is given.
+struct Inputs : common_chat_templates_inputs {
+    common_json schemas = common_json::array();
+};
+
+Inputs read_inputs(const common_json & json) {
+    Inputs inputs;
     inputs.messages = common_chat_msgs_parse_oaicompat(json.at("messages"));
     if (json.contains("tools")) {
         inputs.tools = common_chat_tools_parse_oaicompat(json.at("tools"));
+    }
+    if (json.contains("tool_schemas")) {
+        inputs.schemas = json.at("tool_schemas");
     }
     inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(json.value("tool_choice", "auto"));
     inputs.parallel_tool_calls = json.value("parallel_tool_calls", false);
@@ -133,6 +142,14 @@ std::string form_key(const common_json & json, const std::vector<common_chat_msg
     return (messages.empty() ? "" : messages.back().role) + key.dump_safe();
 }
 
+// Tools of which each has the schema that can be enforced.
+common_json with_schemas(common_json tools, const common_json & schemas) {
+    for (std::size_t place = 0; place < std::min(tools.size(), schemas.size()); ++place) {
+        tools.at(place).at("function")["parameters"] = schemas.at(place);
+    }
+    return tools;
+}
+
 std::string with_prompt(const std::string & prompt, const std::string & form) {
     return "{\"prompt\":" + common_json(prompt).dump_safe() + "," + form.substr(1);
 }
@@ -159,8 +176,8 @@ struct ChatTemplate::Compiled {
     std::shared_ptr<const Form> known_form(const std::string & key) const;
     void remember(const std::string & key, std::shared_ptr<const Form> form) const;
     const common_chat_template & only() const { return *templates->template_default; }
-    common_chat_params render(const common_chat_templates_inputs & inputs, bool & is_special) const;
-    autoparser::generation_params prepare(const common_chat_templates_inputs & inputs) const;
+    common_chat_params render(const Inputs & inputs, bool & is_special) const;
+    autoparser::generation_params prepare(const Inputs & inputs) const;
     const autoparser::autoparser & analyse() const;
 };
 
@@ -174,7 +191,7 @@ const autoparser::autoparser & ChatTemplate::Compiled::analyse() const {
 }
 
 // The messages as this template expects them.
-autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_templates_inputs & inputs) const {
+autoparser::generation_params ChatTemplate::Compiled::prepare(const Inputs & inputs) const {
     autoparser::generation_params params;
     const jinja::caps caps = only().original_caps();
     std::vector<common_chat_msg> messages = inputs.messages;
@@ -210,7 +227,8 @@ autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_
     if (caps.supports_object_arguments) {
         workaround::func_args_not_string(params.messages);
     }
-    params.tools = common_chat_tools_to_json_oaicompat(inputs.tools);
+    const common_json tools = common_chat_tools_to_json_oaicompat(inputs.tools);
+    params.tools = with_schemas(tools, inputs.schemas);
     params.tool_choice = inputs.tool_choice;
     params.parallel_tool_calls = inputs.parallel_tool_calls;
     params.reasoning_format = inputs.reasoning_format;
@@ -222,6 +240,10 @@ autoparser::generation_params ChatTemplate::Compiled::prepare(const common_chat_
     params.extra_context = common_chat_extra_context();
     for (const auto & [name, value] : inputs.chat_template_kwargs) {
         params.extra_context[name] = common_json::parse(value);
+    }
+    if (!tools.empty()) {
+        // llama.cpp has the context replace what it has put there itself: the model reads what the client wrote.
+        params.extra_context["tools"] = tools;
     }
     if (!inputs.json_schema.empty()) {
         params.json_schema = common_json::parse(inputs.json_schema);
@@ -249,7 +271,7 @@ void ChatTemplate::Compiled::remember(const std::string & key, std::shared_ptr<c
 }
 
 std::string ChatTemplate::Compiled::apply(const common_json & json) const {
-    const common_chat_templates_inputs inputs = read_inputs(json);
+    const Inputs inputs = read_inputs(json);
     const std::string key = form_key(json, inputs.messages);
     if (const std::shared_ptr<const Form> form = known_form(key)) {
         const std::string prompt = common_chat_template_direct_apply(only(), prepare(inputs));
@@ -269,8 +291,7 @@ std::string ChatTemplate::Compiled::apply(const common_json & json) const {
 }
 
 // As llama.cpp does, which analyses the template for every request. What is special to a family is in llama.cpp's code.
-common_chat_params ChatTemplate::Compiled::render(const common_chat_templates_inputs & inputs,
-                                                  bool & is_special) const {
+common_chat_params ChatTemplate::Compiled::render(const Inputs & inputs, bool & is_special) const {
     if (!inputs.use_jinja || inputs.force_pure_content) {
         return common_chat_templates_apply(templates.get(), inputs);
     }

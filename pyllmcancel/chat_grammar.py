@@ -17,6 +17,10 @@ ONE_CALL = "tool-calls ::= tool-call space"
 # What llama.cpp's parser repeats at most; and where a repetition may not be one, because it is in a text or in a class.
 MOST_REPETITIONS = 2_000
 REPETITION = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|\{(\d+),?(\d*)\}')
+# Names of rules are made of those of tools and of all properties around a value: longer ones are numbered instead.
+LONGEST_NAME = 100
+LONG_RULE = re.compile(rf"^([A-Za-z0-9-]{{{LONGEST_NAME},}}) ::=", re.MULTILINE)
+LONG_NAME = re.compile(rf'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|[A-Za-z0-9-]{{{LONGEST_NAME},}}')
 # Texts between tags, as some models write arguments: all of their characters go.
 RAW_TEXT = re.compile(r"^ac-\d+ ::=", re.MULTILINE)
 
@@ -27,7 +31,7 @@ def narrowed(grammar: str, *, required: bool, parallel: bool) -> str:
 
     The lengths of texts and lists, which schemas may limit to any number, end where llama.cpp's parser gives up.
     """
-    grammar = REPETITION.sub(_within_reach, grammar)
+    grammar = REPETITION.sub(_within_reach, _with_short_names(grammar))
     grammar = CALL_NUMBER.sub(r"\1{1,4})", grammar.replace(*CONSTRAINT))
     if required:
         grammar = MESSAGES.sub(REASONED_CALL, FREE_TEXT.sub(r"\1", grammar))
@@ -37,6 +41,11 @@ def narrowed(grammar: str, *, required: bool, parallel: bool) -> str:
 def has_raw_texts(grammar: str) -> bool:
     """Whether arguments that are texts are written as they are, whatever their schemas ask of them."""
     return RAW_TEXT.search(grammar) is not None
+
+
+def _with_short_names(grammar: str) -> str:
+    names = {name: f"rule-{number}" for number, name in enumerate(LONG_RULE.findall(grammar))}
+    return LONG_NAME.sub(lambda found: names.get(found[0], found[0]), grammar) if names else grammar
 
 
 def _within_reach(found: re.Match[str]) -> str:

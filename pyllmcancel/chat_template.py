@@ -64,6 +64,11 @@ class ChatForm:
         Texts that end the answer.
     thinking
         None for a model that does not reason, or is told not to.
+    unenforced
+        For each tool the paths in its schema of what the grammar lacks; an empty path stands for all of the schema.
+        Empty: no tool's schema is in it.
+    unenforced_of_answer
+        The same of the answer's own schema, where the grammar has that.
     """
 
     prompt: str
@@ -74,6 +79,8 @@ class ChatForm:
     preserved_tokens: tuple[str, ...]
     stops: tuple[str, ...]
     thinking: Thinking | None
+    unenforced: tuple[tuple[str, ...], ...] = ()
+    unenforced_of_answer: tuple[str, ...] = ()
 
 
 class ChatTemplate:
@@ -182,7 +189,7 @@ class ChatTemplate:
         """
         self._check_compiled("tools" if inputs.get("tools") else "chats")
         try:
-            found = self._helper.call("apply_template", inputs, pause=pause)
+            found = self._rendered(inputs, pause)
         except HelperClosed as error:
             raise EngineClosedError(str(error)) from None
         except HelperEnded as error:
@@ -196,6 +203,15 @@ class ChatTemplate:
         if why is not None:
             param = "tools" if purpose == "tools" else "chat_template"
             raise InvalidRequestError(f"the chat template for {purpose} cannot be compiled: {why}", param)
+
+    def _rendered(self, inputs: Mapping[str, Any], pause: Pause) -> Any:
+        try:
+            return self._helper.call("apply_template", inputs, pause=pause)
+        except HelperEnded:
+            if not inputs.get("tools") or not inputs.get("enforces_schemas", True):
+                raise
+        # It may have been the grammar of the tools' schemas that took too long.
+        return self._helper.call("apply_template", {**inputs, "enforces_schemas": False}, pause=pause)
 
     def close(self) -> None:
         """End the process. Idempotent."""
@@ -221,6 +237,8 @@ def chat_form(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> ChatForm:
         preserved_tokens=tuple(found["preserved_tokens"]),
         stops=tuple(found["additional_stops"]),
         thinking=thinking_of(found),
+        unenforced=tuple(map(tuple, found.get("unenforced", ()))),
+        unenforced_of_answer=tuple(found.get("unenforced_of_answer", ())),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from pyllmcancel.chat_needs import TOOL, found_needs
 from pyllmcancel.chat_order import STEPS, arranged
+from pyllmcancel.constraints.tool_schemas import with_plain_schemas, with_schemas
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
 from pyllmcancel.helper import HEAD, OPENING_CPU_SECONDS, WALL_SECONDS
 from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, memory_in_use, socket_given
@@ -73,20 +74,26 @@ class Functions:
     def apply_template(self, inputs: dict[str, Any]) -> Json:
         """What a conversation becomes, arranged as this template needs it.
 
-        If the template refuses it all the same, it gets it as the strictest would: its error is that of the first time.
+        If the template refuses it all the same, it gets it in other ways: its error is that of the first time.
         """
-        messages = inputs["messages"]
-        usual = arranged(messages, self._needs["tools" if inputs.get("tools") else "chats"])
-        try:
-            return self._render({**inputs, "messages": usual})
-        except InvalidRequestError as error:
-            strictest = arranged(messages, STEPS)
-            if strictest == usual:
-                raise
+        ready, unenforced = with_schemas(inputs)
+        refusals = []
+        for way in self._ways(ready):
             try:
-                return self._render({**inputs, "messages": strictest})
-            except InvalidRequestError:
-                raise error from None
+                return Json(json.dumps(unenforced).encode()[:-1] + b"," + self._render(way)[1:])
+            except InvalidRequestError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    def _ways(self, inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        tools, messages = inputs.get("tools") or [], inputs["messages"]
+        usual = arranged(messages, self._needs["tools" if tools else "chats"])
+        yield {**inputs, "messages": usual}
+        strictest = arranged(messages, STEPS)
+        if strictest != usual:
+            yield {**inputs, "messages": strictest}
+        if tools:  # a template that reads schemas may not expect all that they can be, but it knows these
+            yield {**inputs, "messages": usual, "tools": with_plain_schemas(tools, inputs["tool_schemas"])}
 
     def _render(self, inputs: dict[str, Any]) -> Json:
         purpose = "tools" if inputs.get("tools") and {"tools"} & (self._templates.keys() | self._refused) else "chats"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pyllmcancel.constraints.schema_keywords import are_apart
+
 Knows = Callable[[str, Any], bool]
 
 # Keywords whose value is a schema, a list of them, or an object of them.
@@ -21,9 +23,9 @@ GUIDANCE_IGNORES = frozenset(
         *("unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"),
     )
 )
-GBNF_IGNORES = GUIDANCE_IGNORES | {"multipleOf", "patternProperties", "minProperties", "maxProperties"}
-GBNF_FORMATS = frozenset(("date-time", "time", "date", "uuid"))
-GUIDANCE_FORMATS = GBNF_FORMATS | {"duration", "email", "hostname", "ipv4", "ipv6", "uri", "unknown"}
+GUIDANCE_FORMATS = frozenset(
+    ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid")
+)
 # Look-around, references back, and boundaries of words.
 IRREGULAR = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\(\?P=|\\k<")
 
@@ -36,33 +38,9 @@ def guidance_knows(keyword: str, value: Any) -> bool:
         case "pattern":
             return isinstance(value, str) and not IRREGULAR.search(value)
         case "oneOf":
-            return _are_apart(value)
+            return are_apart(value)
         case _:
             return keyword not in GUIDANCE_IGNORES
-
-
-def gbnf_knows(keyword: str, value: Any) -> bool:
-    """Whether llama.cpp's grammars enforce it."""
-    match keyword:
-        case "format":
-            return isinstance(value, str) and value in GBNF_FORMATS
-        case "pattern":
-            anchored = isinstance(value, str) and value.startswith("^") and value.endswith("$")
-            return anchored and not IRREGULAR.search(value)
-        case "oneOf":
-            return _are_apart(value)
-        case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
-            return isinstance(value, int)  # of numbers that are no integers they are not
-        case _:
-            return keyword not in GBNF_IGNORES
-
-
-def _are_apart(alternatives: Any) -> bool:
-    """Whether no value can be of two of them, as far as their types say; otherwise any of them will do."""
-    if not isinstance(alternatives, list):
-        return False
-    types = [each.get("type") if isinstance(each, Mapping) else None for each in alternatives]
-    return all(isinstance(name, str) for name in types) and len(set(types)) == len(types)
 
 
 def unenforced(schema: Any, knows: Knows, path: str = "") -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from pyllmcancel.constraints.guidance import Guidance
-from pyllmcancel.constraints.unenforced import Knows, enforceable, gbnf_knows, guidance_knows, unenforced
+from pyllmcancel.constraints.unenforced import enforceable, guidance_knows, unenforced
 from pyllmcancel.errors import InvalidRequestError
 from tests.support.fake_model import Model
 
@@ -15,42 +15,34 @@ EMAIL = r"^(?!\.)(?!.*\.\.)[a-z]+@[a-z]+\.[a-z]+$"
 
 
 @pytest.mark.parametrize(
-    ("schema", "of_guidance", "of_gbnf"),
+    ("schema", "paths"),
     [
-        ({"type": "string"}, [], []),
-        (
-            {"properties": {"mail": {"type": "string", "pattern": EMAIL}}},
-            ["properties.mail.pattern"],
-            ["properties.mail.pattern"],
-        ),
-        ({"type": "string", "format": "email"}, [], ["format"]),
-        ({"type": "string", "format": "date"}, [], []),
-        ({"type": "string", "format": "tone"}, ["format"], ["format"]),
-        ({"type": "string", "pattern": "^a+$"}, [], []),
-        ({"type": "string", "pattern": "a+"}, [], ["pattern"]),
-        ({"type": "number", "minimum": 0.5}, [], ["minimum"]),
-        ({"type": "integer", "minimum": 1}, [], []),
-        ({"items": {"not": {}}, "uniqueItems": True}, ["items.not", "uniqueItems"], ["items.not", "uniqueItems"]),
-        ({"anyOf": [{}, {"if": {}, "then": {}}]}, ["anyOf[1].if", "anyOf[1].then"], ["anyOf[1].if", "anyOf[1].then"]),
-        ({"oneOf": [{"type": "string"}, {"const": "x"}]}, ["oneOf"], ["oneOf"]),
-        ({"oneOf": [{"type": "string"}, {"type": "null"}]}, [], []),
-        ({"$defs": {"a": {"multipleOf": 3}}, "$ref": "#/$defs/a"}, [], ["$defs.a.multipleOf"]),
-        ({"properties": {"not": {"type": "string"}}, "required": ["not"]}, [], []),
-        ({"const": {"not": 1}, "enum": [{"if": 1}], "default": {"not": 2}}, [], []),
-        ({"description": "x", "x-order": 1, "title": "not"}, [], []),
+        ({"type": "string"}, []),
+        ({"properties": {"mail": {"type": "string", "pattern": EMAIL}}}, ["properties.mail.pattern"]),
+        ({"type": "string", "format": "email"}, []),
+        ({"type": "string", "format": "date"}, []),
+        ({"type": "string", "format": "tone"}, ["format"]),
+        ({"type": "string", "pattern": "^a+$"}, []),
+        ({"type": "string", "pattern": "a+"}, []),
+        ({"type": "number", "minimum": 0.5}, []),
+        ({"items": {"not": {}}, "uniqueItems": True}, ["items.not", "uniqueItems"]),
+        ({"anyOf": [{}, {"if": {}, "then": {}}]}, ["anyOf[1].if", "anyOf[1].then"]),
+        ({"oneOf": [{"type": "string"}, {"const": "x"}]}, ["oneOf"]),
+        ({"oneOf": [{"type": "string"}, {"type": "null"}]}, []),
+        ({"$defs": {"a": {"multipleOf": 3}}, "$ref": "#/$defs/a"}, []),
+        ({"properties": {"not": {"type": "string"}}, "required": ["not"]}, []),
+        ({"const": {"not": 1}, "enum": [{"if": 1}], "default": {"not": 2}}, []),
+        ({"description": "x", "x-order": 1, "title": "not"}, []),
         (
             {"additionalProperties": {"contains": {}}, "items": [{"not": {}}]},
-            ["additionalProperties.contains", "items[0].not"],
             ["additionalProperties.contains", "items[0].not"],
         ),
     ],
 )
-def test_what_cannot_be_enforced_is_found(schema: dict[str, Any], of_guidance: list[str], of_gbnf: list[str]) -> None:
-    assert list(unenforced(schema, guidance_knows)) == of_guidance
-    assert list(unenforced(schema, gbnf_knows)) == of_gbnf
-    for knows in (guidance_knows, gbnf_knows):
-        left = [path for path in unenforced(enforceable(schema, knows), knows) if not path.endswith("oneOf")]
-        assert left == []
+def test_what_cannot_be_enforced_is_found(schema: dict[str, Any], paths: list[str]) -> None:
+    assert list(unenforced(schema, guidance_knows)) == paths
+    left = unenforced(enforceable(schema, guidance_knows), guidance_knows)
+    assert [path for path in left if not path.endswith("oneOf")] == []
 
 
 @pytest.mark.parametrize(
@@ -58,19 +50,17 @@ def test_what_cannot_be_enforced_is_found(schema: dict[str, Any], of_guidance: l
 )
 def test_what_is_no_schema_is_not_known(schema: dict[str, Any]) -> None:
     (keyword,) = schema
-    for knows in (guidance_knows, gbnf_knows):
-        assert list(unenforced(schema, knows)) == [keyword]
+    assert list(unenforced(schema, guidance_knows)) == [keyword]
 
 
-@pytest.mark.parametrize("knows", [guidance_knows, gbnf_knows])
-def test_all_else_is_left_as_it_was(knows: Knows) -> None:
+def test_all_else_is_left_as_it_was() -> None:
     schema = {"type": "object", "properties": {"a": {"not": {}, "type": "string"}}, "required": ["a"], "not": {}}
-    assert enforceable(schema, knows) == {
+    assert enforceable(schema, guidance_knows) == {
         "type": "object",
         "properties": {"a": {"type": "string"}},
         "required": ["a"],
     }
-    assert enforceable(True, knows) is True
+    assert enforceable(True, guidance_knows) is True
 
 
 VALUES: dict[str, Any] = {

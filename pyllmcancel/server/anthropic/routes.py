@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -22,10 +23,12 @@ from pyllmcancel.server.generate import generate
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.unenforced import name_unenforced
 
 router = APIRouter(tags=["Anthropic"], route_class=BodyRoute)
 # Fields of a chat by those of a message that they are made of.
 CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
+FIELD = re.compile(r"^\w+(?=\.|$)")
 NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predict": "max_tokens"}
 
 
@@ -36,6 +39,7 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
 )
 async def messages(request: Request, body: MessagesBody) -> Any:
     state = state_of(request)
+    name_unenforced(request.scope, partial(path_as_sent, body=body))
     with params_as_sent(body):
         chat = await prepared(request, lambda _pause: chat_of(body))
         turn = await chat_turn(request, chat)
@@ -67,11 +71,14 @@ def params_as_sent(body: CountBody) -> Iterator[None]:
     try:
         yield
     except (ApiError, InvalidRequestError) as error:
-        param = error.param or ""
-        found = CHAT_TOOL.match(param)
-        if found is not None:
-            place, _ = body.offered[int(found[1])]
-            error.param = f"tools[{place}]" + param[found.end() :].replace(".parameters", ".input_schema", 1)
-        elif param in NAMES:
-            error.param = NAMES[param]
+        if error.param is not None:
+            error.param = path_as_sent(error.param, body)
         raise
+
+
+def path_as_sent(path: str, body: CountBody) -> str:
+    """The path of a chat's field within the message that it is made of."""
+    if (tool := CHAT_TOOL.match(path)) is not None:
+        place, _ = body.offered[int(tool[1])]
+        return f"tools[{place}]" + path[tool.end() :].replace(".parameters", ".input_schema", 1)
+    return FIELD.sub(lambda field: NAMES.get(field[0], field[0]), path)

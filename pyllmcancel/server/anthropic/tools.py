@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
+from pyllmcancel.server.chat.tool_fields import Parameters
 from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
 
 SEARCH = "tool_search_tool"  # how the hosted tools that search for others begin
@@ -23,7 +24,7 @@ class CustomTool(RequestBody):
     type: Literal["custom"] | None = None
     name: str = Field(min_length=1, examples=["get_weather"])
     description: str | None = None
-    input_schema: dict[str, Any] = Field(
+    input_schema: Parameters | None = Field(
         description="JSON schema of the input, which obeys it.",
         examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from pyllmcancel.server.wire import RequestBody
 
@@ -12,10 +12,24 @@ NAME = r"[A-Za-z0-9_.:/-]{1,128}"
 FLAT = (None, "", "function")  # types of functions without an object around them
 
 
+def _schema(value: Any) -> Any:
+    if value == []:  # PHP's empty object
+        return {}
+    if not isinstance(value, dict | bool):
+        raise ValueError("a JSON schema is an object, or a boolean")
+    return value
+
+
+# What else is wrong with it costs no more than that it is not enforced.
+Parameters = Annotated[
+    Any, AfterValidator(_schema), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "boolean"}]})
+]
+
+
 class FunctionSpec(RequestBody):
     name: str = Field(pattern=f"^{NAME}$", examples=["get_weather"])
     description: str | None = None
-    parameters: dict[str, Any] | None = Field(
+    parameters: Parameters | None = Field(
         None,
         description="JSON schema of the arguments, which obey it; left out: there are none.",
         examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],

@@ -17,7 +17,7 @@ from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.origin import origin_of, plain_origin
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.unenforced import note_unenforced, unenforced_of_tools
+from pyllmcancel.server.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -58,7 +58,9 @@ async def chat_turn(request: Request, body: ChatBody) -> ChatTurn:
     read = await state.preparations.run(request, work, origin_of(request, body))
     form = read.form
     if plan.may_call:
-        note_unenforced(request.scope, unenforced_of_tools(plan, form.grammar))
+        note_unenforced(request.scope, unenforced_of_tools(plan, form))
+    if isinstance(wanted, NamedSchema):
+        note_unenforced(request.scope, unenforced_of_form(wanted, form))
     if read.is_free and wanted is not None:
         note_unenforced(request.scope, [wanted.param])
     text = None
@@ -105,21 +107,26 @@ def read_chat(
     inputs = template_inputs(body, template, plan, state.config.chat)
     if isinstance(wanted, NamedSchema) and template.wraps_content and not plan.may_call:
         inputs["json_schema"] = wanted.schema
-    form = followable(render(body, template, inputs, pause))
+    form = render(body, template, inputs, pause)
+    if plan.may_call and not is_followable(form):
+        form = without_too_much(render(body, template, inputs | {"enforces_schemas": False}, pause))
     pause()
     tokens = state.texts.chat(form.prompt, "messages", pause, last=body.truncate_prompt_tokens)
     return ReadChat(form, read_form(form.parser), tokens, plan.may_call and template.wraps_content)
 
 
-def followable(form: ChatForm) -> ChatForm:
-    """Without a grammar that waits for a call and is beyond the core's limits: the model calls as it likes then.
-
-    A call that is required cannot be left to it. Its grammar is refused when the request is submitted.
-    """
-    if not form.triggers:
-        return form
+def is_followable(form: ChatForm) -> bool:
+    """Whether the grammar of its calls is within the core's limits."""
     try:
         compiled_module().check_grammar(form.grammar)
     except UsageError:
-        return replace(form, grammar="")
-    return form
+        return False
+    return True
+
+
+def without_too_much(form: ChatForm) -> ChatForm:
+    """Without a grammar that waits for a call and cannot be followed: the model calls as it likes then.
+
+    A call that is required cannot be left to it. Its grammar is refused when the request is submitted.
+    """
+    return replace(form, grammar="") if form.triggers and not is_followable(form) else form

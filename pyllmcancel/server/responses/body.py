@@ -38,6 +38,7 @@ RENAMED = {
     "max_tokens": "max_output_tokens",
 }
 CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
+FIELD = re.compile(r"^\w+(?=\.|$)")
 
 
 class Reasoning(RequestBody):
@@ -229,10 +230,13 @@ def params_renamed(table: ToolTable) -> Iterator[None]:
     try:
         yield
     except (InvalidRequestError, ApiError) as error:
-        param = error.param or ""
-        found = CHAT_TOOL.match(param)
-        if found is not None:
-            error.param = table.places[int(found[1])] + param[found.end() :]
-        elif param:
-            error.param = RENAMED.get(param, param)
+        if error.param:
+            error.param = path_as_sent(error.param, table)
         raise
+
+
+def path_as_sent(path: str, table: ToolTable) -> str:
+    """The path of a chat's field within the request that it is made of."""
+    if (tool := CHAT_TOOL.match(path)) is not None:
+        return table.places[int(tool[1])] + path[tool.end() :]
+    return FIELD.sub(lambda field: RENAMED.get(field[0], field[0]), path)

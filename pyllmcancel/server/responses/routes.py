@@ -20,7 +20,7 @@ from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.background import Background
-from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed
+from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
 from pyllmcancel.server.responses.desk import desk_of, id_taken
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
 from pyllmcancel.server.responses.following import FollowingResponse
@@ -31,6 +31,7 @@ from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.responses.stored import asking, read_items
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.state import state_of
+from pyllmcancel.server.unenforced import name_unenforced
 from pyllmcancel.server.workers import Work
 
 if TYPE_CHECKING:
@@ -151,5 +152,6 @@ def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyI
 
 
 async def turn_of(request: Request, table: ToolTable, chat: ChatBody) -> ChatTurn:
+    name_unenforced(request.scope, partial(path_as_sent, table=table))
     with params_renamed(table):
         return await chat_turn(request, chat)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.chat.tool_fields import NAME
+from pyllmcancel.server.chat.tool_fields import NAME, Parameters
 from pyllmcancel.server.wire import RequestBody, Sent
 
 ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]
@@ -33,7 +33,7 @@ class FunctionTool(RequestBody):
     type: Literal["function"]
     name: ToolName
     description: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="JSON schema of the arguments, which obey it.")
+    parameters: Parameters | None = Field(None, description="JSON schema of the arguments, which obey it.")
     strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
     defer_loading: bool | None = None
     allowed_callers: list[str] | None = None

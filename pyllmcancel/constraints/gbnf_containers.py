@@ -1,0 +1,232 @@
+"""Objects and lists of schemas as llama.cpp's grammars take them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Protocol
+
+from pyllmcancel.constraints.gbnf_scalars import counted
+from pyllmcancel.constraints.references import Part, inside
+from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Schema, any_of, listed, named
+
+MOST_OPTIONAL = 150  # properties of one object: llama.cpp's time grows with the third power of their number
+MOST_ITEMS = 100  # of a list in which each has its own schema
+LONGEST_NAME = 256  # characters of a property's name
+# Where other properties may follow, llama.cpp spells the names that they must not have within brackets.
+UNBRACKETED = re.compile(r'^$|[\]\\^"\x00-\x1f]')
+OF_OBJECTS = (
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+)
+OF_ARRAYS = ("contains", "minContains", "maxContains", "uniqueItems")
+
+
+class Writer(Protocol):
+    """Writes the schemas within; see `gbnf_schema`."""
+
+    def lose(self, path: str) -> None: ...
+
+    def inner(self, parts: Sequence[Part], depth: int) -> Schema | None: ...
+
+
+def object_schema(
+    writer: Writer, parts: Sequence[Part], others: Mapping[str, Sequence[Part]], depth: int = 0
+) -> Schema | None:
+    """What obeys all parts; of `others`, properties besides, each obeys one of its parts."""
+    _lose(writer, parts, OF_OBJECTS)
+    given = _given(writer, parts)
+    properties = {name: writer.inner(inner, depth) for name, inner in given.items()}
+    for name, alternatives in others.items():
+        if name not in given:
+            properties[name] = any_of(writer.inner([each], depth) for each in alternatives)
+    is_closed = any(_of_others(part, parts) in (False, "false") for part in parts)
+    additional = _additional(writer, parts, {*given, *others}, is_closed=is_closed, depth=depth)
+    if additional is None and not is_closed and not others and not _has_properties(parts):
+        additional = {}
+    required: dict[str, None] = {}
+    for name, path in _required(writer, parts, given):
+        if name not in properties and (is_closed or len(name) > LONGEST_NAME):
+            writer.lose(path)
+        else:
+            required[name] = None
+            properties.setdefault(name, {} if additional is None else additional)
+    if any(properties[name] is None for name in required):
+        return None
+    for name, inner in given.items():
+        if properties[name] is None and additional is not None:
+            writer.lose(inner[0].path)
+    possible = {name: each for name, each in properties.items() if each is not None}
+    return _written(writer, parts, possible, required, additional)
+
+
+def _has_properties(parts: Sequence[Part]) -> bool:
+    return any(schema.get("properties") is not None for schema, _ in parts)
+
+
+def _given(writer: Writer, parts: Sequence[Part]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        value = part.schema.get("properties")
+        if not isinstance(value, Mapping) and value not in (None, []):  # PHP's empty object is an empty list
+            writer.lose(inside(part.path, "properties"))
+        for name, inner in named(part, "properties"):
+            if len(name) > LONGEST_NAME:
+                writer.lose(inside(part.path, "properties"))
+            else:
+                found.setdefault(name, []).append(inner)
+    return found
+
+
+def _required(writer: Writer, parts: Sequence[Part], given: Mapping[str, Sequence[Part]]) -> Iterator[tuple[str, str]]:
+    """The names, and where that is said."""
+    for schema, path in parts:
+        value = schema.get("required")
+        place = inside(path, "required")
+        if isinstance(value, list) and all(isinstance(name, str) for name in value):
+            yield from ((name, place) for name in value)
+        elif value is not None and not isinstance(value, bool):
+            writer.lose(place)
+    for name, inner in given.items():  # the third draft says it of the property
+        yield from ((name, each.path) for each in inner if _says_required(each))
+
+
+def _says_required(part: Part) -> bool:
+    return isinstance(part.schema, Mapping) and part.schema.get("required") is True
+
+
+def _of_others(part: Part, parts: Sequence[Part]) -> Any:
+    """What a part says of properties that it does not name."""
+    value = part.schema.get("additionalProperties")
+    return part.schema.get("unevaluatedProperties") if value is None and len(parts) == 1 else value
+
+
+def _additional(
+    writer: Writer, parts: Sequence[Part], names: Set[str], *, is_closed: bool, depth: int
+) -> Schema | None:
+    """What properties of other names may be; None: there are none."""
+    schemas, is_open = [], False
+    for part in parts:
+        schema, path = part
+        value = _of_others(part, parts)
+        is_given = schema.get("additionalProperties") is not None
+        place = inside(path, "additionalProperties" if is_given else "unevaluatedProperties")
+        if isinstance(value, Mapping):
+            schemas.append(Part(value, place))
+        elif value not in (None, True, False, "true", "false"):
+            writer.lose(place)
+        is_open |= value in (True, "true")
+        unnamed = names - {name for name, _ in named(part, "properties")}
+        if unnamed and value not in (None, True, "true"):
+            writer.lose(place)  # it says it of these, too, which another part names
+        if len(parts) > 1 and schema.get("unevaluatedProperties") not in (None, True):
+            writer.lose(inside(path, "unevaluatedProperties"))
+    patterns = []
+    for part in parts:
+        matching = [inner for _, inner in named(part, "patternProperties")]
+        if matching or part.schema.get("patternProperties") not in (None, {}, []):
+            writer.lose(inside(part.path, "patternProperties"))
+        patterns += matching
+    allowed = {} if is_open and not schemas else writer.inner(schemas, depth) if schemas else None
+    if not patterns:
+        return None if is_closed else allowed
+    if not is_closed and not schemas:
+        return {}
+    return any_of([*(writer.inner([each], depth) for each in patterns), None if is_closed else allowed])
+
+
+def _written(
+    writer: Writer,
+    parts: Sequence[Part],
+    properties: dict[str, Schema],
+    required: Mapping[str, None],
+    additional: Schema | None,
+) -> Schema:
+    optional = [name for name in properties if name not in required]
+    if len(optional) > MOST_OPTIONAL:
+        for schema, path in parts:
+            if "properties" in schema:
+                writer.lose(inside(path, "properties"))
+        for name in optional[MOST_OPTIONAL:]:
+            del properties[name]
+        additional = {}
+    if additional is not None and any(map(UNBRACKETED.search, properties)):
+        additional = None
+    if not properties and additional == {}:
+        return ANY_OBJECT
+    found: Schema = {"type": "object", "properties": properties, "required": list(required)}
+    return found | {"additionalProperties": False if additional is None else True if additional == {} else additional}
+
+
+def array_schema(writer: Writer, parts: Sequence[Part], depth: int) -> Schema | None:
+    """What obeys all parts."""
+    _lose(writer, parts, OF_ARRAYS)
+    rows = [_row(writer, part, is_alone=len(parts) == 1) for part in parts]
+    least, most = counted(parts, "minItems", "maxItems", writer.lose)
+    first = max((len(one_by_one) for one_by_one, _ in rows), default=0)
+    if first > 0 and max(first, least) <= MOST_ITEMS:
+        length = max(least, first if most is None else min(first, most))
+        return _tuple(writer, [_at(rows, place) for place in range(length)], least, depth)
+    for one_by_one, _ in rows:
+        for inner in one_by_one[:1]:
+            writer.lose(inner.path)
+    rest = _at(rows, first) if first == 0 else []
+    item = writer.inner(rest, depth) if rest else {}
+    if item is None:
+        return None if least else {"type": "array", "items": {}, "maxItems": 0}
+    limits = ({"minItems": least} if least else {}) | ({} if most is None else {"maxItems": most})
+    return {"type": "array", "items": item, **limits}
+
+
+def _row(writer: Writer, part: Part, *, is_alone: bool) -> tuple[list[Part], Part | None]:
+    """What the first values obey, one by one, and what all others do."""
+    schema, path = part
+    is_tuple = isinstance(schema.get("items"), list)
+    one_by_one = listed(part, "items" if is_tuple else "prefixItems", writer.lose)
+    keyword = "additionalItems" if is_tuple else "items"
+    if schema.get(keyword) is None and is_alone:
+        keyword = "unevaluatedItems"
+    if not is_alone and schema.get("unevaluatedItems") not in (None, True):
+        writer.lose(inside(path, "unevaluatedItems"))
+    rest = schema.get(keyword)
+    return one_by_one, None if rest is None else Part(rest, inside(path, keyword))
+
+
+def _at(rows: Sequence[tuple[list[Part], Part | None]], place: int) -> list[Part]:
+    """All that the value in this place obeys."""
+    every = [one_by_one[place] if place < len(one_by_one) else rest for one_by_one, rest in rows]
+    return [part for part in every if part is not None]
+
+
+def _tuple(writer: Writer, places: Sequence[list[Part]], least: int, depth: int) -> Schema | None:
+    """A list in which each value has its own schema. llama.cpp writes them all, and no more."""
+    items: list[Schema] = []
+    for parts in places:
+        item = writer.inner(parts, depth) if parts else {}
+        if item is None:
+            break
+        items.append(item)
+    if len(items) < least:
+        return None
+    return {"type": "array", "prefixItems": items} if items else {"type": "array", "items": {}, "maxItems": 0}
+
+
+def _lose(writer: Writer, parts: Sequence[Part], keywords: Sequence[str]) -> None:
+    """All that is given of these, unless it asks for nothing."""
+    for schema, path in parts:
+        for keyword in keywords:
+            value = schema.get(keyword)
+            if value is not None and not _asks_nothing(keyword, value):
+                writer.lose(inside(path, keyword))
+
+
+def _asks_nothing(keyword: str, value: Any) -> bool:
+    if keyword == "uniqueItems":
+        return value is not True
+    if keyword.startswith("min"):
+        return value is not True and value == 0
+    return keyword not in ("contains", "maxProperties", "maxContains") and (value is True or value in ({}, []))

@@ -1,0 +1,125 @@
+"""Texts and whole numbers of schemas as llama.cpp's grammars take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor, inf, isnan
+from typing import Any
+
+from pyllmcancel.constraints.gbnf_pattern import gbnf_pattern
+from pyllmcancel.constraints.references import Part, inside
+from pyllmcancel.constraints.schema_keywords import Lose, Schema
+
+FORMATS = frozenset(("date-time", "time", "date", "uuid"))
+MOST_COUNTED = (1 << 31) - 1  # llama.cpp's
+# Its whole numbers have at most 16 digits, and its bounds fewer.
+LARGEST_NUMBER = 10**16 - 1
+LARGEST_BOUND = 10**14
+
+
+def string_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
+    """A pattern, a format or a length: llama.cpp enforces one of them."""
+    found: Schema = {"type": "string"}
+    for keyword in ("pattern", "format"):
+        for schema, path in parts:
+            value = schema.get(keyword)
+            if value is None:
+                continue
+            known = _known(keyword, value)
+            if known is None or len(found) > 1:
+                lose(inside(path, keyword))
+            else:
+                found[keyword] = known
+    is_bound = len(found) > 1
+    least, most = counted(parts, "minLength", "maxLength", lose)
+    if not is_bound:
+        found |= _limits("minLength", least, "maxLength", most)
+        return found
+    for schema, path in parts:
+        for keyword in ("minLength", "maxLength"):
+            if schema.get(keyword) not in (None, 0):
+                lose(inside(path, keyword))
+    return found
+
+
+def _known(keyword: str, value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    if keyword == "pattern":
+        return gbnf_pattern(value)
+    return value if value in FORMATS else None
+
+
+def counted(parts: Sequence[Part], least_keyword: str, most_keyword: str, lose: Lose) -> tuple[int, int | None]:
+    """The lowest and the highest number of characters or values; None: any."""
+    least, most = 0, None
+    for schema, path in parts:
+        for keyword in (least_keyword, most_keyword):
+            if schema.get(keyword) is None:
+                continue
+            count = number(schema[keyword])
+            if count is None or count < 0 or count != floor(count):
+                lose(inside(path, keyword))
+            elif keyword == least_keyword:
+                least = max(least, int(count))
+            else:
+                most = int(count) if most is None else min(most, int(count))
+    if least > MOST_COUNTED or (most is not None and least > most):
+        for schema, path in parts:
+            for keyword in (least_keyword, most_keyword):
+                if keyword in schema:
+                    lose(inside(path, keyword))
+        return 0, None
+    return least, None if most is None or most > MOST_COUNTED else most
+
+
+def _limits(least_keyword: str, least: int, most_keyword: str, most: int | None) -> Schema:
+    found = {least_keyword: least} if least else {}
+    return found if most is None else {**found, most_keyword: most}
+
+
+def integer_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
+    """Between its bounds, as far as llama.cpp writes so many digits."""
+    least, most = -inf, inf
+    for schema, path in parts:
+        for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"):
+            value = schema.get(keyword)
+            if value is None or value is False or (value is True and keyword.startswith("exclusive")):
+                continue  # a boolean is that of the fourth draft: it says how to read the other bound
+            bound = number(value)
+            if bound is None or (keyword == "multipleOf" and bound != 1):
+                lose(inside(path, keyword))
+            elif keyword == "minimum":
+                least = max(least, floor(bound) + 1 if schema.get("exclusiveMinimum") is True else ceil(bound))
+            elif keyword == "exclusiveMinimum":
+                least = max(least, floor(bound) + 1)
+            elif keyword == "maximum":
+                most = min(most, ceil(bound) - 1 if schema.get("exclusiveMaximum") is True else floor(bound))
+            elif keyword == "exclusiveMaximum":
+                most = min(most, ceil(bound) - 1)
+    return _between(parts, least, most, lose)
+
+
+def _between(parts: Sequence[Part], least: float, most: float, lose: Lose) -> Schema | None:
+    found: Schema = {"type": "integer"}
+    bounds = {"minimum": least if least > -LARGEST_NUMBER else None, "maximum": most if most < LARGEST_NUMBER else None}
+    beyond = any(bound is not None and abs(bound) > LARGEST_BOUND for bound in bounds.values())
+    if beyond or least > most:
+        for schema, path in parts:
+            for keyword in schema:
+                if keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+                    lose(inside(path, keyword))
+        return found
+    return found | {keyword: int(bound) for keyword, bound in bounds.items() if bound is not None}
+
+
+def number(value: Any) -> int | float | None:
+    """A number, also if it is spelled as a text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if not value.strip().lstrip("+-").isdecimal() else int(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or isnan(value) or value in (inf, -inf):
+        return None
+    return value

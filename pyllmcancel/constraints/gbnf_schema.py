@@ -1,0 +1,282 @@
+"""Schemas as llama.cpp's grammars of tool calls take them, and which parts of them cannot be enforced.
+
+llama.cpp knows a part of JSON Schema, refuses some of the rest, and silently takes the rest for something else: beside
+`anyOf` all other keywords, two tools' definitions of one name. What is made here from any JSON at all has only what it
+reads as JSON Schema means it. Where no grammar can follow, the result is wider, and the path of what is lost is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyllmcancel.constraints.gbnf_containers import array_schema, object_schema
+from pyllmcancel.constraints.gbnf_scalars import integer_schema, string_schema
+from pyllmcancel.constraints.references import Part, References, inside
+from pyllmcancel.constraints.schema_keywords import (
+    ALTERNATIVES,
+    ANY_OBJECT,
+    CONSTRAINTS,
+    NEVER,
+    NUMBERS,
+    REFERENCES,
+    Schema,
+    any_of,
+    are_apart,
+    guessed_types,
+    is_exact,
+    listed,
+    named,
+    types_of,
+    value_types,
+)
+
+ANYTHING: Schema = {"anyOf": [{}]}  # where llama.cpp takes an empty schema for none
+DEEPEST = 32  # objects and lists inside each other, through references
+MOST_NODES = 4_000  # schemas of one tool: with each its grammar grows by a rule or more
+MOST_VALUES = 1_000  # of an enumeration
+
+
+class TooLargeError(Exception):
+    """More than a grammar may have."""
+
+
+def arguments_schema(schema: Any, prefix: str = "d") -> tuple[Schema, list[str]]:
+    """The schema of a tool's arguments for llama.cpp, and the paths of what it does not enforce.
+
+    Parameters
+    ----------
+    schema
+        Any JSON; none, or an empty object: there are no arguments.
+    prefix
+        With which the names of definitions begin. llama.cpp takes those of one name for the same, in any tool.
+    """
+    if schema is None or schema == {}:
+        return {"type": "object", "properties": {}}, []
+    writer = _Writer(schema, prefix)
+    try:
+        written = writer.arguments()
+    except TooLargeError:
+        return ANY_OBJECT, [""]
+    return written, list(writer.lost)
+
+
+def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
+    """As `arguments_schema`, of a whole answer, which may be any value."""
+    writer = _Writer(schema, "d")
+    try:
+        written = writer.answer()
+    except TooLargeError:
+        return ANYTHING, [""]
+    return written, list(writer.lost)
+
+
+class _Writer:
+    """Writes one document's schema anew.
+
+    A list of parts is what a value must obey all at once. No schema at all, None, allows nothing.
+    """
+
+    def __init__(self, document: Any, prefix: str) -> None:
+        self._document = document
+        self._references = References(document)
+        self._prefix = prefix
+        self._n_nodes = 0
+        self._names: dict[frozenset[int], str] = {}  # of what references lead to, by the ids of its parts
+        self._definitions: dict[str, Schema | None] = {}
+        self._open: set[str] = set()  # definitions that are being written, up to the next bracket
+        self._kept: list[Any] = []  # copies whose ids are in use
+        self.lost: dict[str, None] = {}  # the paths, in order
+
+    def lose(self, path: str) -> None:
+        self.lost[path] = None
+
+    # -- what stands for all the arguments ----------------------------------------------------------------------------
+
+    def arguments(self) -> Schema:
+        """An object in any case: some models' forms of calls name each argument."""
+        parts, _ = self._flat([Part(self._document)])
+        written = None if parts is None else object_schema(self, parts, self._united(parts))
+        if written is None:
+            self.lose("")
+            written = ANY_OBJECT
+        return self._defining(written)
+
+    def answer(self) -> Schema:
+        written = self._node([Part(self._document)], 0)
+        if written is None:
+            self.lose("")
+        return self._defining(written or ANYTHING)
+
+    def _defining(self, written: Schema) -> Schema:
+        definitions = {name: each or {} for name, each in self._definitions.items()}
+        return {**written, "$defs": definitions} if definitions else written
+
+    def _united(self, parts: Sequence[Part]) -> dict[str, list[Part]]:
+        """Properties of alternatives that all the arguments have, each with what it may be."""
+        types = types_of(parts, self.lose)
+        if types is not None and "object" not in types:
+            self.lose(inside(next(path for schema, path in parts if "type" in schema), "type"))
+        self._lose_never(parts)
+        found: dict[str, list[Part]] = {}
+        for keyword, alternatives in self._alternatives(parts):
+            self.lose(keyword.path)
+            for part in [part for each in alternatives for part in self._flat([each])[0] or ()]:
+                for name, inner in named(part, "properties"):
+                    found.setdefault(name, []).append(inner)
+        for schema, path in parts:
+            for given in ("enum", "const"):
+                if given in schema:
+                    self.lose(inside(path, given))
+        return found
+
+    # -- one schema ---------------------------------------------------------------------------------------------------
+
+    def inner(self, parts: Sequence[Part], depth: int) -> Schema | None:
+        """Of what stands within brackets."""
+        opened, self._open = self._open, set()
+        found = self._node(parts, depth + 1)
+        self._open = opened
+        return found
+
+    def _node(self, parts: Sequence[Part], depth: int) -> Schema | None:
+        self._n_nodes += 1
+        if self._n_nodes > MOST_NODES:
+            raise TooLargeError
+        if depth > DEEPEST:
+            self.lose(parts[0].path)
+            return {}
+        flat, is_referred = self._flat(parts)
+        if flat is None:
+            return None
+        return self._referred(flat, depth) if is_referred and flat else self._choice(flat, depth)
+
+    def _flat(self, parts: Sequence[Part]) -> tuple[list[Part] | None, bool]:
+        """The parts with what they refer to and are composed of, and whether they refer to anything.
+
+        None if one of them allows nothing.
+        """
+        todo, found, seen, is_referred = list(parts), list[Part](), set[int](), False
+        while todo:
+            schema, path = todo.pop(0)
+            if schema is False:
+                return None, False
+            if schema is None or schema is True or id(schema) in seen:
+                continue
+            if not isinstance(schema, Mapping):
+                self.lose(path)
+                continue
+            seen.add(id(schema))
+            targets = self._targets(Part(schema, path))
+            is_referred |= bool(targets)
+            todo += [*targets, *listed(Part(schema, path), "allOf", self.lose)]
+            if "const" in schema or any(word in CONSTRAINTS and value is not None for word, value in schema.items()):
+                found.append(Part(schema, path))
+        return found, is_referred
+
+    def _targets(self, part: Part) -> list[Part]:
+        found = []
+        for keyword in REFERENCES:
+            if part.schema.get(keyword) is not None:
+                target = self._references.find(part.schema[keyword], part.schema)
+                if target is None:
+                    self.lose(inside(part.path, keyword))
+                else:
+                    found.append(target)
+        return found
+
+    def _referred(self, parts: Sequence[Part], depth: int) -> Schema | None:
+        """By a definition, which may refer to itself."""
+        key = frozenset(id(part.schema) for part in parts)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = f"{self._prefix}{len(self._names)}"
+            self._open.add(name)
+            self._definitions[name] = self._choice(parts, depth)
+            self._open.discard(name)
+        elif name in self._open:
+            return None  # it would be itself, and nothing more
+        if name in self._definitions and self._definitions[name] is None:
+            self.lose(parts[0].path)
+            return None
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _choice(self, parts: Sequence[Part], depth: int) -> Schema | None:
+        """One of alternatives, which obeys all the rest besides."""
+        every = self._alternatives(parts)
+        if not every:
+            return self._typed(parts, depth)
+        (chosen, alternatives), *others = every
+        for keyword, _ in others:
+            self.lose(keyword.path)
+        if chosen.path.endswith("oneOf") and not are_apart(chosen.schema):
+            self.lose(chosen.path)
+        done = {*ALTERNATIVES, *REFERENCES, "allOf"}
+        rest = [Part({key: schema[key] for key in schema if key not in done}, path) for schema, path in parts]
+        self._kept.append(rest)
+        return any_of(self._node([*rest, each], depth + 1) for each in alternatives)
+
+    def _alternatives(self, parts: Sequence[Part]) -> list[tuple[Part, list[Part]]]:
+        """Each keyword that has some, and them."""
+        found = []
+        for part in parts:
+            for keyword in ALTERNATIVES:
+                place = inside(part.path, keyword)
+                if alternatives := listed(part, keyword, self.lose):
+                    found.append((Part(part.schema[keyword], place), alternatives))
+                elif part.schema.get(keyword) == []:
+                    self.lose(place)
+        return found
+
+    def _typed(self, parts: Sequence[Part], depth: int) -> Schema | None:
+        self._lose_never(parts)
+        types = types_of(parts, self.lose)
+        if values := self._values(parts, types):
+            return {"enum": values}
+        if types is None:
+            types = guessed_types(parts)
+        return {} if types is None else any_of(self._of_type(name, parts, depth) for name in types)
+
+    def _values(self, parts: Sequence[Part], types: Sequence[str] | None) -> list[Any]:
+        """The only ones that are allowed; empty if others are."""
+        found: list[Any] | None = None
+        for schema, path in parts:
+            for keyword in ("const", "enum"):
+                if keyword not in schema or (keyword == "enum" and schema[keyword] is None):
+                    continue
+                given = [schema[keyword]] if keyword == "const" else schema[keyword]
+                fit = [
+                    value
+                    for value in (given if isinstance(given, list) else ())
+                    if is_exact(value) and (types is None or value_types(value) & set(types))
+                ]
+                if found is not None:
+                    fit = [value for value in fit if value in found]
+                if not fit or len(fit) > MOST_VALUES:
+                    self.lose(inside(path, keyword))
+                else:
+                    found = fit
+        return found or []
+
+    def _lose_never(self, parts: Sequence[Part]) -> None:
+        for schema, path in parts:
+            for keyword, value in schema.items():
+                if keyword in NEVER and value is not None:
+                    self.lose(inside(path, keyword))
+
+    def _of_type(self, name: str, parts: Sequence[Part], depth: int) -> Schema | None:
+        match name:
+            case "object":
+                return object_schema(self, parts, {}, depth)
+            case "array":
+                return array_schema(self, parts, depth)
+            case "string":
+                return string_schema(parts, self.lose)
+            case "integer":
+                return integer_schema(parts, self.lose)
+            case "number":
+                for schema, path in parts:
+                    for keyword in schema:
+                        if keyword in NUMBERS and schema[keyword] not in (None, False):
+                            self.lose(inside(path, keyword))
+        return {"type": name}

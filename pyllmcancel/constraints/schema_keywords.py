@@ -1,0 +1,162 @@
+"""The keywords of JSON Schema, and what single ones say, also as those write them who do not know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from types import NoneType
+from typing import Any
+
+from pyllmcancel.constraints.references import Part, inside
+
+Schema = dict[str, Any]
+Lose = Callable[[str], None]
+
+ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
+ALTERNATIVES = ("anyOf", "oneOf")
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+# No grammar follows these.
+NEVER = frozenset(("not", "if", "then", "else"))
+NUMBERS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
+STRINGS = frozenset(("pattern", "format", "minLength", "maxLength"))
+ARRAYS = frozenset(
+    (
+        *("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minItems", "maxItems"),
+        *("uniqueItems", "unevaluatedItems"),
+    )
+)
+OBJECTS = frozenset(
+    (
+        *("properties", "patternProperties", "additionalProperties", "propertyNames", "minProperties", "maxProperties"),
+        *("required", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"),
+    )
+)
+CONSTRAINTS = NEVER | NUMBERS | STRINGS | ARRAYS | OBJECTS | {*ALTERNATIVES, "type", "enum", "const"}
+
+TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
+# Of Google's API in capitals, of Python and others in their own words.
+ALIASES = {
+    "bool": "boolean",
+    "dict": "object",
+    "double": "number",
+    "float": "number",
+    "int": "integer",
+    "list": "array",
+    "map": "object",
+    "none": "null",
+    "str": "string",
+    "text": "string",
+    "tuple": "array",
+} | {name: name for name in TYPES}
+ANYTHING = frozenset(("any", "mixed", "type_unspecified"))
+OF_VALUES: dict[type, set[str]] = {
+    NoneType: {"null"},
+    bool: {"boolean"},
+    int: {"integer", "number"},
+    str: {"string"},
+    list: {"array"},
+}
+LARGEST = 1 << 63
+
+
+def named(part: Part, keyword: str) -> Iterator[tuple[str, Part]]:
+    """The schemas in an object."""
+    value = part.schema.get(keyword)
+    if isinstance(value, Mapping):
+        yield from ((name, Part(each, f"{inside(part.path, keyword)}.{name}")) for name, each in value.items())
+
+
+def listed(part: Part, keyword: str, lose: Lose) -> list[Part]:
+    """The schemas in a list."""
+    value = part.schema.get(keyword)
+    if isinstance(value, list):
+        return [Part(each, f"{inside(part.path, keyword)}[{place}]") for place, each in enumerate(value)]
+    if value is not None:
+        lose(inside(part.path, keyword))
+    return []
+
+
+def any_of(alternatives: Iterable[Schema | None]) -> Schema | None:
+    """A schema for what obeys one of them; None if nothing does."""
+    found: list[Schema] = []
+    for each in alternatives:
+        if each == {}:
+            return {}
+        if each is not None and each not in found:
+            found.append(each)
+    if len(found) > 1:
+        return {"anyOf": found}
+    return found[0] if found else None
+
+
+def types_of(parts: Sequence[Part], lose: Lose) -> list[str] | None:
+    """The types that all parts allow, in order; None: any. There may be none."""
+    found: list[str] | None = None
+    for schema, path in parts:
+        types = _types(schema, inside(path, "type"), lose)
+        if types is not None:
+            found = types if found is None else _common(found, types)
+    return found
+
+
+def _types(schema: Mapping[str, Any], path: str, lose: Lose) -> list[str] | None:
+    value = schema.get("type")
+    if value is None:
+        return None
+    names = [name.lower() for name in (value if isinstance(value, list) else [value]) if isinstance(name, str)]
+    if ANYTHING.intersection(names):
+        return None
+    types = list(dict.fromkeys(ALIASES[name] for name in names if name in ALIASES))
+    if len(types) < len(value if isinstance(value, list) else [value]) and len(set(names)) == len(names):
+        lose(path)
+    if not types:
+        lose(path)
+        return None
+    if schema.get("nullable") is True and "null" not in types:  # OpenAPI's
+        types.append("null")
+    return [name for name in types if name != "integer" or "number" not in types]
+
+
+def _common(one: list[str], other: list[str]) -> list[str]:
+    both = [name for name in one if name in other]
+    if ("integer" in one and "number" in other) or ("number" in one and "integer" in other):
+        both.append("integer")
+    return both
+
+
+def guessed_types(parts: Sequence[Part]) -> list[str] | None:
+    """Where no type is named: that which the other keywords are for, as llama.cpp has it; None if there are none."""
+    keywords = {keyword for schema, _ in parts for keyword, value in schema.items() if value is not None}
+    for name, own in (("object", OBJECTS), ("array", ARRAYS), ("string", STRINGS), ("number", NUMBERS)):
+        if keywords & own:
+            return [name]
+    return None
+
+
+def value_types(value: Any) -> set[str]:
+    """The types of which a value is."""
+    if isinstance(value, float):
+        return {"integer", "number"} if value.is_integer() else {"number"}
+    return OF_VALUES.get(type(value), {"object"})
+
+
+def is_exact(value: Any) -> bool:
+    """Whether llama.cpp writes this value as it is: larger numbers it rounds."""
+    match value:
+        case bool() | None | str():
+            return True
+        case int():
+            return -LARGEST <= value < LARGEST
+        case float():
+            return isfinite(value)
+        case list():
+            return all(map(is_exact, value))
+    return all(map(is_exact, value.values()))
+
+
+def are_apart(alternatives: Any) -> bool:
+    """Whether no value can be of two of them, as far as their types say; otherwise any of them will do."""
+    if not isinstance(alternatives, list):
+        return False
+    types = [each.get("type") if isinstance(each, Mapping) else None for each in alternatives]
+    return all(isinstance(name, str) for name in types) and len(set(types)) == len(types)

@@ -1,0 +1,51 @@
+"""The schemas of a chat, made ready for llama.cpp's grammars: the one place, for tools of every API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from pyllmcancel.constraints.gbnf_schema import answer_schema, arguments_schema
+from pyllmcancel.constraints.schema_keywords import ANY_OBJECT
+
+
+def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a template is applied to, with the schemas that grammars follow; and what these lack.
+
+    Parameters
+    ----------
+    inputs
+        Their `tools` and `json_schema` may be any JSON. Where `enforces_schemas` is false, arguments of tools are any
+        object: all the schemas together are too much for one grammar.
+
+    Returns
+    -------
+    inputs
+        With `tool_schemas`, one for each tool. The template sees the tools as they were.
+    unenforced
+        For a `chat_template.ChatForm`.
+    """
+    tools = inputs.get("tools") or ()
+    if inputs.get("enforces_schemas", True):
+        ready = [_ready(json.dumps(tool["function"].get("parameters")), f"t{n}d") for n, tool in enumerate(tools)]
+    else:
+        ready = []
+    found = {**inputs, "tool_schemas": [schema for schema, _ in ready] or [ANY_OBJECT] * len(tools)}
+    unenforced: dict[str, Any] = {"unenforced": [lost for _, lost in ready]}
+    if inputs.get("json_schema") is not None:
+        found["json_schema"], unenforced["unenforced_of_answer"] = answer_schema(inputs["json_schema"])
+    return found, unenforced
+
+
+def with_plain_schemas(tools: Sequence[Mapping[str, Any]], schemas: Sequence[Any]) -> list[dict[str, Any]]:
+    """The same tools with other schemas."""
+    functions = [{**tool["function"], "parameters": schema} for tool, schema in zip(tools, schemas, strict=True)]
+    return [{**tool, "function": function} for tool, function in zip(tools, functions, strict=True)]
+
+
+@lru_cache(maxsize=512)  # a client's next request has the same tools
+def _ready(parameters: str, prefix: str) -> tuple[Any, tuple[str, ...]]:
+    schema, lost = arguments_schema(json.loads(parameters), prefix)
+    return schema, tuple(lost)
