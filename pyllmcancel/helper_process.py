@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
