@@ -24,7 +24,7 @@ class CustomTool(RequestBody):
     type: Literal["custom"] | None = None
     name: str = Field(min_length=1, examples=["get_weather"])
     description: str | None = None
-    input_schema: Parameters | None = Field(
+    input_schema: Parameters = Field(
         description="JSON schema of the input, which obeys it.",
         examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
     )
