@@ -68,3 +68,28 @@ if(NOT MSVC)
     ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-base
     PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/amx_tile_config.hpp")
 endif()
+
+# What of llama.cpp is ours on the CPU. Not where its programs are built to compare with, unless it is asked for.
+if(NOT DEFINED PYLLMCANCEL_OWN_KERNELS)
+  set(PYLLMCANCEL_OWN_KERNELS ON)
+  if(PYLLMCANCEL_LLAMA_TOOLS)
+    set(PYLLMCANCEL_OWN_KERNELS OFF)
+  endif()
+endif()
+# Flash attention whose sums do not depend on the company. ggml's own has another name, for what ours does not compute.
+if(PYLLMCANCEL_OWN_KERNELS)
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/ops.cpp TARGET_DIRECTORY ggml-base
+    PROPERTIES COMPILE_DEFINITIONS ggml_compute_forward_flash_attn_ext=ggml_own_flash_attn_ext)
+  get_property(ggml_targets DIRECTORY ${LLAMA_CPP_DIR}/ggml/src PROPERTY BUILDSYSTEM_TARGETS)
+  list(FILTER ggml_targets INCLUDE REGEX "^ggml-cpu")
+  list(FILTER ggml_targets EXCLUDE REGEX "-feats$")
+  foreach(target IN LISTS ggml_targets)
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/attention.cpp)
+  endforeach()
+  # Cells that take memory when they are first written.
+  target_sources(llama PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/cell_pages.cpp)
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/src/llama-kv-cache.cpp TARGET_DIRECTORY llama
+    PROPERTIES COMPILE_DEFINITIONS ggml_backend_buffer_clear=pyllmcancel_clear_cells)
+endif()

@@ -37,6 +37,19 @@ bool is_repacked(const ggml_tensor * tensor) {
            std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
 }
 
+// Held by tests/native/test_same_bits.py. Of other types ggml chooses between kernels that round differently.
+bool is_invariant(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_Q4_0:
+        case GGML_TYPE_Q4_1:
+        case GGML_TYPE_Q5_0:
+        case GGML_TYPE_Q5_1:
+        case GGML_TYPE_Q8_0:
+        case GGML_TYPE_IQ4_NL: return true;
+        default: return false;
+    }
+}
+
 bool is_on_gpu(const ggml_tensor * tensor) {
     if (!tensor->buffer || ggml_backend_buffer_is_host(tensor->buffer)) {
         return false;
@@ -108,6 +121,20 @@ bool Model::has_repacked_weights() const {
     return 2 * repacked > all;
 }
 
+bool Model::has_invariant_rows() const {
+#if defined(__x86_64__) || defined(_M_X64)
+    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
+        const bool is_matrix = ggml_n_dims(tensor) > 1;
+        if (is_matrix && !is_invariant(tensor->type)) {
+            return false;
+        }
+    }
+    return adapters_.empty();
+#else
+    return false;
+#endif
+}
+
 bool Model::has_repacked_output() const {
     const auto & tensors = llama_internal_get_tensor_map(handle());
     return std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) {
@@ -116,9 +143,7 @@ bool Model::has_repacked_output() const {
     });
 }
 
-bool Model::can_divide_cells() const {
-    return memory_kind() == MemoryKind::attention && llama_model_n_swa(model_.get()) <= 0;
-}
+bool Model::can_divide_cells() const { return memory_kind() == MemoryKind::attention; }
 
 MemoryKind Model::memory_kind() const {
     if (llama_model_is_diffusion(handle()) || !llama_model_has_decoder(handle()) || llama_model_has_encoder(handle())) {

@@ -57,6 +57,9 @@ class Model {
 
     // Whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four rows at once.
     bool has_repacked_weights() const;
+
+    // Whether a row of each matrix product has the same bits however many rows are multiplied with it. Known of x86 only.
+    bool has_invariant_rows() const;
     bool has_repacked_output() const;
 
     std::string description() const;

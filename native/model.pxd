@@ -39,6 +39,7 @@ cdef extern from "model.hpp" namespace "pyllmcancel" nogil:
         const llama_vocab * vocab()
         MemoryKind memory_kind()
         cbool can_divide_cells()
+        cbool has_invariant_rows() except +translate_exception
         vector[pair[string, int32_t]] layers_by_device() except +translate_exception
         cbool is_offloaded() except +translate_exception
         string description() except +translate_exception

@@ -105,6 +105,10 @@ cdef class Model:
             self.c_obj.reset()
 
     @property
+    def has_invariant_rows(self):
+        return self.c_obj.get().has_invariant_rows()
+
+    @property
     def description(self):
         return self.c_obj.get().description().decode("utf-8", "replace")
 

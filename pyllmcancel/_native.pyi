@@ -175,6 +175,10 @@ class Model:
     @property
     def memory_kind(self) -> MemoryKind: ...
     @property
+    def has_invariant_rows(self) -> bool:
+        """Whether a row of each matrix product has the same bits, however many rows are multiplied with it."""
+
+    @property
     def can_divide_cells(self) -> bool:
         """Whether a context of this model can be made with ``kv_unified=False``; otherwise its cells are unified."""
 

@@ -89,7 +89,7 @@ def test_of_unified_cells_nothing_is_seen_of_others_as_long_as_ones_own_lie_in_o
     np.testing.assert_array_equal(beside_one_that_stays(packaged, **options), alone(packaged, **options))
 
 
-def test_of_unified_cells_the_order_in_which_they_lie_is_seen(packaged: World, cells: dict[str, int]) -> None:
+def test_of_unified_cells_the_order_in_which_they_lie_is_seen(packaged: World) -> None:
     """In the last bits only, but what is rounded to 8 bits may fall on the other side: q8_0 cells are no remedy."""
-    options = {"n_ctx": 256} | cells
+    options = {"n_ctx": 256, "type_k": TYPES["q8_0"], "type_v": TYPES["q8_0"]}
     assert np.any(beside_one_that_leaves(packaged, **options) != alone(packaged, **options))

@@ -31,6 +31,8 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, Ll
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
+from tests.support.random_blocks import SCALES, random_blocks
+
 VOCABULARIES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models"
 SPECIAL_TOKENS = {
     "<|endoftext|>": ("bos", "eos", "padding"),
@@ -192,7 +194,13 @@ def llama_weights(shape: TinyShape) -> Weights:
     return weights
 
 
-def write_tiny_sliding_window(path: Path, *, window: int = 32, **options: Unpack[TinyOptions]) -> Path:
+def write_tiny_sliding_window(
+    path: Path,
+    *,
+    window: int = 32,
+    quantization: GGMLQuantizationType | None = None,
+    **options: Unpack[TinyOptions],
+) -> Path:
     """Write a gemma2: layers 0, 2, … see the last `window` tokens only, the others all of them."""
     shape = TinyShape(**options)
     weights = Weights(shape)
@@ -206,7 +214,7 @@ def write_tiny_sliding_window(path: Path, *, window: int = 32, **options: Unpack
     weights.per_token("token_embd.weight", gain=TIED_STD * shape.n_embd**0.5)
     weights.constant("output_norm.weight", shape.n_embd, value=LOGIT_STD / (TIED_STD * shape.n_embd**0.5))
     metadata = attention_metadata(shape) | {"attention.sliding_window": window}
-    return write_model(path, "gemma2", weights, metadata)
+    return write_model(path, "gemma2", weights, metadata, quantization=quantization)
 
 
 def write_tiny_recurrent(path: Path, **options: Unpack[TinyOptions]) -> Path:
@@ -278,6 +286,13 @@ def tokenizer_metadata(shape: TinyShape) -> Metadata:
     return metadata | {f"tokenizer.ggml.{role}_token_id": token for role, token in ids.items()}
 
 
+def quantized(name: str, values: NDArray[np.float32], kind: GGMLQuantizationType) -> NDArray[Any]:
+    """The values in another type. Of a K-quant they are others, with the same deviation."""
+    if kind not in SCALES:
+        return quantize(values, kind)
+    return random_blocks(values.shape, kind, zlib.crc32(name.encode()), float(values.std()))
+
+
 def write_model(
     path: Path,
     arch: str,
@@ -305,7 +320,7 @@ def write_model(
         if quantization is None or values.ndim < 2:
             writer.add_tensor(name, values)
         else:
-            writer.add_tensor(name, quantize(values, quantization), raw_dtype=quantization)
+            writer.add_tensor(name, quantized(name, values, quantization), raw_dtype=quantization)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

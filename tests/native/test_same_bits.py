@@ -1,0 +1,167 @@
+"""A token's logits are a function of the tokens before it: of nothing that is computed beside it, or was before.
+
+Compared bit by bit. Each test varies one way in which company or history could reach a result.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+
+from pyllmcancel import _native
+from tests.native.conftest import World, ok
+from tests.support.device import load_model
+from tests.support.tiny_models import write_tiny_llama, write_tiny_sliding_window
+
+KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL")
+PROMPT = [(7 * n + 3) % 250 for n in range(150)]
+OTHERS = [[(step * n + 5) % 250 for n in range(length)] for step, length in ((11, 20), (13, 90), (17, 140))]
+COUNT = 4  # tokens of each answer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module", params=[*KINDS, "wide heads", "sliding window"])
+def world(request: pytest.FixtureRequest, folder: Path) -> World:
+    path = folder / f"{request.param}.gguf"
+    match request.param:
+        case "sliding window":
+            write_tiny_sliding_window(path, window=64, quantization=GGMLQuantizationType.Q8_0)
+        case "wide heads":
+            sizes = {"n_embd": 320, "n_head": 4, "n_head_kv": 1}  # of 80 elements
+            write_tiny_llama(path, quantization=GGMLQuantizationType.Q8_0, **sizes)
+        case kind:
+            sizes = {"n_embd": 256, "n_head": 8, "n_head_kv": 2, "n_ff": 512}
+            write_tiny_llama(path, quantization=GGMLQuantizationType[kind], **sizes)
+    return World(_native, request.param, path, load_model(path), options={})
+
+
+def test_the_model_says_that_its_rows_are_alike(world: World) -> None:
+    assert world.model.has_invariant_rows == (platform.machine() in ("x86_64", "AMD64"))
+
+
+def divided(world: World, **options: Any) -> Any:
+    return world.context(**{"kv_unified": False, "n_ctx": 4 * 1280, "n_batch": 512, "n_threads": 1} | options)
+
+
+def prefill(context: Any, seq: int, chunk: int = 512) -> None:
+    length = len(context.tokens(seq))
+    while (n_pending := length - context.n_committed(seq)) > 0:
+        ok(context.step([(seq, min(chunk, n_pending))]))
+
+
+def generate(context: Any, seq: int, beside: tuple[int, ...] = ()) -> np.ndarray:
+    """The logits of the prompt's last token, and of COUNT more, shape (COUNT + 1, n_vocab)."""
+    rows = [np.array(context.logits(seq))]
+    for _ in range(COUNT):
+        ok(context.step([(number, 1) for number in sorted((seq, *beside))]))
+        rows.append(np.array(context.logits(seq)))
+    return np.stack(rows)
+
+
+def alone(world: World, prompt: list[int] = PROMPT, *, chunk: int = 512, **options: Any) -> np.ndarray:
+    context = divided(world, **options)
+    world.open(context, 1, prompt)
+    prefill(context, 1, chunk)
+    return generate(context, 1)
+
+
+def differing(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference of any logit. Zeros of both signs are the same."""
+    return float(np.abs(found - expected).max())
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 5, 37, 64, 100])
+def test_however_a_prompt_is_cut_into_steps(world: World, chunk: int) -> None:
+    assert differing(alone(world, chunk=chunk), alone(world)) == 0.0
+
+
+@pytest.mark.parametrize("beside", [(0,), (2,), (0, 2), (0, 2, 3), (3,)], ids=str)
+def test_whoever_decodes_in_the_same_step(world: World, beside: tuple[int, ...]) -> None:
+    context = divided(world)
+    for seq, prompt in zip((0, 2, 3), OTHERS, strict=True):
+        world.open(context, seq, prompt)
+        prefill(context, seq)
+    world.open(context, 1, PROMPT)
+    prefill(context, 1)
+    assert differing(generate(context, 1, beside), alone(world)) == 0.0
+
+
+def test_prompts_of_one_step(world: World) -> None:
+    context = divided(world)
+    world.open(context, 1, PROMPT)
+    world.open(context, 2, OTHERS[1])
+    ok(context.step([(1, len(PROMPT)), (2, len(OTHERS[1]))]))
+    assert differing(generate(context, 1), alone(world)) == 0.0
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_however_many_threads_compute(world: World, n_threads: int) -> None:
+    assert differing(alone(world, n_threads=n_threads), alone(world)) == 0.0
+
+
+def test_more_cells_than_a_block_of_attention(world: World) -> None:
+    long = [(19 * n + 1) % 250 for n in range(1100)]
+    whole = alone(world, long)
+    assert differing(alone(world, long, chunk=300), whole) == 0.0
+    assert differing(alone(world, long, n_threads=2), whole) == 0.0
+
+
+def test_a_prefix_that_another_answer_left(world: World) -> None:
+    """Cells of an answer are computed one by one, those of a prompt many at a time."""
+    context = divided(world)
+    world.open(context, 1, PROMPT[:20])
+    prefill(context, 1)
+    for _ in range(12):
+        ok(context.step([(1, 1)]))
+    known = context.tokens(1)[: context.n_committed(1)]
+    context.close(1, keep=True)
+    prompt = [*known, *PROMPT[40:60]]
+    world.open(context, 1, prompt)
+    assert context.n_committed(1) == len(known)
+    prefill(context, 1)
+    assert differing(generate(context, 1), alone(world, prompt)) == 0.0
+
+
+def test_a_prefix_that_is_copied_from_another_sequence(world: World) -> None:
+    context = divided(world)
+    world.open(context, 0, [*PROMPT[:90], 7, 8, 9])
+    prefill(context, 0, 31)
+    if not context.can_swap:  # a window's cells are not copied
+        pytest.skip("nothing is copied")
+    assert context.share_prefix(0, 1, 90, max_bytes=1 << 30)
+    world.open(context, 1, PROMPT)
+    assert context.n_committed(1) == 90
+    prefill(context, 1)
+    assert differing(generate(context, 1), alone(world)) == 0.0
+
+
+def test_a_sequence_that_is_used_again(world: World) -> None:
+    context = divided(world)
+    for prompt in OTHERS:
+        world.open(context, 1, prompt)
+        prefill(context, 1, 50)
+        context.close(1, keep=True)
+    world.open(context, 1, PROMPT)
+    prefill(context, 1)
+    assert differing(generate(context, 1), alone(world)) == 0.0
+
+
+def test_a_step_that_was_aborted_before(world: World) -> None:
+    context = divided(world)
+    flag = world.open(context, 1, PROMPT)
+    ok(context.step([(1, 70)]))
+    flag.set()
+    context.step([(1, 80)])
+    context.close(1, keep=True)
+    world.open(context, 1, PROMPT)
+    prefill(context, 1)
+    assert differing(generate(context, 1), alone(world)) == 0.0
