@@ -52,21 +52,21 @@ class EngineConfig:
     parallel
         Most sequences that compute at once.
     ctx_size
-        Cells of the context, in tokens, of all sequences together; 0 chooses: the model's own context for each of
-        `parallel` sequences, 16,384 together at most.
+        The context in tokens, which one request may have as a whole; with `kv_unified` False, of all `parallel` sequences
+        together. 0 chooses: the model's own context, at most 16,384.
     kv_unified
-        Any sequence may use any cell, so that one request can have the whole context. Off: each of `parallel` sequences
-        has its part, rounded up to 256. Then a CPU, whose attention walks over the cells of all, generates faster for
-        several, and the order of a sequence's cells, on which its last bits depend, is its own. Attention models
-        only, the others stay unified. On the command line it is off where ``--parallel`` is given.
+        None: each of `parallel` sequences has `ctx_size` cells of its own. The last bits of an answer then do not depend on
+        other requests. The cells take memory when they are first used. So it is for attention models on a CPU, if the
+        cells of all sequences fit into half of the machine's memory; otherwise it is as with True.
+        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256; the command
+        line says this where ``--parallel`` is given. Recurrent and hybrid models are always unified.
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
         redone, is always one physical batch: the smaller of the two is the most tokens of a step.
     threads, threads_batch
         Compute threads, and those for prompts. 0: one for each core, or as many for prompts as for the rest. With both
         0 there are fewer while other programs keep cores busy, from step to step: a thread that shares its core stops
-        all others at every node of the graph. Where flash attention computes one token over 512 cells or more of
-        ``f16``, its last bits depend on the number of threads: choose one for answers that do not depend on the load.
+        all others at every node of the graph. No result depends on their number.
     cached_sequences
         Idle prefixes kept in cells beside the running sequences. Attention models with unified cells only; divided ones
         keep what `cache_ram` can, recurrent and hybrid models one at most, of a preempted request for example.
@@ -87,10 +87,7 @@ class EngineConfig:
     request_timeout
         Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
     cache_type_k, cache_type_v
-        How the cells keep keys and values: a name of `CACHE_TYPES`. llama.cpp's CPU flash attention sums up in the
-        order in which the cells lie, and in what order unified ones do depends on the company, whatever they keep. With
-        ``f16``, to which ``f32`` is converted, it does so in 16 bits with one of three kernels, chosen by the tokens of
-        a step, the cells in use and the threads. With ``q8_0`` it has one kernel, and sums up in 32 bits.
+        How the cells keep keys and values: a name of `CACHE_TYPES`.
     pooling
         What makes one vector of a text's tokens: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
         has a model generate that would pool, ``auto`` does what the model says.
@@ -119,7 +116,7 @@ class EngineConfig:
     alias: str | None = None
     parallel: int = 4
     ctx_size: int = 0
-    kv_unified: bool = True
+    kv_unified: bool | None = None
     batch_size: int = 2048
     ubatch_size: int = 512
     threads: int = 0

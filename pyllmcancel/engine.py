@@ -144,6 +144,10 @@ class Engine:
         generates = pooling is Pooling.NONE
         workload = Generation.on(model, config, native) if generates else Embedding.on(model, pooling, config, native)
         engine = cls(workload, observer=observer)
+        if (why := engine.varies_because) is None:
+            logger.info("an answer depends on its own request only")
+        else:
+            logger.info("the last bits of an answer may depend on other requests: %s", why)
         native.tell_before_abort(engine)
         return engine
 
@@ -151,6 +155,11 @@ class Engine:
     def n_ctx(self) -> int:
         """Most tokens that one choice, prompt and answer together, may have; or one text."""
         return self.workload.n_ctx
+
+    @property
+    def varies_because(self) -> str | None:
+        """The reason why the last bits of a result may depend on other requests; None if they do not."""
+        return self.workload.varies_because
 
     @property
     def n_embd(self) -> int | None:

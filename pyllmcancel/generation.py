@@ -9,7 +9,9 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.batch_invariance import varies_because
 from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.cell_layout import cell_layout
 from pyllmcancel.choices import ChoiceMaker
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.errors import ConstraintError
@@ -50,6 +52,7 @@ class Generation:
         self.config = config
         self.model: Model = context.model
         self.scheduler = Scheduler(context, config)
+        self.varies_because = varies_because(self.model, context, config)
         self._context = context
         self._native = native
         self._choice_maker = ChoiceMaker(self.model, native)
@@ -78,12 +81,13 @@ class Generation:
     @staticmethod
     def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
         """Those of the context's options on which its memory depends."""
-        n_seq_max = config.parallel + n_spare_sequences(model, config)
+        layout = cell_layout(model, config)
+        n_seq_max = config.parallel + n_spare_sequences(model, config, unified=layout.unified)
         return {
-            "n_ctx": config.context_size(model.n_ctx_train),
+            "n_ctx": layout.n_cells,
             "n_seq_max": n_seq_max,
             "n_batch": max(config.step_tokens(), n_seq_max),
-            "kv_unified": config.kv_unified or not model.can_divide_cells,
+            "kv_unified": layout.unified,
             "kv_offload": config.placement.kv_offload,
             "op_offload": config.placement.op_offload,
             "flash_attention": FLASH_ATTENTION[config.flash_attn],
@@ -331,10 +335,9 @@ def is_mostly_offloaded(model: Model) -> bool:
     return model.is_offloaded and 2 * model.layers_by_device.get(CPU, 0) < n_layers
 
 
-def n_spare_sequences(model: Model, config: EngineConfig) -> int:
+def n_spare_sequences(model: Model, config: EngineConfig, *, unified: bool) -> int:
     """Sequences beside the running ones, for idle prefixes: each takes a part of divided cells, or a whole state."""
     if model.memory_kind == "attention":
-        unified = config.kv_unified or not model.can_divide_cells
         return config.cached_sequences if unified else 0
     # One, for what a preempted choice has computed: such a memory cannot be swapped out.
     return min(1, config.cached_sequences)

@@ -165,9 +165,9 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options = {name: getattr(arguments, name) for name in EngineConfig.__slots__ if hasattr(arguments, name)}
     options["lora"] = arguments.lora + arguments.lora_scaled
     options["placement"] = placement_of(arguments)
-    # As llama-server has it: who says how many slots there are divides the cells among them.
-    if arguments.kv_unified is None:
-        options["kv_unified"] = arguments.parallel is None or arguments.parallel == 1
+    # As in llama-server, --parallel divides the context among the slots.
+    if arguments.kv_unified is None and arguments.parallel is not None and arguments.parallel > 1:
+        options["kv_unified"] = False
     if arguments.parallel is None:
         del options["parallel"]
     options["alias"] = arguments.alias or arguments.hf_repo

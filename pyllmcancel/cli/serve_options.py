@@ -117,8 +117,9 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
 def _add_computing_options(group: argparse._ArgumentGroup) -> None:
     text = f"most sequences that compute at once, among which the context is divided [{ENGINE.parallel}, not divided]"
     add_option(group, "parallel", positive_or_auto, None, text, also=("-np",))
-    add_option(group, "ctx-size", natural, ENGINE.ctx_size, "tokens of context for all; 0 chooses", also=("-c",))
-    text = "whether any request may have the whole context, whatever --parallel is"
+    text = "tokens of context of a request; with --parallel, of all together; 0 chooses"
+    add_option(group, "ctx-size", natural, ENGINE.ctx_size, text, also=("-c",))
+    text = "one store of cells for all requests: less memory, but answers depend on other requests"
     add_switch(group, "kv-unified", None, text, also=("-kvu",))
     text = "most tokens in a step: the unit in which all is computed, and cancelled where there is no callback"
     add_option(group, "ubatch-size", positive_int, ENGINE.ubatch_size, text, also=("-ub",))

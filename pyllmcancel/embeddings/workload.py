@@ -50,6 +50,8 @@ class Embedding:
         The module that made `embedder`, for its `CancelFlag`.
     """
 
+    varies_because = "texts are computed together, and nothing is promised of that"
+
     def __init__(self, embedder: Embedder, config: EngineConfig, native: Any) -> None:
         self.config = config
         self.model: Model = embedder.model

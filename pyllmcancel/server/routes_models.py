@@ -12,7 +12,7 @@ from pyllmcancel.server.error_responses import ApiError
 from pyllmcancel.server.error_shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import ServerState, state_of
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire import BATCH_INVARIANT, Answer
 
 router = APIRouter(tags=["Models"], responses=errors(400, 503))
 
@@ -26,6 +26,7 @@ class ModelFacts(Answer):
     n_embd: int
     n_vocab: int
     memory_kind: Literal["attention", "recurrent", "hybrid", "none"]
+    batch_invariant: Annotated[bool, BATCH_INVARIANT]
     layers: Annotated[dict[str, int], Field(description="How many each device computes, the output's among them.")]
 
 
@@ -86,6 +87,7 @@ def model_entry(state: ServerState) -> ModelEntry:
             "n_embd": model.n_embd,
             "n_vocab": model.n_vocab,
             "memory_kind": model.memory_kind,
+            "batch_invariant": engine.varies_because is None,
             "layers": model.layers_by_device,
         },
     }

@@ -53,6 +53,7 @@ RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_a
 
 # Annotates a field that is left out rather than null; clients may read it as null.
 ABSENT = Field(default=None)
+BATCH_INVARIANT = Field(description="Whether an answer depends on its own request only, to the last bit.")
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -10,7 +10,9 @@ from tests.support.http_world import CHAT, COMPLETIONS, World, open_world
 
 pytestmark = pytest.mark.anyio
 
-FACTS = {"description", "n_params", "size", "n_ctx_train", "n_ctx", "n_embd", "n_vocab", "memory_kind", "layers"}
+FACTS = {"description", "n_params", "size", "n_ctx_train", "n_ctx", "n_embd", "n_vocab", "memory_kind", "layers"} | {
+    "batch_invariant"
+}
 
 
 async def listed(world: World) -> dict[str, Any]:

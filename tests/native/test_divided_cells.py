@@ -32,9 +32,7 @@ def test_each_sequence_has_its_part(world: World) -> None:
     assert (unified.kv_unified, unified.n_ctx, unified.n_cells) == (True, 1024, 1024)
 
 
-@pytest.mark.parametrize(
-    "kind", ["real sliding-window", "real recurrent", "real hybrid", "fake recurrent", "fake hybrid"]
-)
+@pytest.mark.parametrize("kind", ["real recurrent", "real hybrid", "fake recurrent", "fake hybrid"])
 def test_other_memories_stay_unified(make_world: Any, kind: str) -> None:
     context = divided(make_world(kind))
     assert (context.kv_unified, context.n_ctx) == (True, 1024)

@@ -22,7 +22,7 @@ LAYERS = {
     "server": "server bench top hub cluster",
     "engine": "pyllmcancel engine loading fitting",
     "loop": "loop engine_thread",
-    "workloads": "workload generation choices stopping embeddings.workload",
+    "workloads": "workload batch_invariance cell_layout generation choices stopping embeddings.workload",
     "policy": "scheduler step_planner fair_share prefix_cache swap_space swap_store step_cost embeddings.scheduler",
     "tables and streams": "registry waiting_queue supersede_keys families holds token_stream endings watcher observer",
     "requests": "request embeddings.request",

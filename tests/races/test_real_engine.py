@@ -33,7 +33,7 @@ from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS
 
 LONG = [(13 * n + 7) % 900 for n in range(300)]
-MEMORIES = ("attention", "divided", "hybrid")
+MEMORIES = ("attention", "divided", "own cells", "hybrid")
 KINDS = (*MEMORIES, *(f"{memory}, ahead" for memory in MEMORIES))
 
 
@@ -54,11 +54,13 @@ class Real:
 
     def __init__(self, path: Path, **config: Any) -> None:
         self.path, self.watcher = path, Watcher()
-        self.config = EngineConfig(**{"parallel": 3} | config)
-        unified = self.config.kv_unified
+        self.config = EngineConfig(**{"parallel": 3, "kv_unified": True} | config)
+        unified = self.config.kv_unified is True
         n_seq_max = self.config.parallel + (2 if unified else 0)
         sizes = {"n_ctx": 4096, "n_seq_max": n_seq_max, "n_batch": 64, "n_threads": N_THREADS}
-        context = Context(load_model(path), **sizes, **SAME_TOKENS_IN_COMPANY, kv_unified=unified)
+        # As the engine makes them, cells of one's own need no other types.
+        options = {} if self.config.kv_unified is None else SAME_TOKENS_IN_COMPANY
+        context = Context(load_model(path), **sizes, **options, kv_unified=unified)
         self.engine = Engine(Generation(context, self.config, _native), observer=self.watcher)
         self.sinks: dict[str, RecordingSink] = {}
 
@@ -92,8 +94,9 @@ def make_real(model_files: dict[str, Path]) -> Iterator[Callable[..., Real]]:
     def make(kind: str = "attention", **config: Any) -> Real:
         kind, _, ahead = kind.partition(", ")
         config["steps_ahead"] = bool(ahead)
-        if kind == "divided":
-            kind, config["kv_unified"] = "attention", False
+        if kind in ("divided", "own cells"):
+            config["kv_unified"] = False if kind == "divided" else None
+            kind = "attention"
         made.append(Real(model_files[kind], **config))
         return made[-1]
 

@@ -18,7 +18,7 @@ from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.tokens import text_of
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.wire import ABSENT, BATCH_INVARIANT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -51,6 +51,7 @@ class PropsAnswer(Answer):
     eos_token: str
     build_info: str
     is_sleeping: bool
+    batch_invariant: Annotated[bool, BATCH_INVARIANT]
 
 
 class NextToken(Answer):
@@ -102,6 +103,7 @@ async def props(request: Request) -> Any:
         "eos_token": special_text(engine.model, "eos"),
         "build_info": f"pyllmcancel-{__version__}",
         "is_sleeping": False,
+        "batch_invariant": engine.varies_because is None,
     }
     return shown
 

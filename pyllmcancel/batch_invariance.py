@@ -1,0 +1,28 @@
+"""Whether an answer depends on nothing but its own request: not on company, history, cancels or threads.
+
+Attention on the CPU sums over a row's own cells in one order (native/ggml/attention.cpp). So an answer depends on its
+request alone, where the sequence's cells lie in that order, and where matrix products treat each row alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Context, Model
+    from pyllmcancel.config import EngineConfig
+
+
+def varies_because(model: Model, context: Context, config: EngineConfig) -> str | None:
+    """The reason why the last bits of an answer may depend on other requests; None if they do not."""
+    if model.is_offloaded:
+        return "a device chooses its kernels by the tokens of a step"
+    if context.memory_kind != "attention":
+        return f"the state of a {context.memory_kind} model is not known to be independent of its batch"
+    if context.kv_unified and context.n_seq_max > 1:
+        return "the cells are unified"
+    if config.flash_attn == "off":
+        return "flash attention is off"
+    if not model.has_invariant_rows:
+        return "kernels for the types of these weights depend on the tokens of a step"
+    return None

@@ -1,0 +1,86 @@
+"""Where the cells of sequences lie: in one store for all sequences, or in a part for each.
+
+In a part of its own a sequence's cells lie in the order of its tokens, whatever else is computed. Attention sums over
+cells in the order in which they lie. So an answer depends on nothing but its own request.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.system import memory_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyllmcancel._native import Model
+    from pyllmcancel.config import EngineConfig
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+MAX_CHOSEN = 16_384  # cells of a request, where neither the model nor the operator limits them
+# Bytes of one element, by the names of `config.CACHE_TYPES`. Quantized types have a scale for each block of 32.
+ELEMENT_BYTES = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+    "iq4_nl": 18 / 32,
+}
+# Parts that all sequences fill to their ends take at most this share of the machine's memory.
+MAX_MEMORY_SHARE = 0.5
+
+
+class CellLayout(NamedTuple):
+    """How many cells there are for all sequences, and whether any sequence may use any of them."""
+
+    n_cells: int
+    unified: bool
+
+
+def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
+    """The layout for a model.
+
+    With `EngineConfig.kv_unified` left open, a CPU gives each sequence as many cells as one request may have. They take
+    memory when they are first used. On a device, whose memory is taken at once, and where the parts would be too large
+    for the machine's memory, the cells are unified.
+    """
+    if not model.can_divide_cells or model.is_offloaded or config.kv_unified is not None:
+        unified = not model.can_divide_cells or config.kv_unified is not False
+        return CellLayout(config.context_size(model.n_ctx_train), unified)
+    part = config.ctx_size or min(model.n_ctx_train, MAX_CHOSEN)
+    wanted = CellLayout(part * config.parallel, unified=False)
+    memory = memory_bytes()
+    needed = wanted.n_cells * cell_bytes(model.metadata, model.n_layer, config)
+    if config.parallel > 1 and memory is not None and needed > MAX_MEMORY_SHARE * memory:
+        logger.warning(
+            "cells are unified: %d requests of %d tokens would need %.1f GiB. The last bits of an answer then depend on "
+            "other requests; a smaller --ctx-size or --parallel prevents that",
+            config.parallel,
+            part,
+            needed / 2**30,
+        )
+        return CellLayout(config.context_size(model.n_ctx_train), unified=True)
+    return wanted
+
+
+def cell_bytes(metadata: Mapping[str, str], n_layer: int, config: EngineConfig) -> float:
+    """Bytes of one token's cell in all layers, at most; 0 for a model whose metadata does not say."""
+    arch = metadata.get("general.architecture", "")
+
+    def value(name: str) -> int:
+        # A list has a number for each layer.
+        return max(map(int, re.findall(r"\d+", metadata.get(f"{arch}.{name}", ""))), default=0)
+
+    n_heads = value("attention.head_count")
+    head = value("embedding_length") // n_heads if n_heads else 0
+    n_key_heads = value("attention.head_count_kv") or n_heads
+    key = (value("attention.key_length") or head) * ELEMENT_BYTES[config.cache_type_k]
+    values = (value("attention.value_length") or head) * ELEMENT_BYTES[config.cache_type_v]
+    return n_layer * n_key_heads * (key + values)
