@@ -86,7 +86,20 @@ if(PYLLMCANCEL_OWN_KERNELS)
   list(FILTER ggml_targets EXCLUDE REGEX "-feats$")
   foreach(target IN LISTS ggml_targets)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/attention.cpp)
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/k_quant_dots.cpp)
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/repacked_q4_k.cpp)
   endforeach()
+  # Few rows of activations times K-quants, with the arithmetic of many. ggml's own have other names, for other processors.
+  set(own_dots "")
+  foreach(format IN ITEMS q2_K q3_K q4_K q5_K q6_K iq4_xs)
+    list(APPEND own_dots ggml_vec_dot_${format}_q8_K=ggml_own_vec_dot_${format}_q8_K)
+  endforeach()
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/arch/x86/quants.c TARGET_DIRECTORY ggml-base
+    PROPERTIES COMPILE_DEFINITIONS "${own_dots}")
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/arch/x86/repack.cpp TARGET_DIRECTORY ggml-base
+    PROPERTIES COMPILE_DEFINITIONS ggml_gemv_q4_K_8x8_q8_K=ggml_own_gemv_q4_K_8x8_q8_K)
   # Cells that take memory when they are first written.
   target_sources(llama PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/cell_pages.cpp)
   set_source_files_properties(
