@@ -88,6 +88,7 @@ if(PYLLMCANCEL_OWN_KERNELS)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/attention.cpp)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/k_quant_dots.cpp)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/repacked_q4_k.cpp)
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/one_row.cpp)
   endforeach()
   # Few rows of activations times K-quants, with the arithmetic of many. ggml's own have other names, for other processors.
   set(own_dots "")
@@ -100,6 +101,10 @@ if(PYLLMCANCEL_OWN_KERNELS)
   set_source_files_properties(
     ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/arch/x86/repack.cpp TARGET_DIRECTORY ggml-base
     PROPERTIES COMPILE_DEFINITIONS ggml_gemv_q4_K_8x8_q8_K=ggml_own_gemv_q4_K_8x8_q8_K)
+  # Without its assertions: they refuse two rows that lie at the same place (native/ggml/one_row.cpp).
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/llamafile/sgemm.cpp TARGET_DIRECTORY ggml-base
+    PROPERTIES COMPILE_DEFINITIONS "llamafile_sgemm=ggml_own_sgemm;NDEBUG")
   # Cells that take memory when they are first written.
   target_sources(llama PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/cell_pages.cpp)
   set_source_files_properties(
