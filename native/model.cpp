@@ -40,6 +40,14 @@ bool is_repacked(const ggml_tensor * tensor) {
 // Held by tests/native/test_same_bits.py. Of other types ggml chooses between kernels that round differently.
 bool is_invariant(ggml_type type) {
     switch (type) {
+        case GGML_TYPE_F32:
+        case GGML_TYPE_F16:
+        case GGML_TYPE_BF16:
+        case GGML_TYPE_Q2_K:
+        case GGML_TYPE_Q3_K:
+        case GGML_TYPE_Q4_K:
+        case GGML_TYPE_Q5_K:
+        case GGML_TYPE_Q6_K:
         case GGML_TYPE_Q4_0:
         case GGML_TYPE_Q4_1:
         case GGML_TYPE_Q5_0:

@@ -9,12 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from pyllmcancel._native import Context, Model
     from pyllmcancel.config import EngineConfig
 
+UNMEASURED = frozenset({"AVX512", "AMX_INT8", "AVX_VNNI"})  # CPU features whose kernels were never compared
 
-def varies_because(model: Model, context: Context, config: EngineConfig) -> str | None:
-    """The reason why the last bits of an answer may depend on other requests; None if they do not."""
+
+def varies_because(model: Model, context: Context, config: EngineConfig, features: Set[str]) -> str | None:
+    """The reason why the last bits of an answer may depend on other requests; None if they do not.
+
+    Parameters
+    ----------
+    features
+        The CPU features that the kernels were compiled for.
+    """
     if model.is_offloaded:
         return "a device chooses its kernels by the tokens of a step"
     if context.memory_kind != "attention":
@@ -25,4 +35,6 @@ def varies_because(model: Model, context: Context, config: EngineConfig) -> str 
         return "flash attention is off"
     if not model.has_invariant_rows:
         return "kernels for the types of these weights depend on the tokens of a step"
+    if wide := sorted(features & UNMEASURED):
+        return f"kernels for {wide[0]} were not measured"
     return None

@@ -52,7 +52,7 @@ class Generation:
         self.config = config
         self.model: Model = context.model
         self.scheduler = Scheduler(context, config)
-        self.varies_because = varies_because(self.model, context, config)
+        self.varies_because = varies_because(self.model, context, config, native.kernel_features())
         self._context = context
         self._native = native
         self._choice_maker = ChoiceMaker(self.model, native)

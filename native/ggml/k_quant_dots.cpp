@@ -45,14 +45,12 @@ struct Lanes {
     __m256i minima;
 };
 
-__m256i load(const void * bytes) {
-    return _mm256_loadu_si256(static_cast<const __m256i *>(bytes));
-}
+__m256i load(const void * bytes) { return _mm256_loadu_si256(static_cast<const __m256i *>(bytes)); }
 
 // The bits of MASK, moved by SHIFT: to the left, or if it is negative, to the right.
 template <int SHIFT, int MASK> __m256i bits(__m256i bytes) {
-    const __m256i moved = SHIFT >= 0 ? _mm256_slli_epi16(bytes, SHIFT < 0 ? 0 : SHIFT)
-                                     : _mm256_srli_epi16(bytes, SHIFT < 0 ? -SHIFT : 0);
+    const __m256i moved =
+        SHIFT >= 0 ? _mm256_slli_epi16(bytes, SHIFT < 0 ? 0 : SHIFT) : _mm256_srli_epi16(bytes, SHIFT < 0 ? -SHIFT : 0);
     return _mm256_and_si256(moved, _mm256_set1_epi8(MASK));
 }
 
@@ -137,10 +135,10 @@ Lanes sums(const block_q6_K & x, const block_q8_K & y) {
 __m128i scales_of(const block_q3_K & x) {
     uint32_t packed[3];
     std::memcpy(packed, x.scales, sizeof(packed));
-    const __m128i low = _mm_and_si128(_mm_setr_epi32(packed[0], packed[1], packed[0] >> 4, packed[1] >> 4),
-                                      _mm_set1_epi8(15));
-    const __m128i high = _mm_and_si128(_mm_setr_epi32(packed[2], packed[2] >> 2, packed[2] >> 4, packed[2] >> 6),
-                                       _mm_set1_epi8(3));
+    const __m128i low =
+        _mm_and_si128(_mm_setr_epi32(packed[0], packed[1], packed[0] >> 4, packed[1] >> 4), _mm_set1_epi8(15));
+    const __m128i high =
+        _mm_and_si128(_mm_setr_epi32(packed[2], packed[2] >> 2, packed[2] >> 4, packed[2] >> 6), _mm_set1_epi8(3));
     return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
 }
 
@@ -158,13 +156,9 @@ Lanes sums(const block_q2_K & x, const block_q8_K & y) {
 
 // -- formats of eight sub-blocks -------------------------------------------------------------------------------------
 
-template <int PAIR> __m256i low_weights(const block_q4_K & x) {
-    return bits<0, 15>(load(x.qs + 32 * PAIR));
-}
+template <int PAIR> __m256i low_weights(const block_q4_K & x) { return bits<0, 15>(load(x.qs + 32 * PAIR)); }
 
-template <int PAIR> __m256i high_weights(const block_q4_K & x) {
-    return bits<-4, 15>(load(x.qs + 32 * PAIR));
-}
+template <int PAIR> __m256i high_weights(const block_q4_K & x) { return bits<-4, 15>(load(x.qs + 32 * PAIR)); }
 
 template <int PAIR> __m256i low_weights(const block_q5_K & x) {
     return _mm256_or_si256(bits<0, 15>(load(x.qs + 32 * PAIR)), bits<4 - 2 * PAIR, 16>(load(x.qh)));
@@ -200,13 +194,9 @@ template <class Block> Lanes sums_of_eight(const Block & x, const block_q8_K & y
     return {_mm256_add_epi32(a, b), _mm256_inserti128_si256(__m256i{}, minima, 0)};
 }
 
-Lanes sums(const block_q4_K & x, const block_q8_K & y) {
-    return sums_of_eight(x, y);
-}
+Lanes sums(const block_q4_K & x, const block_q8_K & y) { return sums_of_eight(x, y); }
 
-Lanes sums(const block_q5_K & x, const block_q8_K & y) {
-    return sums_of_eight(x, y);
-}
+Lanes sums(const block_q5_K & x, const block_q8_K & y) { return sums_of_eight(x, y); }
 
 // A product of signed bytes: maddubs takes its first operand as unsigned.
 __m256i multiply_signed(__m256i weights, const int8_t * activations, int scale) {
@@ -233,8 +223,8 @@ Lanes sums(const block_iq4_xs & x, const block_q8_K & y) {
 
 // Element i is the sum of the lanes of vectors[i].
 __m128i added_lanes(const __m256i (&vectors)[4]) {
-    const __m256i quarters = _mm256_hadd_epi32(_mm256_hadd_epi32(vectors[0], vectors[1]),
-                                               _mm256_hadd_epi32(vectors[2], vectors[3]));
+    const __m256i quarters =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(vectors[0], vectors[1]), _mm256_hadd_epi32(vectors[2], vectors[3]));
     return _mm_add_epi32(_mm256_castsi256_si128(quarters), _mm256_extracti128_si256(quarters, 1));
 }
 
@@ -274,7 +264,8 @@ float add_superblocks(float sum, const Block * x, const block_q8_K * y) {
     return sum;
 }
 
-template <bool HAS_MINIMA, class Block> void dot(int n, float * result, const void * weights, const void * activations) {
+template <bool HAS_MINIMA, class Block>
+void dot(int n, float * result, const void * weights, const void * activations) {
     const auto * x = static_cast<const Block *>(weights);
     const auto * y = static_cast<const block_q8_K *>(activations);
     const int count = n / QK_K;
@@ -298,10 +289,10 @@ template <bool HAS_MINIMA, class Block> void dot(int n, float * result, const vo
 
 #else
 
-#define DOT(format, HAS_MINIMA)                                                                                     \
-    void ggml_vec_dot_##format##_q8_K(int n, float * s, size_t bs, const void * x, size_t bx, const void * y,       \
-                                      size_t by, int rows) {                                                        \
-        ggml_own_vec_dot_##format##_q8_K(n, s, bs, x, bx, y, by, rows);                                             \
+#define DOT(format, HAS_MINIMA)                                                                                        \
+    void ggml_vec_dot_##format##_q8_K(int n, float * s, size_t bs, const void * x, size_t bx, const void * y,          \
+                                      size_t by, int rows) {                                                           \
+        ggml_own_vec_dot_##format##_q8_K(n, s, bs, x, bx, y, by, rows);                                                \
     }
 
 #endif

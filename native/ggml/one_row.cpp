@@ -26,8 +26,8 @@ namespace {
 // What a single row is multiplied by, as llamafile_sgemm says it.
 struct Product {
     const ggml_compute_params * params;
-    int64_t m;   // rows of weights
-    int64_t k;   // elements of each
+    int64_t m; // rows of weights
+    int64_t k; // elements of each
     const void * a;
     int64_t lda; // elements from one row of weights to the next
     const void * b;
@@ -39,22 +39,16 @@ struct Product {
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(__AVX512F__)
 
 constexpr int LANES = 8;
-constexpr int AT_ONCE = 4;          // rows of weights; the tiles, too, take a multiple of four or nothing
+constexpr int AT_ONCE = 4; // rows of weights; the tiles, too, take a multiple of four or nothing
 constexpr int64_t STEP = 4 * LANES; // a cache line of 16-bit elements
 constexpr int64_t ROWS_OF_JOB = 64; // which a thread takes at once
 
-__m256 load(const float * elements) {
-    return _mm256_loadu_ps(elements);
-}
+__m256 load(const float * elements) { return _mm256_loadu_ps(elements); }
 
 // Sixteen bits each.
-__m128i load_halves(const void * elements) {
-    return _mm_loadu_si128(static_cast<const __m128i *>(elements));
-}
+__m128i load_halves(const void * elements) { return _mm_loadu_si128(static_cast<const __m128i *>(elements)); }
 
-__m256 load(const ggml_fp16_t * elements) {
-    return _mm256_cvtph_ps(load_halves(elements));
-}
+__m256 load(const ggml_fp16_t * elements) { return _mm256_cvtph_ps(load_halves(elements)); }
 
 __m256 load(const ggml_bf16_t * elements) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(elements)), 16));
@@ -129,14 +123,10 @@ bool multiply(const Product & of) {
         return false;
     }
     switch (of.a_type) {
-    case GGML_TYPE_F32:
-        return multiply_in_jobs<float>(of);
-    case GGML_TYPE_F16:
-        return multiply_in_jobs<ggml_fp16_t>(of);
-    case GGML_TYPE_BF16:
-        return multiply_in_jobs<ggml_bf16_t>(of);
-    default:
-        return false;
+        case GGML_TYPE_F32: return multiply_in_jobs<float>(of);
+        case GGML_TYPE_F16: return multiply_in_jobs<ggml_fp16_t>(of);
+        case GGML_TYPE_BF16: return multiply_in_jobs<ggml_bf16_t>(of);
+        default: return false;
     }
 }
 
@@ -146,14 +136,13 @@ bool multiply(const Product & of) {
     if (of.a_type != GGML_TYPE_F32 && of.a_type != GGML_TYPE_F16 && of.a_type != GGML_TYPE_BF16) {
         return false;
     }
-    return ggml_own_sgemm(of.params, of.m, 2, of.k, of.a, of.lda, of.b, 0, of.c, 0, of.a_type, of.b_type, GGML_TYPE_F32);
+    return ggml_own_sgemm(of.params, of.m, 2, of.k, of.a, of.lda, of.b, 0, of.c, 0, of.a_type, of.b_type,
+                          GGML_TYPE_F32);
 }
 
 #else
 
-bool multiply(const Product &) {
-    return false;
-}
+bool multiply(const Product &) { return false; }
 
 #endif
 
@@ -161,7 +150,8 @@ bool multiply(const Product &) {
 
 bool llamafile_sgemm(const ggml_compute_params * params, int64_t m, int64_t n, int64_t k, const void * A, int64_t lda,
                      const void * B, int64_t ldb, void * C, int64_t ldc, int Atype, int Btype, int Ctype) {
-    if (n == 1 && Ctype == GGML_TYPE_F32 && multiply({params, m, k, A, lda, B, static_cast<float *>(C), Atype, Btype})) {
+    if (n == 1 && Ctype == GGML_TYPE_F32 &&
+        multiply({params, m, k, A, lda, B, static_cast<float *>(C), Atype, Btype})) {
         return true;
     }
     return ggml_own_sgemm(params, m, n, k, A, lda, B, ldb, C, ldc, Atype, Btype, Ctype);

@@ -39,9 +39,7 @@ struct PackedScales {
     __m128i minima;
 };
 
-__m256i load(const void * bytes) {
-    return _mm256_loadu_si256(static_cast<const __m256i *>(bytes));
-}
+__m256i load(const void * bytes) { return _mm256_loadu_si256(static_cast<const __m256i *>(bytes)); }
 
 __m256i repeated_8_bytes(const int8_t * bytes) {
     int64_t value;
@@ -126,8 +124,8 @@ void add_superblock(Sums & sums, const block_q4_Kx8 & x, const block_q8_K & y) {
     const __m256 scale_of_minima = _mm256_mul_ps(to_floats(x.dmin), activations);
     const __m256i sixteenths = load(y.bsums);
     alignas(16) int16_t eighths[8];
-    _mm_store_si128(reinterpret_cast<__m128i *>(eighths), _mm_hadd_epi16(_mm256_castsi256_si128(sixteenths),
-                                                                          _mm256_extracti128_si256(sixteenths, 1)));
+    _mm_store_si128(reinterpret_cast<__m128i *>(eighths),
+                    _mm_hadd_epi16(_mm256_castsi256_si128(sixteenths), _mm256_extracti128_si256(sixteenths, 1)));
     for (int pair = 0; pair < PAIRS; ++pair) {
         const PackedScales low = unpack(x.scales + 24 * pair);
         const PackedScales high = unpack(x.scales + 24 * pair + 12);

@@ -69,6 +69,10 @@ class SwappedPrefix:
         self.n_tokens, self.n_bytes = len(self.tokens), BYTES_PER_CELL * len(self.tokens)
 
 
+def kernel_features() -> frozenset[str]:
+    return frozenset()
+
+
 class Context:
     """As the real one, but its steps go through a gate. It makes no checkpoints: an abort costs the whole state."""
 
