@@ -103,8 +103,7 @@ class EngineConfig:
         LoRA adapters to apply, each a GGUF file and its scale.
     itl_target
         Longest time, in seconds, that a prompt may put between two tokens of decoding requests: its chunk's step and
-        theirs. Chunks of less than 16 tokens, and of less than half the speed of large ones, are not made for it, and
-        those of 16 to 63 are made 64.
+        theirs. Chunks with less than half the speed of large ones are not made for it.
     max_step_seconds
         Longest prefill step when no other request decodes: it bounds how long a newcomer waits for the next step.
     steps_ahead

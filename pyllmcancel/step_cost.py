@@ -16,9 +16,8 @@ DECAY = 0.9
 SLOW_WEIGHT = 0.25
 SLOW_IN_A_ROW = 3
 EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this share
-# The rows of a tile in llama.cpp's CPU flash attention. Fewer rows take its slow path, at half the speed in a long
-# prompt: a chunk cut smaller because steps have become slow would make them slower still.
-TILE = 64
+TILE = 64  # tokens: alone, chunks are whole multiples, so that steps of few sizes are measured
+ROWS = 8  # that kernels of matrix products take at once
 SMALLEST_CHUNK = 8
 SMALLEST_AFTER_ABORTS = TILE // 4  # smaller steps are mostly fixed cost
 FINISHED_IN_A_ROW = 2  # before chunks grow: one that was aborted for its size would be tried again at once
@@ -107,8 +106,7 @@ def chunk_size(
 
     Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. While `n_decodes`
     sequences decode: as many as keep the time from one of their tokens to the next, which is this step and a decode
-    step, within `itl_target`, but never so few that prefill loses half its speed. A quarter of a tile or more becomes a
-    whole tile, even if that exceeds the target: smaller chunks would slow a slow machine down further.
+    step, within `itl_target`, but never so few that prefill loses half its speed.
 
     Not `tiled` (any device but a CPU), alone: as many as `max_step` allows. Small steps would not show what large ones
     cost, and would stay small; a cancel does not wait for the end of a large one.
@@ -120,22 +118,33 @@ def chunk_size(
         theirs = 0.0 if mixed else fixed + per_token * n_decodes
         # Half of the time goes into the chunk's own tokens.
         at_least = max((fixed + theirs) / per_token, SMALLEST_CHUNK) + (n_decodes if mixed else 0)
-        n_tokens = max((itl_target - theirs - fixed) / per_token, at_least)
+        within = (itl_target - theirs - fixed) / per_token
+        n_tokens = max(within - within % ROWS, at_least)
     else:
         efficient = fixed / per_token * (1.0 / EFFICIENT_OVERHEAD - 1.0)
         most = (max_step - fixed) / per_token
         n_tokens = max(TILE, min(efficient, most) if tiled else most)
-    if n_tokens >= TILE / 4:
-        n_tokens = max(TILE, n_tokens - n_tokens % TILE)
+        n_tokens -= n_tokens % TILE
     return max(1, int(min(n_batch, n_tokens, cost.most)))
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:
-    """How many of a prompt's `n_pending` tokens to compute, where `chunk` may be, in a step with `n_others` tokens.
+    """How many of a prompt's `n_pending` tokens to compute alone, where `chunk` may be, in a step with `n_others` tokens.
 
-    A rest shorter than a tile goes with the chunk before it: alone it would be slow, and one more step.
+    A rest shorter than a tile goes with the chunk before it, which saves a step.
     """
     in_tiles = chunk > 0 and n_others + chunk >= TILE
     if in_tiles and n_pending < chunk + TILE and n_others + n_pending <= n_batch:
         return n_pending
     return max(0, min(chunk, n_pending))
+
+
+def even_part(chunk: int, n_pending: int) -> int:
+    """How many of a prompt's `n_pending` tokens to compute beside decodes, where `chunk` may be: parts of like sizes.
+
+    None is longer than a chunk, which `itl_target` allows, and the last one is no step of a few tokens.
+    """
+    if chunk <= 0 or n_pending <= chunk:
+        return max(0, min(chunk, n_pending))
+    part = math.ceil(n_pending / math.ceil(n_pending / chunk))
+    return min(chunk, part + -part % ROWS)

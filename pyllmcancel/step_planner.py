@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pyllmcancel.step import MOST_DESCRIBED, StepItem
-from pyllmcancel.step_cost import TILE, StepCostModel, chunk_size, with_tail
+from pyllmcancel.step_cost import TILE, StepCostModel, chunk_size, even_part, with_tail
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Context
@@ -67,7 +67,7 @@ class StepPlanner:
         chunk = self._chunk(len(decodes))
         if self._mixes:
             return decodes + self._chunks(prompts, chunk, n_taken=len(decodes))
-        items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk)
+        items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk, evenly=bool(decodes))
         if decodes and self._decodes_are_due(len(decodes), sum(item.n_tokens for item in items), chunk):
             return decodes
         return items
@@ -106,12 +106,15 @@ class StepPlanner:
         self._prefill = self._prefill_before
         self._shares.undo_step()
 
-    def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0) -> list[StepItem]:
-        """Chunks of prompts, in this order, for a step of `chunk` tokens of which `n_taken` are taken by decodes."""
+    def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0, evenly: bool = False) -> list[StepItem]:
+        """Chunks of prompts, in this order, for a step of `chunk` tokens of which `n_taken` are taken by decodes.
+
+        `evenly`: decodes wait for the step, which must not be longer than a chunk.
+        """
         budget = max(1, chunk - n_taken)
         n_described, items = MOST_DESCRIBED, list[StepItem]()
         for choice in prompts:
-            item = self._item(choice, budget, n_described=n_described, n_others=n_taken)
+            item = self._item(choice, budget, n_described=n_described, n_others=n_taken, evenly=evenly)
             if item.n_tokens > 0:
                 items.append(item)
                 n_taken += item.n_tokens
@@ -119,10 +122,20 @@ class StepPlanner:
                 n_described -= item.n_tokens if choice.n_described else 0
         return items
 
-    def _item(self, choice: Choice, budget: int, *, n_described: int = MOST_DESCRIBED, n_others: int = 0) -> StepItem:
+    def _item(
+        self,
+        choice: Choice,
+        budget: int,
+        *,
+        n_described: int = MOST_DESCRIBED,
+        n_others: int = 0,
+        evenly: bool = False,
+    ) -> StepItem:
         seq = cast("int", choice.seq)
         if choice.n_described:
             return StepItem(seq, min(budget, choice.n_pending, n_described))
+        if evenly:
+            return StepItem(seq, even_part(budget, choice.n_pending))
         return StepItem(seq, with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch))
 
     def _chunk(self, n_decodes: int) -> int:

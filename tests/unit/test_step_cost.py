@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.step_cost import SMALLEST_AFTER_ABORTS, SMALLEST_CHUNK, TILE, StepCostModel, chunk_size, with_tail
+from pyllmcancel.step_cost import (
+    ROWS,
+    SMALLEST_AFTER_ABORTS,
+    SMALLEST_CHUNK,
+    TILE,
+    StepCostModel,
+    chunk_size,
+    even_part,
+    with_tail,
+)
 
 
 def learnt(fixed: float, per_token: float) -> StepCostModel:
@@ -102,14 +111,14 @@ def test_alone_a_chunk_takes_no_longer_than_the_longest_step() -> None:
 def test_beside_decodes_a_chunk_keeps_their_itl() -> None:
     n_tokens = chunk(learnt(0.01, 0.001), n_decodes=3, itl=0.1)
     assert 0.01 + 0.001 * n_tokens + 0.01 + 0.001 * 3 <= 0.1
-    # 77 tokens would fit between their steps: the whole tile below that.
-    assert n_tokens == TILE
+    # 77 tokens would fit between their steps: the whole rows below that.
+    assert n_tokens == 72
 
 
 def test_in_one_step_with_decodes_a_chunk_leaves_room_for_them() -> None:
     cost = learnt(0.05, 0.001)
     sizes = [chunk_size(cost, n_decodes=8, n_batch=512, itl_target=0.2, max_step=1.0, mixed=m) for m in (True, False)]
-    assert sizes == [2 * TILE, TILE], "150 tokens in all, or 92 before a step of eight"
+    assert sizes == [144, 108], "150 tokens in all; or 92 before a step of eight, but 108 take half of the time"
 
 
 def test_a_chunk_is_never_so_small_that_prefill_loses_half_its_speed() -> None:
@@ -118,9 +127,30 @@ def test_a_chunk_is_never_so_small_that_prefill_loses_half_its_speed() -> None:
     assert chunk(learnt(0.0, 10.0), n_decodes=3, itl=0.1) == SMALLEST_CHUNK
 
 
-def test_a_chunk_of_a_quarter_of_a_tile_is_made_a_whole_one() -> None:
-    assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.4) == TILE
-    assert chunk(learnt(0.0, 0.01), n_decodes=3, itl=0.185) == 15
+@pytest.mark.parametrize("itl", [0.1, 0.185, 0.25, 0.4, 0.5, 0.61])
+def test_beside_decodes_no_chunk_exceeds_the_target_that_can_be_kept(itl: float) -> None:
+    n_tokens = chunk(learnt(0.0, 0.01), n_decodes=1, itl=itl)
+    assert n_tokens * 0.01 + 0.01 <= itl
+    assert n_tokens % ROWS == 0
+
+
+@pytest.mark.parametrize(
+    ("chunk", "n_pending", "n_tokens"),
+    [(64, 64, 64), (64, 65, 40), (64, 70, 40), (64, 128, 64), (48, 200, 40), (50, 99, 50), (10, 12, 8), (13, 300, 13)],
+)
+def test_beside_decodes_a_prompt_is_cut_into_like_parts(chunk: int, n_pending: int, n_tokens: int) -> None:
+    assert even_part(chunk, n_pending) == n_tokens
+
+
+@pytest.mark.parametrize("n_pending", range(1, 400, 7))
+def test_like_parts_are_never_longer_than_a_chunk_and_make_no_more_steps(n_pending: int) -> None:
+    for chunk in (8, 40, 56, 64):
+        left, n_steps = n_pending, 0
+        while left:
+            part = even_part(chunk, left)
+            assert 0 < part <= chunk
+            left, n_steps = left - part, n_steps + 1
+        assert n_steps == -(-n_pending // chunk)
 
 
 @pytest.mark.parametrize(
