@@ -1,7 +1,7 @@
 """How many answers change with what else is computed: ``python -m bench.company --model FILE.gguf``.
 
 Each prompt is answered greedily by an engine of its own, which has computed nothing before. The same prompts are then
-answered by one engine: in rounds, one at a time; beside three and seven other requests; and with another number of threads.
+answered by one engine: in rounds, one at a time; beside three and seven others; and with another number of threads.
 A third of the requests that compute beside others are cancelled, each after a random number of tokens, and are not
 compared. The length of prompts grows evenly on a logarithmic scale. Printed for each way: how many answers differ from
 the first ones, and the first token at which one does.

@@ -25,16 +25,12 @@ def varies_because(model: Model, context: Context, config: EngineConfig, feature
     features
         The CPU features that the kernels were compiled for.
     """
-    if model.is_offloaded:
-        return "a device chooses its kernels by the tokens of a step"
-    if context.memory_kind != "attention":
-        return f"the state of a {context.memory_kind} model is not known to be independent of its batch"
-    if context.kv_unified and context.n_seq_max > 1:
-        return "the cells are unified"
-    if config.flash_attn == "off":
-        return "flash attention is off"
-    if not model.has_invariant_rows:
-        return "kernels for the types of these weights depend on the tokens of a step"
-    if wide := sorted(features & UNMEASURED):
-        return f"kernels for {wide[0]} were not measured"
-    return None
+    reasons = {
+        "a device chooses its kernels by the tokens of a step": model.is_offloaded,
+        f"a {context.memory_kind} model's state was not compared": context.memory_kind != "attention",
+        "the cells are unified": context.kv_unified and context.n_seq_max > 1,
+        "flash attention is off": config.flash_attn == "off",
+        "kernels for the types of these weights depend on the tokens of a step": not model.has_invariant_rows,
+        "kernels for AVX-512, AVX-VNNI and AMX were not compared": bool(features & UNMEASURED),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)

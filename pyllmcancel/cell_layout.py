@@ -60,8 +60,8 @@ def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
     needed = wanted.n_cells * cell_bytes(model.metadata, model.n_layer, config)
     if config.parallel > 1 and memory is not None and needed > MAX_MEMORY_SHARE * memory:
         logger.warning(
-            "cells are unified: %d requests of %d tokens would need %.1f GiB. The last bits of an answer then depend on "
-            "other requests; a smaller --ctx-size or --parallel prevents that",
+            "cells are unified: %d requests of %d tokens would need %.1f GiB. The last bits of an answer then depend "
+            "on other requests; a smaller --ctx-size or --parallel prevents that",
             config.parallel,
             part,
             needed / 2**30,

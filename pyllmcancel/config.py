@@ -52,14 +52,14 @@ class EngineConfig:
     parallel
         Most sequences that compute at once.
     ctx_size
-        The context in tokens, which one request may have as a whole; with `kv_unified` False, of all `parallel` sequences
-        together. 0 chooses: the model's own context, at most 16,384.
+        The context in tokens, which one request may have as a whole; with `kv_unified` False, of all `parallel`
+        sequences together. 0 chooses: the model's own context, at most 16,384.
     kv_unified
-        None: each of `parallel` sequences has `ctx_size` cells of its own. The last bits of an answer then do not depend on
-        other requests. The cells take memory when they are first used. So it is for attention models on a CPU, if the
-        cells of all sequences fit into half of the machine's memory; otherwise it is as with True.
-        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256; the command
-        line says this where ``--parallel`` is given. Recurrent and hybrid models are always unified.
+        None: each of `parallel` sequences has `ctx_size` cells of its own. The last bits of an answer then do not
+        depend on other requests. The cells take memory when they are first used. This holds for attention models on a
+        CPU, if the cells of all sequences fit into half of the machine's memory; otherwise it is as with True.
+        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256; the
+        command line says this where ``--parallel`` is given. Recurrent and hybrid models are always unified.
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
         redone, is always one physical batch: the smaller of the two is the most tokens of a step.

@@ -129,7 +129,7 @@ def chunk_size(
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:
-    """How many of a prompt's `n_pending` tokens to compute alone, where `chunk` may be, in a step with `n_others` tokens.
+    """How many of a prompt's `n_pending` tokens to compute, where `chunk` may be, in a step with `n_others` tokens.
 
     A rest shorter than a tile goes with the chunk before it, which saves a step.
     """
