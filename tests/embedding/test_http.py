@@ -121,6 +121,12 @@ async def test_the_answer_has_openais_shape(given: Any, texts: list[str]) -> Non
         assert found == [expected(text) for text in texts]
 
 
+async def test_null_is_as_good_as_nothing() -> None:
+    async with open_site() as site:
+        nulls = dict.fromkeys(("model", "encoding_format", "dimensions", "user", "stream", "timeout"))
+        assert (await site.embed("hi", **nulls).end()).json() == (await site.embed("hi").end()).json()
+
+
 async def test_base64_holds_the_same_numbers() -> None:
     async with open_site() as site:
         body = (await site.embed("hello", encoding_format="base64").end()).json()

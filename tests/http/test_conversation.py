@@ -253,6 +253,7 @@ ALL = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.reasoning_conten
         ({"content": [{"type": "input_text", "text": "a"}, {"type": "output_text", "text": "b"}, "c"]}, "abc"),
         ({"content": [{"type": "refusal", "refusal": "no"}]}, "no"),
         ({"content": {"type": "text", "text": "a"}}, "a"),
+        ({"content": [{"text": "a"}, {"type": None, "text": "b"}, {"type": "", "text": "c"}]}, "abc"),
         ({"content": None, "reasoning_content": "hm"}, "hm"),
         ({"content": "a", "reasoning": "hm"}, "ahm"),
         ({"content": [{"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "a"}]}, "ahm"),
@@ -265,7 +266,7 @@ def test_messages_come_in_many_forms(message: dict[str, Any], expected: str) -> 
 
 
 @pytest.mark.parametrize(
-    "part", [{"type": ["text"]}, {"text": "x"}, 7, None, {"type": "text"}, {"type": "refusal"}, {"type": "image_url"}]
+    "part", [{"type": ["text"]}, {"text": 1}, 7, None, {"type": "text"}, {"type": "refusal"}, {"type": "image_url"}]
 )
 def test_a_part_that_is_none_is_refused(part: Any) -> None:
     with pytest.raises(ValidationError):

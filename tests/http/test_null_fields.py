@@ -258,6 +258,21 @@ def test_what_is_required_stays_required(body: dict[str, Any]) -> None:
         ChatBody.model_validate(body)
 
 
+@pytest.mark.parametrize("empty", ["", None])
+def test_a_call_may_say_nothing_of_its_id_and_type(empty: Any) -> None:
+    function = {"name": "f", "arguments": "{}"}
+    body = {"messages": [{"role": "assistant", "tool_calls": [{"id": empty, "type": empty, "function": function}]}]}
+    (message,) = ChatBody.model_validate(body).messages
+    assert message.for_template()["tool_calls"] == [{"id": "", "type": "function", "function": function}]
+
+
+def test_a_custom_call_is_one_of_a_function_of_one_text() -> None:
+    call = {"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}
+    (message,) = ChatBody.model_validate({"messages": [{"role": "assistant", "tool_calls": [call]}]}).messages
+    (found,) = message.for_template()["tool_calls"]
+    assert found["function"] == {"name": "f", "arguments": '{"input": "x"}'}
+
+
 def test_a_filter_that_came_out_empty_is_no_filter_to_leave_out() -> None:
     with pytest.raises(ValidationError):
         CancelBody.model_validate({"request_ids": [], "session": "x"})
