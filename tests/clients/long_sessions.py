@@ -3,9 +3,9 @@
     python -m tests.clients.long_sessions                    # Codex, Claude Code with its tool search, OpenCode
     python -m tests.clients.long_sessions codex --record recordings
 
-A scripted model answers the agents, because the packaged one calls no tools by itself. Each of their requests goes, as it
-was sent, to one server for each template as well; when that has begun to answer, it is left. Exits with 1 if one was
-refused, or if an agent did not come to 20 turns.
+A scripted model answers the agents, because the packaged one calls no tools by itself. Each of their requests goes, as
+it was sent, to one server for each template as well; when that has begun to answer, it is left. Exits with 1 if one
+was refused, or if an agent did not come to 20 turns.
 """
 
 from __future__ import annotations
@@ -120,11 +120,8 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sessions-")))
         servers = {name: stack.enter_context(serving(folder, file)) for name, file in TEMPLATES.items()}
-        say(
-            "| agent | turns | requests | with tool references | ",
-            " | ".join(f"refused: {name}" for name in servers),
-            " |",
-        )
+        heads = ("agent", "turns", "requests", "with tool references", *(f"refused: {name}" for name in servers))
+        say("| ", " | ".join(heads), " |")
         for name in options.agents or AGENTS:
             BY_NAME[name].environment.fetch()
             with Relay(servers, options.record and options.record / name) as relay:

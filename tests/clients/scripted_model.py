@@ -72,7 +72,8 @@ def message_events(number: str, call: tuple[str, Body] | None) -> Iterator[Event
         {"type": "message_start", "message": message | {"stop_reason": None, "stop_sequence": None, "usage": usage}}
     )
     if call is None:
-        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": ANSWER}
+        block: Body = {"type": "text", "text": ""}
+        delta = {"type": "text_delta", "text": ANSWER}
     else:
         block = {"type": "tool_use", "id": f"toolu_{number}", "name": call[0], "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(call[1])}
