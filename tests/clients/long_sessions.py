@@ -153,7 +153,8 @@ def serving(folder: Path, template: str) -> AbstractContextManager[ServerProcess
     model = folder / "stdlib-coder.gguf"
     if not model.exists():
         write_patient_model(model)
-    options = ("--model", str(model), "--ctx-size", str(CONTEXT), "--chat-template-file", str(FOLDER / template))
+    prompts = ("--ctx-size", str(CONTEXT), "--parallel", "1")  # an agent's prompts have 30,000 tokens
+    options = ("--model", str(model), *prompts, "--chat-template-file", str(FOLDER / template))
     return ServerProcess(*options, environment=ENVIRONMENT).started()
 
 
