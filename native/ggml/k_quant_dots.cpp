@@ -18,6 +18,7 @@
 #define GGML_COMMON_IMPL_CPP
 #include "ggml-common.h"
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -233,7 +234,7 @@ float added(float sum, float block, float scale) {
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
     return _mm_cvtss_f32(_mm_add_ps(_mm_set1_ps(sum), _mm_mul_ps(_mm_set1_ps(block), _mm_set1_ps(scale))));
 #else
-    return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(block), _mm_set_ss(scale), _mm_set_ss(sum)));
+    return std::fma(block, scale, sum);
 #endif
 }
 
@@ -243,6 +244,7 @@ float add_superblocks(float sum, const Block * x, const block_q8_K * y) {
     __m256i minima[4] = {};
     alignas(16) float scales[4] = {};
     alignas(16) float scales_of_minima[4] = {};
+#pragma GCC unroll 4
     for (int i = 0; i < COUNT; ++i) {
         const Lanes lanes = sums(x[i], y[i]);
         products[i] = lanes.products;
