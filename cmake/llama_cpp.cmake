@@ -92,7 +92,7 @@ if(PYLLMCANCEL_OWN_KERNELS)
   endforeach()
   # Few rows of activations times K-quants, with the arithmetic of many. ggml's own have other names, for other processors.
   set(own_dots "")
-  foreach(format IN ITEMS q2_K q3_K q4_K q5_K q6_K iq4_xs)
+  foreach(format IN ITEMS q4_K q5_K q6_K iq4_xs)
     list(APPEND own_dots ggml_vec_dot_${format}_q8_K=ggml_own_vec_dot_${format}_q8_K)
   endforeach()
   set_source_files_properties(

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 # Bytes of a block at which its 16-bit scales lie, and how large such a scale is, for weights of about 1.
 SCALES = {
-    GGMLQuantizationType.Q2_K: {80: 0.1, 82: 0.1},
-    GGMLQuantizationType.Q3_K: {108: 0.01},
     GGMLQuantizationType.Q4_K: {0: 0.005, 2: 0.03},
     GGMLQuantizationType.Q5_K: {0: 0.0025, 2: 0.03},
     GGMLQuantizationType.Q6_K: {208: 0.0005},
