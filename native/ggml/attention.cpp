@@ -41,12 +41,14 @@ constexpr int64_t UNITS_PER_THREAD = 4; // that even out what other programs tak
 constexpr int64_t LANES = GGML_F32_EPR;
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
-// A tile's mask in which no cell is visible: minus infinity in 16 bits.
+constexpr ggml_fp16_t MASKED = 0xFC00; // minus infinity
+
+// A tile's mask in which no cell is visible.
 struct MaskedTile {
     ggml_fp16_t cells[TILE];
     constexpr MaskedTile() : cells() {
         for (ggml_fp16_t & cell : cells) {
-            cell = 0xFC00;
+            cell = MASKED;
         }
     }
 };
@@ -577,12 +579,46 @@ class Attention {
     float * partials_ = nullptr;
 };
 
+// Whether cells that a row does not see lie between those that it sees, as with unified cells that several sequences use.
+bool is_scattered(const ggml_fp16_t * mask, int64_t n_cells) {
+    int64_t n_visible = 0;
+    for (int64_t i = 0; i < n_cells; ++i) {
+        n_visible += mask[i] != MASKED;
+    }
+    int64_t first = 0;
+    while (first < n_cells && mask[first] == MASKED) {
+        ++first;
+    }
+    int64_t end = n_cells;
+    while (end > first && mask[end - 1] == MASKED) {
+        --end;
+    }
+    return end - first > n_visible;
+}
+
+// A few rows of which each sees some cells here and there: ggml's kernel skips the others one by one, ours tile by tile.
+bool sees_here_and_there(const ggml_tensor * dst) {
+    const ggml_tensor * mask = dst->src[3];
+    const int64_t n_queries = dst->src[0]->ne[1];
+    if (mask == nullptr || dst->src[0]->ne[3] > 1 || n_queries >= TILE) {
+        return false;
+    }
+    for (int64_t row = 0; row < n_queries; ++row) {
+        const char * at = static_cast<const char *>(mask->data) + static_cast<std::size_t>(row) * mask->nb[1];
+        if (is_scattered(reinterpret_cast<const ggml_fp16_t *>(at), dst->src[1]->ne[1])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool is_ours(const ggml_compute_params * params, const ggml_tensor * dst) {
     const ggml_type k = dst->src[1]->type;
     const ggml_type v = dst->src[2]->type;
     const bool wide = k == v && (k == GGML_TYPE_F16 || k == GGML_TYPE_F32);
     return !params->use_ref && wide && dst->src[0]->type == GGML_TYPE_F32 && dst->type == GGML_TYPE_F32 &&
-           dst->nb[1] == static_cast<std::size_t>(dst->ne[0]) * sizeof(float) && Attention::has_room(params, dst);
+           dst->nb[1] == static_cast<std::size_t>(dst->ne[0]) * sizeof(float) && Attention::has_room(params, dst) &&
+           !sees_here_and_there(dst);
 }
 
 } // namespace
