@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.chat_template import Thinking
     from pyllmcancel.constraints.guidance import Guide, GuidedConstraint
+
+# gpt-oss opens a call with its recipient and then the mark of its reasoning: what follows there is the call's arguments.
+RECIPIENT = re.compile(rb" to=[^\s<]+\Z")
+MAX_RECIPIENT = 256  # bytes
 
 
 class State(Enum):
@@ -144,8 +149,8 @@ class ChatConstraint:
         if self._guide.thinking is None:
             return
         start = self._guide.thinking.start.encode()
-        self._tail = (self._tail + self._piece(token))[-len(start) :]
-        if self._tail == start:
+        self._tail = (self._tail + self._piece(token))[-len(start) - MAX_RECIPIENT :]
+        if self._tail.endswith(start) and not RECIPIENT.search(self._tail.removesuffix(start)):
             self._reason()
 
     def _follow(self, token: int) -> None:

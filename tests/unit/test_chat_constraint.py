@@ -186,6 +186,15 @@ def test_all_reasoning_of_an_answer_has_one_budget() -> None:
     assert allowed(constraint) == {*b"<"}
 
 
+def test_a_mark_of_reasoning_behind_a_calls_recipient_begins_its_arguments() -> None:
+    harmony = Thinking("<|channel|>analysis<|message|>", ("<|end|>",), begun=False)
+    constraint = guide(harmony, budget=2)
+    write(constraint, '<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>{"days": 1}')
+    assert allowed(constraint) is FREE
+    write(constraint, "<|start|>assistant<|channel|>analysis<|message|>ab")
+    assert allowed(constraint) == {*b"<"}
+
+
 def test_the_choices_of_a_request_are_apart(digit: Guide) -> None:
     shared = ChatGuide(MODEL, THINKING, digit)
     first, second = shared.new(), shared.new()
