@@ -16,8 +16,8 @@ from pydantic import (
     Field,
     PrivateAttr,
     StrictInt,
-    TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
     with_config,
 )
@@ -32,6 +32,9 @@ from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine import Engine
+
+# A context of validation: empty values are validated as they were sent.
+AS_SENT = object()
 
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
 MAX_MS = 7 * 86_400_000
@@ -80,8 +83,8 @@ class Sent(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_given(cls, sent: Any) -> Any:
-        if not isinstance(sent, dict):
+    def _only_given(cls, sent: Any, info: ValidationInfo) -> Any:
+        if not isinstance(sent, dict) or info.context is AS_SENT:
             return sent
         return {name: value for name, value in sent.items() if cls._is_given(name, value)}
 
@@ -94,18 +97,18 @@ class Sent(BaseModel):
 
 @cache
 def takes_empty(model: type[BaseModel], name: str, kind: type[object]) -> bool:
-    """Whether an empty text, list or object is a value of this field; unknown and required fields are left as they are.
+    """Say whether an empty text, list or object is a value of this field. Unknown and required ones keep what was sent.
 
-    Found once for each field that is sent empty, so that no start and no first request pays for all of them.
+    The model itself decides: a schema of the field's own would be built while a request waits.
     """
     field = wire_fields(model).get(name)
     if field is None or field.is_required():
         return True
-    hint: Any = Annotated[(field.annotation, Field(discriminator=field.discriminator), *field.metadata)]
     try:
-        TypeAdapter(hint).validate_python(kind())
-    except ValidationError:
-        return False
+        model.model_validate({name: kind()}, context=AS_SENT)
+    except ValidationError as error:
+        places = [one["loc"] for one in error.errors(include_url=False, include_context=False)]
+        return not any(place and wire_fields(model).get(str(place[0])) is field for place in places)
     return True
 
 
@@ -180,7 +183,9 @@ class GeneratingBody(RequestBody):
     )
     user: Name | None = None
     safety_identifier: Name | None = None
-    prompt_cache_key: Name | None = Field(None, description="As `session_id`, where that is not given.")
+    prompt_cache_key: Name | None = Field(
+        None, min_length=1, description="As `session_id`, where that is not given."
+    )
 
     @property
     def only_warms(self) -> bool:

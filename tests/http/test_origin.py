@@ -159,7 +159,17 @@ async def test_a_peer_without_an_address_has_no_key() -> None:
 FORMS = ("x" * 257, "a\nb", " before", "after ", "\x7f", "a\u2028b")
 
 
-@pytest.mark.parametrize("name", ["", *FORMS])
+@pytest.mark.parametrize("name", ["", None])
+@pytest.mark.parametrize("field", ["session_id", "parent_session_id", "supersede", "prompt_cache_key"])
+async def test_an_empty_name_in_the_body_is_none(field: str, name: str | None) -> None:
+    async with open_world() as world:
+        exchange = await world.complete(**{field: name}).end()
+        assert exchange.status == 200
+        (request,) = await world.requests("?status=finished")
+        assert (request["session"], request["supersede"]) == (None, None)
+
+
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("field", ["session_id", "parent_session_id", "supersede", "prompt_cache_key"])
 async def test_a_name_of_a_wrong_form_is_refused_in_the_body(field: str, name: str) -> None:
     async with open_world() as world:
@@ -175,7 +185,7 @@ async def test_a_name_of_a_wrong_form_is_refused_in_a_header(header: str, name: 
         assert (exchange.status, exchange.json()["error"]["param"]) == (400, header)
 
 
-@pytest.mark.parametrize("priority", [2, -2, 0.5, "1", None])
+@pytest.mark.parametrize("priority", [2, -2, 0.5, "1"])
 async def test_there_are_three_priorities(priority: Any) -> None:
     async with open_world() as world:
         exchange = await world.complete(priority=priority).end()
