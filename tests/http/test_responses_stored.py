@@ -569,7 +569,7 @@ async def test_stored_items_that_are_none_are_told_to_nobody(caplog: pytest.LogC
         await create(world, "bad")
 
         def damage(connection: sqlite3.Connection) -> None:
-            items = '[{"id": "msg_bad_i0", "type": "SECRET", "role": "SECRET"}]'
+            items = '[{"id": "msg_bad_i0", "type": "message", "role": "SECRET"}]'
             connection.execute("UPDATE responses SET input = ? WHERE id = 'resp_bad'", (items,))
 
         await asyncio.to_thread(world.app.state.responses._store._commits.do(damage, "").result)

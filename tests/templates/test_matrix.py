@@ -50,7 +50,7 @@ def test_a_template_that_takes_everything_gets_what_was_sent(name: str) -> None:
     (answer,) = (form for form in FORMS if form.name == LATE_RESULT)
     messages = [*answer.body["messages"], system(3), developer(4), said(5), said(6)]
     sent = {"messages": messages, "tools": TOOLS}
-    assert functions.apply_template(sent) == functions._render(sent)
+    assert json.loads(functions.apply_template(sent)) == json.loads(functions._render(sent)) | {"unenforced": [[]]}
 
 
 @pytest.mark.parametrize("name", [GEMMA, MINISTRAL, "Apertus-8B-Instruct", "deepseek-ai-DeepSeek-V3.1"])
