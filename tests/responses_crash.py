@@ -22,6 +22,8 @@ from typing import Any
 
 import httpx
 
+from pyllmcancel.server.responses.database import LIVE
+from pyllmcancel.server.responses.rows import LOST
 from tests.support.http_process import ServerProcess
 from tests.support.tiny_models import write_tiny_llama
 
@@ -153,8 +155,11 @@ def check_file(path: Path, truths: list[Truth]) -> int:
     assert {name for truth in truths for name in truth.acknowledged} <= set(names)
     for _, status, text in rows:
         response = json.loads(text)
-        assert response["status"] == status
-        check_state(response, int(response["metadata"]["number"]))
+        if status == LOST:  # its text is still that of its beginning: it is changed where it is read
+            assert response["status"] in LIVE
+        else:
+            assert response["status"] == status
+            check_state(response, int(response["metadata"]["number"]))
     return len(rows)
 
 

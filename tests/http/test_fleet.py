@@ -280,6 +280,8 @@ async def test_lists_are_those_of_all_replicas_and_say_which() -> None:
     async with open_fleet("a", "b") as (_, (a, b)):
         await begun(a, "1", session_id="s")
         await begun(b, "2", session_id="s", parent_session_id="p")
+        for world in (a, b):
+            await world.held()  # accepted is not running yet
         listed = await a.requests()
         assert [(one["id"], one["replica"]) for one in listed] == [("1", "a"), ("2", "b")]
         assert [one["id"] for one in await b.requests("?session=s&status=running")] == ["1", "2"]

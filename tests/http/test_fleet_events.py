@@ -436,8 +436,7 @@ async def test_a_reader_that_does_not_read_is_dropped_and_the_others_are_not(mon
 
 
 async def test_readers_of_all_servers_have_the_seats_of_the_feed() -> None:
-    async with open_peers("a", "b") as (_, (a, _b)):
-        a.app.state.server.feed._most_readers = 2
+    async with open_peers("a", "b", max_event_clients=2) as (_, (a, _b)):
         await reader(a, "a", "b")
         await reader(a, "a", query="?replica=a")
         answer = await a.get("/v1/events")
@@ -445,8 +444,8 @@ async def test_readers_of_all_servers_have_the_seats_of_the_feed() -> None:
 
 
 async def test_a_peer_without_a_seat_for_this_server_is_named() -> None:
-    async with open_peers("a", "b") as (_, (a, b)):
-        b.app.state.server.feed._most_readers = 0
+    async with open_peers("a", "b", max_event_clients=1) as (_, (a, b)):
+        await reader(b, "b", query="?replica=b")
         client = FeedClient(a)
         events = await client.until(lambda events: any(e.data.get("state") == "lost" for e in events))
         assert "status 503" in events[-1].data["why"]
