@@ -107,8 +107,8 @@ def state_of(pid: int) -> str:
 
 def check_names_in_bodies(cluster: Up) -> None:
     """The newest of a key lives, wherever each is; and the key of the servers is not on their command lines."""
-    url = f"{cluster.replicas['r1']}/v1/requests"
-    until(lambda: httpx.get(url).json(), lambda seen: "unreached" not in seen)
+    for url in cluster.replicas.values():
+        until(lambda url=url: httpx.get(f"{url}/v1/requests").json(), lambda seen: "unreached" not in seen)  # type: ignore[misc]
     ports = [int(one.rpartition(":")[2]) for one in cluster.replicas.values()]
     with ExitStack() as stack:
         ids, streams = [], []

@@ -342,6 +342,22 @@ async def test_one_that_is_loading_has_nothing_and_is_not_missed() -> None:
         assert await made.ask_all(ASK) == []
 
 
+async def test_one_that_has_loaded_since_it_was_greeted_is_asked() -> None:
+    others = Others()
+    others.are("b", model=None)
+    async with transport(others, "b") as made:
+        others.are("b")
+        assert told(await made.ask_all(ASK)) == {"b": None}
+
+
+async def test_one_that_was_loading_and_does_not_answer_is_missed() -> None:
+    others = Others()
+    others.are("b", model=None)
+    async with transport(others, "b") as made:
+        others.fail("b")
+        assert told(await made.ask_all(ASK)) == {"b": "does not answer (ConnectError)"}
+
+
 async def test_one_that_hangs_is_waited_for_once_and_asked_again_when_it_answers() -> None:
     others = Others()
     others.are("b")

@@ -147,8 +147,11 @@ class HttpTransport:
         return [one for one in others if one.standing is Standing.READY]
 
     async def ask_all(self, message: Message) -> list[Answer]:
-        peers = [line.peer for line in self._lines.values() if line.peer.counts]
-        return list(await asyncio.gather(*(peer.ask(message) for peer in peers)))
+        peers = [line.peer for line in self._lines.values()]
+        asked = [peer for peer in peers if peer.counts or peer.standing is Standing.LOADING]
+        answers = await asyncio.gather(*(peer.ask(message) for peer in asked))
+        # One that is still loading has nothing.
+        return [answer for peer, answer in zip(asked, answers, strict=True) if answer.reply is not None or peer.counts]
 
     def tell_all(self, news: News) -> None:
         for line in self._lines.values():

@@ -46,7 +46,7 @@ class Standing(Enum):
     """Of a peer: all but READY are not asked."""
 
     UNKNOWN = "has not been reached yet"
-    LOADING = "is loading its model"  # so nothing is there that could be asked for
+    LOADING = "is loading its model"  # so nothing was there that could be asked for
     OWN = "is this server"
     SAME = "is a peer that is known by another address"
     READY = "is there"
@@ -156,6 +156,10 @@ class Peer:
                 await stack.enter_async_context(turns.of(getattr(message, "owner", None), self._deadline))
             except TimeoutError:
                 return Answer(self.name, None, TOO_MUCH_AT_ONCE)
+            if self.standing is Standing.LOADING:
+                # It may have loaded, and accepted something, since it was greeted.
+                with suppress(NoAnswer):
+                    await self._exchange(None, until - loop.time())
             return await self._ask(message, until - loop.time())
 
     async def _ask(self, message: Message, patience: float | None = None) -> Answer:
