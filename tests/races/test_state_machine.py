@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -34,6 +33,11 @@ READER_REASONS = (CancelReason.DISCONNECT, CancelReason.STALLED, CancelReason.EX
 
 pytestmark = pytest.mark.timeout(3600)  # for the thorough profile
 
+# Conditions of rules. With `assume` a rule that cannot be applied would end its whole schedule, unchecked.
+some_request = precondition(lambda self: bool(self.driver.tracked))
+some_live = precondition(lambda self: bool(self.live()))
+step_held = precondition(lambda self: self.driver.gate.held() is not None)
+
 
 class EngineSchedule(RuleBasedStateMachine):
     """The engine's steps wait for the rules; between two rules nothing moves."""
@@ -56,8 +60,13 @@ class EngineSchedule(RuleBasedStateMachine):
 
     def pick(self, number: int) -> Tracked:
         """One of the requests so far, the newest ones first."""
-        assume(self.driver.tracked)
         return self.driver.tracked[-1 - number % len(self.driver.tracked)]
+
+    def live(self) -> list[Tracked]:
+        return [tracked for tracked in self.driver.tracked if not tracked.ended]
+
+    def pick_live(self, number: int) -> Tracked:
+        return self.live()[-1 - number % len(self.live())]
 
     def count_failed(self) -> int:
         ended = [tracked for tracked in self.driver.tracked if tracked.ended]
@@ -102,15 +111,16 @@ class EngineSchedule(RuleBasedStateMachine):
                 return place + 1, (chr(token),)
         return None, ()
 
+    @some_live
     @rule(number=st.integers(0, 5))
     def submit_again_under_the_same_id(self, number: int) -> None:
-        live = self.pick(number)
-        assume(not live.ended)
+        live = self.pick_live(number)
         counts = self.driver.engine.counts()
         with pytest.raises(InvalidRequestError, match="in use"):
             self.driver.submit("anything", request_id=live.request.id, owner=live.request.owner)
         assert self.driver.engine.counts() == counts
 
+    @some_request
     @rule(number=st.integers(0, 5), reason=st.sampled_from(READER_REASONS))
     def cancel(self, number: int, reason: CancelReason) -> None:
         tracked = self.pick(number)
@@ -124,7 +134,7 @@ class EngineSchedule(RuleBasedStateMachine):
         hold=st.sampled_from([0.0, 0.0, 0.0, 600.0]),
     )
     def cancel_session(self, owner: str, session: str, *, descendants: bool, hold: float) -> None:
-        before = [tracked.request for tracked in self.driver.tracked if not tracked.ended]
+        before = [tracked.request for tracked in self.live()]
         cancelled = {request for request in before if request.cancellation.requested}
         found = self.driver.engine.cancel_session(session, owner=owner, descendants=descendants, hold=hold)
         self.driver.settle()
@@ -138,10 +148,12 @@ class EngineSchedule(RuleBasedStateMachine):
         if hold:
             self.held |= {(owner, member) for member in members}
 
+    @some_request
     @rule(number=st.integers(0, 5))
     def stop_reading(self, number: int) -> None:
         self.driver.stop_reading(self.pick(number))
 
+    @some_request
     @rule(number=st.integers(0, 5))
     def read_on(self, number: int) -> None:
         self.driver.read_on(self.pick(number))
@@ -157,11 +169,11 @@ class EngineSchedule(RuleBasedStateMachine):
         self.driver.gate.move_on(progress)
         self.driver.settle()
 
+    @step_held
     @rule(status=st.sampled_from(FAILURES))
     def step_that_fails(self, status: StepStatus) -> None:
         """A request that fails alone ends; a batch is taken apart, and none ends."""
         held = self.driver.gate.held()
-        assume(held is not None)
         alone = next(tracked for tracked in self.driver.tracked if self.driver.holds(tracked))
         n_failed = self.count_failed()
         alone.fails = alone.fails or len(held.items) == 1
@@ -172,27 +184,28 @@ class EngineSchedule(RuleBasedStateMachine):
         else:
             assert self.count_failed() == n_failed
 
+    @step_held
     @rule()
     def step_without_room(self) -> None:
         """llama.cpp finds no cells: the newest gives way, and a single request fails."""
-        assume(self.driver.gate.held() is not None)
         if len(self.driver.context.open_seqs) == 1:
             next(tracked for tracked in self.driver.tracked if self.driver.holds(tracked)).fails = True
         self.driver.context.next_status.append(StepStatus.NO_ROOM)
         self.driver.step()
 
+    @some_live
     @rule(number=st.integers(0, 5), fault=st.sampled_from(FAULTS))
     def make_one_faulty(self, number: int, fault: StepStatus | LogitFault) -> None:
-        tracked = self.pick(number)
-        assume(not tracked.ended)
+        tracked = self.pick_live(number)
         tracked.fails = True
         self.driver.context.faults[tuple(tracked.prompt)] = fault
 
     @precondition(lambda self: not self.driver.engine.registry.closed)
     @rule(closes=st.sampled_from([True] + [False] * 9))
     def close(self, closes: bool) -> None:
-        assume(closes)
-        live = [tracked for tracked in self.driver.tracked if not tracked.ended]
+        if not closes:  # rarely: little can happen afterwards
+            return
+        live = self.live()
         self.driver.engine.close()
         assert all(tracked.request.cancellation.requested for tracked in live)
 
