@@ -20,10 +20,13 @@ LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
 
 
 class SessionHold(NamedTuple):
-    """Until when, on the monotonic clock, and whether descendants are held too."""
+    """Until when, on the monotonic clock, a session is held, and until when its descendants are."""
 
-    until: float
-    descendants: bool
+    own: float
+    descendants: float
+
+
+NOT_HELD = SessionHold(0.0, 0.0)
 
 
 class OwnerHolds:
@@ -38,33 +41,34 @@ class OwnerHolds:
 
     def drop_expired(self, now: float) -> None:
         self.requests = {held: until for held, until in self.requests.items() if until > now}
-        self.sessions = {held: hold for held, hold in self.sessions.items() if hold.until > now}
+        self.sessions = {held: hold for held, hold in self.sessions.items() if hold.own > now}
 
 
 class Holds:
-    """Of all owners."""
+    """Of all owners. What a client was promised stays: a later hold takes nothing back."""
 
     def __init__(self) -> None:
         self._of_owner: dict[str, OwnerHolds] = {}
 
     def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
         """Cancel the request of this id that arrives within `seconds`. QueueFullError: too many holds."""
-        self._with_room(owner, request_id).requests[request_id] = time.monotonic() + seconds
+        held = self._with_room(owner, request_id).requests
+        held[request_id] = max(time.monotonic() + seconds, held.get(request_id, 0.0))
 
     def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
-        """Cancel all requests of a session that arrive within `seconds`. QueueFullError: too many holds."""
-        self._with_room(owner, session).sessions[session] = SessionHold(time.monotonic() + seconds, descendants)
+        """Cancel all requests of a session that arrive within `seconds`; 0: that have arrived by now.
 
-    def hold_arrived(self, owner: str, session: str, *, descendants: bool) -> None:
-        """Cancel all requests of a session that have arrived by now; QueueFullError: too many holds."""
-        now, holds = time.monotonic(), self._with_room(owner, session).sessions
-        if session not in holds or holds[session].until < now:
-            holds[session] = SessionHold(now, descendants)
+        QueueFullError: too many holds.
+        """
+        held = self._with_room(owner, session).sessions
+        until, before = time.monotonic() + seconds, held.get(session, NOT_HELD)
+        below = max(until, before.descendants) if descendants else before.descendants
+        held[session] = SessionHold(max(until, before.own), below)
 
     def check_room(self, owner: str, sessions: Collection[str]) -> None:
         """QueueFullError if these cannot be held all at once."""
         now, held = time.monotonic(), self._of_owner.get(owner, OwnerHolds())
-        names = {name for name, hold in held.sessions.items() if hold.until > now}.union(sessions)
+        names = {name for name, hold in held.sessions.items() if hold.own > now}.union(sessions)
         if len(names) + sum(until > now for until in held.requests.values()) > MAX_HOLDS:
             raise too_many()
 
@@ -76,8 +80,8 @@ class Holds:
         if holds.requests.pop(request.id, 0.0) > request.arrived_at:
             return True
         for generation, session in enumerate(lineage):
-            hold = holds.sessions.get(session.name)
-            if hold is not None and hold.until > request.arrived_at and (hold.descendants or not generation):
+            hold = holds.sessions.get(session.name, NOT_HELD)
+            if (hold.descendants if generation else hold.own) > request.arrived_at:
                 return True
         return False
 

@@ -305,13 +305,11 @@ class Registry:
         a session that is not known too.
         """
         with self._lock:
-            if hold > 0.0:
-                self._holds.hold_session(owner, session, hold, descendants=descendants)
             found = self._families.find(owner, session)
+            if hold > 0.0 or (known_elsewhere and found is None):
+                self._holds.hold_session(owner, session, hold, descendants=descendants)
             if found is not None:
                 found.note_cancel(descendants=descendants)
-            elif known_elsewhere and hold == 0.0:
-                self._holds.hold_arrived(owner, session, descendants=descendants)
             return self._family(found, descendants=descendants)
 
     def check_room_to_hold(self, sessions: Collection[str], owner: str = NO_OWNER) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Query
@@ -89,18 +89,19 @@ class Visible:
             found = found or self._registry.find(name, owner=owner)
         if found is None and preparation is None:
             found = self._registry.find(request_id, hold, owner)
-        if preparation is None:
-            return [] if found is None else [found]
+        if found is None:
+            return [] if preparation is None else [preparation]
+        if preparation is None or arrival(preparation) == arrival(found):
+            return [found]
         return [preparation, found] if isinstance(found, Request) else [preparation]
 
     def live(self, session: str | None, status: str | None) -> list[Target]:
         """All that have not ended; where they are given, of one session without its descendants, and in one status."""
         # Preparations first: one that is being submitted passes its cancel on.
         prepared, accepted = self._preparations.live(self.owner), self._registry.requests(self.owner)
-        targets: list[Preparation | Request] = [*prepared, *accepted]
         return [
             target
-            for target in targets
+            for target in once(prepared, accepted)
             if session in (None, target.session) and status in (None, outside_status(target.summary()))
         ]
 
@@ -114,7 +115,7 @@ class Visible:
     def members(self, owner: str, name: str, family: Mapping[str, list[Request]] | None) -> list[Target]:
         """The requests of a family, with those in preparation; if it is not known, those of the session `name`."""
         prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
-        return [*prepared, *(request for members in (family or {}).values() for request in members)]
+        return [*once(prepared, [request for members in (family or {}).values() for request in members])]
 
     def owners_of(self, ids: Set[str]) -> set[str]:
         """Owners that have a request of one of these ids."""
@@ -177,6 +178,18 @@ async def report_preparation(preparation: Preparation, began: float, *, wait: bo
     assert preparation.reason is not None
     latency = time.monotonic() - began if wait else None
     return cancel_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)
+
+
+def once(prepared: Iterable[Preparation], accepted: Collection[Request]) -> list[Preparation | Request]:
+    """All of them, without preparations of what has been accepted already and is still being submitted."""
+    known = {arrival(request) for request in accepted}
+    return [*(one for one in prepared if arrival(one) not in known), *accepted]
+
+
+def arrival(target: Target) -> tuple[str, str, float]:
+    """The same of a preparation and of what it has become."""
+    arrived_at = target.times.arrived if isinstance(target, RequestSummary) else target.arrived_at
+    return target.owner, target.id, arrived_at
 
 
 def summary_of(target: Target) -> RequestSummary:

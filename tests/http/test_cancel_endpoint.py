@@ -75,6 +75,7 @@ async def test_of_a_request_that_is_being_submitted_it_says_how_that_one_ended(
         await world.held()
         assert [entry["id"] for entry in await world.requests()] == ["mine"], "once"
         answering = world.begin("POST", f"/v1/{target}/cancel")
+        await world.cancelling("mine")
         may_return.set()
         answer = said(await answering.end())
         assert world.context.open_seqs == []

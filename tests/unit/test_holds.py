@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
@@ -76,6 +78,39 @@ def test_a_known_session_is_held_too_and_its_live_requests_are_told() -> None:
     assert registry.family_to_cancel("s", hold=60.0) == {"s": [live]}
     assert arrive(registry, session="s").cancellation.requested
     assert not live.cancellation.requested  # the caller does that
+
+
+@pytest.mark.parametrize("later", [{"descendants": False}, {"hold": 1e-9}, {"hold": 0.0, "known_elsewhere": True}])
+def test_a_later_hold_of_a_session_takes_nothing_back(later: dict[str, Any]) -> None:
+    registry = Registry(max_queue=10)
+    registry.family_to_cancel("s", hold=60.0)
+    registry.family_to_cancel("s", **({"hold": 60.0} | later))
+    assert arrive(registry, session="s").cancellation.requested
+    assert arrive(registry, session="child", parent="s").cancellation.requested
+
+
+def test_a_longer_hold_without_descendants_holds_them_no_longer() -> None:
+    registry = Registry(max_queue=10)
+    registry.family_to_cancel("s", hold=1e-9)
+    registry.family_to_cancel("s", hold=60.0, descendants=False)
+    assert not arrive(registry, session="child", parent="s").cancellation.requested
+    assert arrive(registry, session="s").cancellation.requested
+
+
+def test_descendants_that_have_arrived_are_reached_where_their_session_is_held_without_them() -> None:
+    registry = Registry(max_queue=10)
+    registry.family_to_cancel("s", hold=60.0, descendants=False)
+    arrived_before = bare_request(session="child", parent="s")
+    registry.family_to_cancel("s", known_elsewhere=True)
+    registry.accept(arrived_before)
+    assert arrived_before.cancellation.requested
+
+
+def test_a_later_and_shorter_hold_of_an_id_takes_nothing_back() -> None:
+    registry = Registry(max_queue=10)
+    registry.find("r0", hold=60.0)
+    registry.find("r0", hold=1e-9)
+    assert arrive(registry).cancellation.requested
 
 
 def test_a_hold_that_has_expired_cancels_nothing() -> None:
