@@ -14,6 +14,11 @@ from tests.support.tiny_models import write_tiny_llama
 
 CONTEXT = 32_768
 PING_INTERVAL = 0.1
+# The recipe without its lines: nginx's own settings, with which the server's name is that of the upstream.
+NGINX_OWN = dict.fromkeys(
+    ("proxy_http_version", "proxy_set_header", "proxy_ignore_client_abort", "proxy_read_timeout", "proxy_buffering")
+)
+UPSTREAM = "pyllmcancel"
 
 MakeProxy = Callable[..., Proxy]
 
@@ -28,7 +33,8 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(long_model: Path) -> Iterator[ServerProcess]:
     """With one slot."""
     times = ("--sse-ping-interval", str(PING_INTERVAL), "--reader-stall", "3")
-    with ServerProcess("--model", str(long_model), "--ctx-size", str(CONTEXT), "--parallel", "1", *times) as process:
+    options = ("--ctx-size", str(CONTEXT), "--parallel", "1", "--allowed-hosts", UPSTREAM)
+    with ServerProcess("--model", str(long_model), *options, *times) as process:
         yield process.started()
 
 

@@ -7,14 +7,11 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.proxies.conftest import PING_INTERVAL, MakeProxy
+from tests.proxies.conftest import NGINX_OWN, PING_INTERVAL, MakeProxy
 from tests.support.http_process import RawClient, ServerProcess, assert_ends_soon
 from tests.support.proxies import HAProxy, Nginx, Proxy
 
 forms = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-NGINX_OWN = dict.fromkeys(
-    ("proxy_http_version", "proxy_set_header", "proxy_ignore_client_abort", "proxy_read_timeout", "proxy_buffering")
-)
 DEAF = [(Nginx, {"proxy_ignore_client_abort": "on"}), (HAProxy, {"option abortonclose": None})]
 SHORT = 0.4
 IMPATIENT = [
