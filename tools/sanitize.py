@@ -23,7 +23,7 @@ sys.path.append(str(ROOT))
 from tests.support.tiny_models import write_tiny_llama  # noqa: E402 - found by the line above
 
 HERE = ROOT / "tools" / "sanitizers"
-PYTEST = ("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--timeout", "1200")
+PYTEST = ("-m", "pytest", "-m", "", "-q", "-s", "-p", "no:cacheprovider", "--timeout", "1200")
 DRIVERS = {
     "native": (*PYTEST, "tests/native"),
     "races": (*PYTEST, "tests/races/test_real_engine.py"),

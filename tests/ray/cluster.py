@@ -23,7 +23,7 @@ from tests.support.http_process import ServerProcess, until
 from tests.support.proxies import free_port
 
 ROOT = Path(__file__).parents[2]
-MISSING = f"RAY WAS NOT TRIED: it is not installed ({ADVICE}; then pytest tests/ray)"
+MISSING = f"RAY WAS NOT TRIED: it is not installed ({ADVICE}; then pytest -m '' tests/ray)"
 SERVE = "import sys; from ray.serve.scripts import cli; sys.exit(cli())"
 MARK = "PYLLMCANCEL_TEST_CLUSTER"
 START_SECONDS, END_SECONDS = 120.0, 60.0
