@@ -1,8 +1,8 @@
-"""Run the tests of the native core and the races against builds for other processors than this one.
+"""Run the tests of what computes, the native core and the races on it, against builds for other processors than this.
 
 Which kernel of ggml computes what, and with it the last bits of every logit, depends on the processor: a test that
 holds on one may fail on another. ``python tools/test_levels.py`` builds the package for x86-64 with AVX2 and without,
-each into an environment of its own in ``build``, and runs ``tests/native`` and ``tests/races`` in each;
+each into an environment of its own in ``build``, and runs ``tests/native`` and races of the compiled engine in each;
 ``python tools/test_levels.py --level x86-64-v2 -- tests/http`` runs other tests, or only one level.
 
 Needs an environment that has the tests' requirements, and lends them to the others. Ends with the closing line and the
@@ -21,7 +21,15 @@ from pathlib import Path
 
 from other_build import ROOT, install
 
-TESTS = ("tests/native", "tests/races")
+TESTS = (
+    "tests/native",
+    "tests/races/test_full_cache.py",
+    "tests/races/test_real_engine.py",
+    # Texts and no computation: the same on every processor.
+    "--ignore=tests/native/test_chat_parser.py",
+    "--ignore=tests/native/test_chat_template.py",
+    "--ignore=tests/native/test_template_engine.py",
+)
 # What a processor must have to run a level, of what ggml asks for.
 LEVELS = {
     "x86-64-v3": frozenset({"avx", "avx2", "bmi2", "f16c", "fma"}),
@@ -70,7 +78,7 @@ def run_tests(python: Path, tests: list[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--level", choices=LEVELS, action="append", help="only this one; may be given again")
-    parser.add_argument("tests", nargs="*", default=TESTS, help=f"for pytest (default: {' '.join(TESTS)})")
+    parser.add_argument("tests", nargs="*", default=TESTS, help="for pytest (default: TESTS in this file)")
     arguments = parser.parse_args()
     for level in arguments.level or LEVELS:
         if not runs_here(level):

@@ -1,6 +1,7 @@
 """Random schedules of everything that can happen to an engine, with all invariants checked after each event.
 
-``pytest -m "" tests/races/test_state_machine.py --hypothesis-profile=thorough`` runs 10,000 schedules of up to 40 events.
+``pytest -m "" tests/races/test_state_machine.py --hypothesis-profile=thorough`` runs 10,000 schedules of up to 40
+events.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -224,3 +226,7 @@ class EngineSchedule(RuleBasedStateMachine):
 
 
 TestEngineSchedule = EngineSchedule.TestCase
+
+
+class TestFewEngineSchedules(TestEngineSchedule):
+    settings = settings(max_examples=15)
