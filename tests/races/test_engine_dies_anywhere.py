@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +23,15 @@ from tests.support.step_gate import TEST_LIMIT
 PACKAGE = str(Path(pyllmcancel.__file__).parent)
 
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Iterator[None]:
+    """Keep the collector from running in the engine's thread: a finalizer of what another test left cannot raise."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Fault:
