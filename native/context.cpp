@@ -4,6 +4,7 @@
 #include "errors.hpp"
 #include "llama_calls.hpp"
 #include "steady_clock.hpp"
+#include "tokens.hpp"
 
 #include <algorithm>
 

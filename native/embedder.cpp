@@ -2,6 +2,7 @@
 
 #include "errors.hpp"
 #include "llama_calls.hpp"
+#include "tokens.hpp"
 
 #include <algorithm>
 #include <cmath>

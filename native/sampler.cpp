@@ -2,7 +2,7 @@
 
 #include "errors.hpp"
 #include "llama-vocab.h"
-#include "step_items.hpp"
+#include "tokens.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,6 +3,7 @@
 #include "errors.hpp"
 
 #include <algorithm>
+#include <string>
 
 namespace pyllmcancel {
 
@@ -35,15 +36,6 @@ void check_items(const std::vector<StepItem> & items, int32_t n_batch,
     if (n_tokens < 1 || n_tokens > n_batch) {
         throw UsageError("a step computes 1 to " + std::to_string(n_batch) + " tokens, not " +
                          std::to_string(n_tokens));
-    }
-}
-
-void check_tokens(const std::vector<llama_token> & tokens, const llama_vocab * vocab) {
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab);
-    for (const llama_token token : tokens) {
-        if (token < 0 || token >= n_vocab) {
-            throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
-        }
     }
 }
 

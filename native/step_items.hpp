@@ -1,7 +1,5 @@
 #pragma once
 
-#include "llama.h"
-
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -27,8 +25,5 @@ int32_t n_tokens_of(const std::vector<StepItem> & items) noexcept;
 // fit into a batch: llama.cpp would end the process over an oversized one. `pending_of` throws it for an unknown seq_id.
 void check_items(const std::vector<StepItem> & items, int32_t n_batch,
                  const std::function<Pending(int32_t)> & pending_of);
-
-// Throws UsageError for a token that the vocabulary does not have.
-void check_tokens(const std::vector<llama_token> & tokens, const llama_vocab * vocab);
 
 } // namespace pyllmcancel
