@@ -1,7 +1,7 @@
 # llama.cpp's chat layer: templates, the parsers of answers, and the grammars that constrain them; and how it fits a model
-# to the memory of devices (native/fit.cpp). Of its library `common` only the files that these need: no downloads,
-# no sub-processes, no thread that writes the log. What they call of the rest, native/chat_support.cpp defines; chat.cpp
-# is a part of native/chat_template.cpp.
+# to the memory of devices (native/devices/fit.cpp). Of its library `common` only the files that these need: no downloads,
+# no sub-processes, no thread that writes the log. What they call of the rest, native/chat/chat_support.cpp defines; chat.cpp
+# is a part of native/chat/chat_template.cpp.
 
 set(COMMON_DIR ${LLAMA_CPP_DIR}/common)
 include(${COMMON_DIR}/parsers/sources.cmake)
@@ -22,12 +22,12 @@ add_library(llama_chat STATIC EXCLUDE_FROM_ALL
   ${COMMON_DIR}/jinja/string.cpp
   ${COMMON_DIR}/jinja/value.cpp
 )
-# Of its Jinja only what holds values: native/chat_engine.cpp has templates rendered by another engine, to which this one
+# Of its Jinja only what holds values: native/chat/chat_engine.cpp has templates rendered by another engine, to which this one
 # function of values.cpp gives the variables.
 set_source_files_properties(${COMMON_DIR}/jinja/value.cpp
                             PROPERTIES COMPILE_DEFINITIONS global_from_json=pyllmcancel_global_from_json)
 # The fit would put a log callback into the whole process for a while, with its data on its stack, though other engines
-# may log meanwhile. native/fit.cpp defines what does nothing instead.
+# may log meanwhile. native/devices/fit.cpp defines what does nothing instead.
 set_source_files_properties(${COMMON_DIR}/fit.cpp PROPERTIES COMPILE_DEFINITIONS llama_log_set=pyllmcancel_keep_log)
 # By its folder too: llama.cpp has another unicode.h.
 target_include_directories(llama_chat SYSTEM PUBLIC ${COMMON_DIR} ${LLAMA_CPP_DIR})

@@ -52,7 +52,7 @@ else()
 endif()
 select_backends()
 
-# A failed assertion is thrown while a model loads (native/assertions.hpp), through ggml's C code, too.
+# A failed assertion is thrown while a model loads (native/platform/assertions.hpp), through ggml's C code, too.
 if(NOT MSVC)
   add_compile_options($<$<COMPILE_LANGUAGE:C>:-fexceptions>)
 endif()
@@ -66,7 +66,7 @@ if(NOT MSVC)
   # ggml's base is made in the folder in which the CPU's back ends are.
   set_source_files_properties(
     ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp TARGET_DIRECTORY ggml-base
-    PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/amx_tile_config.hpp")
+    PROPERTIES COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/native/platform/amx_tile_config.hpp")
 endif()
 
 # What of llama.cpp is ours on the CPU. Not where its programs are built to compare with, unless it is asked for.

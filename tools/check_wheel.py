@@ -30,7 +30,7 @@ SDIST_WANTS = (
     ".clang-format",
     "CMakeLists.txt",
     "LICENSE",
-    "native/_native.pyx",
+    "native/binding/_native.pyx",
     "pyllmcancel/models/stdlib-coder.gguf",
     "tests/conftest.py",
     "vendor/llama.cpp/PIN.toml",

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cancel_flag.hpp"
+#include "step/cancel_flag.hpp"
 
 #include <condition_variable>
 #include <cstdint>

@@ -1,10 +1,10 @@
 // The benchmarks' view of the core: what pyllmcancel._native does through Cython, done through pybind11, and the
 // measurements that must not pass through Python at all. All that computes releases the GIL.
 
-#include "abort_gate.hpp"
 #include "clock.hpp"
 #include "raw_decoder.hpp"
 #include "sampling_cost.hpp"
+#include "step/abort_gate.hpp"
 #include "step_driver.hpp"
 
 #include <pybind11/pybind11.h>

@@ -2,7 +2,7 @@
 
 #include "clock.hpp"
 
-#include "cpu_backend.hpp"
+#include "devices/cpu_backend.hpp"
 
 #include "ggml.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "abort_gate.hpp"
 #include "abort_timing.hpp"
-#include "batch.hpp"
-#include "context.hpp"
-#include "model.hpp"
+#include "model/model.hpp"
+#include "step/abort_gate.hpp"
+#include "step/batch.hpp"
+#include "step/context.hpp"
 
 #include <cstdint>
 #include <memory>

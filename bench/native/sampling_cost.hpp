@@ -1,7 +1,7 @@
 #pragma once
 
-#include "model.hpp"
-#include "sampler.hpp"
+#include "model/model.hpp"
+#include "sampling/sampler.hpp"
 
 #include <cstdint>
 #include <memory>

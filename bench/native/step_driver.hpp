@@ -1,7 +1,7 @@
 #pragma once
 
 #include "abort_timing.hpp"
-#include "context.hpp"
+#include "step/context.hpp"
 
 #include <pybind11/pybind11.h>
 

@@ -41,7 +41,7 @@ def set_up(form: str, level: str) -> None:
     logging.captureWarnings(True)
     sys.excepthook = log_uncaught
     threading.excepthook = log_uncaught_of_thread
-    # Where native/log.cpp reads it, for llama.cpp logs in the midst of a computation, without the GIL.
+    # Where native/platform/log.cpp reads it, for llama.cpp logs in the midst of a computation, without the GIL.
     os.environ["PYLLMCANCEL_LOG_FORMAT"] = form
 
 

@@ -53,7 +53,7 @@ def build_native(target: str) -> Path:
             "gguf.cpp",
         )
     ]
-    sources += ["native/gguf_check.cpp", "native/gguf_keys.cpp", f"tests/fuzz/native/{target}.cpp"]
+    sources += ["native/model/gguf_check.cpp", "native/model/gguf_keys.cpp", f"tests/fuzz/native/{target}.cpp"]
     # What ggml's own build writes.
     (objects / "ggml-version.h").write_text('#define GGML_VERSION "0"\n#define GGML_COMMIT "0"\n')
     include = (f"-I{objects}", "-Inative", f"-I{GGML}/include", f"-I{GGML}/src", "-Ivendor/llama.cpp/include")

@@ -13,7 +13,7 @@ from pyllmcancel.engine import Engine
 from pyllmcancel.errors import ContextError, ModelLoadError
 from tests.injection.party import Party, fault
 
-BAD_ALLOC = 1000  # native/faults.cpp: throw std::bad_alloc
+BAD_ALLOC = 1000  # native/platform/faults.cpp: throw std::bad_alloc
 DEVICE_LOST = 1001  # … std::runtime_error, as a back end does whose device is gone
 MOST_CALLS = 400
 

@@ -321,7 +321,7 @@ proctype cancel_by_id(byte r)
 	fi
 }
 
-/* A client that leaves. The engine's thread may see it first, by asking the socket (native/hang_up.cpp), or the event
+/* A client that leaves. The engine's thread may see it first, by asking the socket (native/platform/hang_up.cpp), or the event
  * loop, in which generate.EngineResponse cancels; it exists once the request is accepted. */
 proctype leave(byte r)
 {

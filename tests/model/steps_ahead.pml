@@ -1,6 +1,6 @@
 /*
  * Steps ahead: the engine's thread, the thread that computes its steps, and threads that have news for the first, as
- * native/steps_ahead.cpp, Context::advance and EngineLoop have them. tests/model/test_steps_ahead.py has spin try every
+ * native/step/steps_ahead.cpp, Context::advance and EngineLoop have them. tests/model/test_steps_ahead.py has spin try every
  * interleaving.
  *
  * A wait for a condition variable is one: it sleeps, with the mutex released, until somebody wakes it. What a step

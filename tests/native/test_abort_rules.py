@@ -96,7 +96,7 @@ def test_a_token_belongs_to_one_sequence(world: World) -> None:
 
 def test_no_position_is_ever_shifted() -> None:
     """An abort while a shift of positions is pending is lost, and the shift made twice: so nothing asks for one."""
-    sources = "".join(path.read_text() for path in NATIVE.iterdir() if path.suffix in {".cpp", ".hpp", ".pyx", ".pxd"})
+    sources = "".join(path.read_text() for path in NATIVE.rglob("*") if path.suffix in {".cpp", ".hpp", ".pyx", ".pxd"})
     assert "llama_memory_seq_rm" in sources, "this is where the memory is used"
     assert not re.findall(r"llama_memory_seq_(?:add|div)", sources)
 

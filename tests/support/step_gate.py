@@ -1,6 +1,6 @@
 """Where the steps of a fake context wait until a test lets them finish, and where its abort policy is applied.
 
-The policy is that of ``native/abort_gate.cpp``, read at the points where the compiled core polls: before the first
+The policy is that of ``native/step/abort_gate.cpp``, read at the points where the compiled core polls: before the first
 node, whenever a member's flag is raised, and whenever the test moves the step on.
 """
 

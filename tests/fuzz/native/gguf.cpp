@@ -1,7 +1,7 @@
 // libFuzzer's entry: the header of a model file, as read by gguf and as looked through by the core before llama.cpp.
 
-#include "errors.hpp"
-#include "gguf_check.hpp"
+#include "platform/errors.hpp"
+#include "model/gguf_check.hpp"
 
 #include "ggml.h"
 #include "gguf.h"

@@ -1,0 +1,85 @@
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+from libcpp.vector cimport vector
+
+from cancel_flag cimport CppCancelFlag
+from llama cimport llama_token
+from model cimport MemoryKind
+from sampler cimport CppSampler, Sampled
+from step cimport CommonParams, StepCost, StepItem, StepOutcome
+from swapped_prefix cimport CppSwappedPrefix
+from translate cimport translate_exception
+
+
+cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
+    cdef cppclass ContextParams(CommonParams):
+        cbool kv_unified
+        uint32_t n_described_max
+        int32_t checkpoint_interval
+        uint32_t n_checkpoints
+        uint64_t checkpoint_bytes
+        int32_t row_padding
+        cbool trust_any_memory
+
+    cdef struct OpenOptions:
+        cbool reuse
+        int32_t n_described
+
+    cdef cppclass CppStepRow "pyllmcancel::StepRow":
+        int32_t seq
+        int32_t n_tokens
+        cbool sampled
+        Sampled next
+        vector[Sampled] described
+
+    cdef cppclass CppStepResult "pyllmcancel::StepResult"(StepOutcome):
+        int64_t sample_us
+        vector[CppStepRow] rows
+        cbool ahead
+
+    cdef cppclass StepEnd:
+        int32_t n_wanted
+        vector[llama_token] stop_tokens
+
+    cdef cppclass CppContext "pyllmcancel::Context":
+        int32_t open(
+            int32_t seq, vector[llama_token] tokens, shared_ptr[CppSampler] sampler, shared_ptr[CppCancelFlag] flag,
+            OpenOptions options
+        ) except +translate_exception
+        void close(int32_t seq, cbool keep) except +translate_exception
+        void drop_cells(int32_t seq) except +translate_exception
+        int32_t common_prefix(int32_t seq, const vector[llama_token] & tokens) except +translate_exception
+        cbool share_prefix(
+            int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes
+        ) except +translate_exception
+        cbool can_swap()
+        cbool is_offloaded() except +translate_exception
+        size_t swap_bytes(int32_t seq) except +translate_exception
+        shared_ptr[const CppSwappedPrefix] copy_out(int32_t seq, size_t max_bytes) except +translate_exception
+        cbool swap_in(int32_t seq, const CppSwappedPrefix & prefix) except +translate_exception
+        void rest() except +translate_exception
+        void raise_at(uint32_t poll, shared_ptr[CppCancelFlag] flag, uint32_t n_later)
+        CppStepResult step(const vector[StepItem] & items, StepCost cost) except +translate_exception
+        void start_ahead() except +translate_exception
+        CppStepResult step_ahead(
+            const vector[StepItem] & items, StepCost cost, vector[StepEnd] ends
+        ) except +translate_exception
+        CppStepResult collect(cbool goes_on) except +translate_exception
+        void ring()
+        void hush()
+        void check_at_rest() except +translate_exception
+        int32_t n_committed(int32_t seq) except +translate_exception
+        const vector[llama_token] & tokens(int32_t seq) except +translate_exception
+        const float * logits(int32_t seq) except +translate_exception
+        int32_t n_threads()
+        int32_t n_ctx()
+        int32_t n_cells()
+        cbool kv_unified()
+        int32_t n_seq_max()
+        int32_t n_batch()
+        int32_t n_cells_of(const vector[int32_t] & seqs) except +translate_exception
+        int32_t n_cells_used()
+        uint64_t checkpoint_bytes()
+        int64_t n_padding()
+        MemoryKind memory_kind()

@@ -1,0 +1,54 @@
+from libc.stdint cimport int32_t, int64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+from libcpp.pair cimport pair
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from llama cimport llama_model, llama_token, llama_vocab
+from placement cimport CppPlacement
+from translate cimport translate_exception
+
+
+cdef extern from "model/model.hpp" namespace "pyllmcancel" nogil:
+    cdef enum class MemoryKind(int32_t):
+        attention
+        recurrent
+        hybrid
+        none
+
+    cdef cppclass ModelParams:
+        CppPlacement placement
+        cbool use_mmap
+        cbool use_mlock
+        cbool check_tensors
+        vector[pair[string, float]] lora
+        int64_t progress_interval_us
+        cbool require_vocabulary
+        cbool without_weights
+
+    cdef cppclass Progress:
+        pass
+
+    cdef cppclass CppModel "pyllmcancel::Model":
+        @staticmethod
+        shared_ptr[CppModel] load(
+            string path, const ModelParams & params, const Progress & progress
+        ) except +translate_exception
+        llama_model * handle()
+        const llama_vocab * vocab()
+        MemoryKind memory_kind()
+        cbool can_divide_cells()
+        cbool has_invariant_rows() except +translate_exception
+        vector[pair[string, int32_t]] layers_by_device() except +translate_exception
+        cbool is_offloaded() except +translate_exception
+        string description() except +translate_exception
+        vector[pair[string, string]] metadata() except +translate_exception
+        string chat_template() except +translate_exception
+        vector[llama_token] tokenize(
+            const string & text, cbool add_special, cbool parse_special
+        ) except +translate_exception
+        size_t longest_piece() except +translate_exception
+        string piece(llama_token token, cbool special) except +translate_exception
+        vector[string] pieces(cbool special) except +translate_exception
+        vector[llama_token] eog_tokens() except +translate_exception

@@ -1,9 +1,0 @@
-#include "hang_up.hpp"
-
-#include "platform.hpp"
-
-namespace pyllmcancel {
-
-bool has_hung_up(int socket) noexcept { return platform::has_hung_up(socket); }
-
-} // namespace pyllmcancel

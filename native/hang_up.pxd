@@ -1,5 +1,0 @@
-from libcpp cimport bool as cbool
-
-
-cdef extern from "hang_up.hpp" namespace "pyllmcancel" nogil:
-    cbool c_has_hung_up "pyllmcancel::has_hung_up"(int socket)

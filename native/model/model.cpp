@@ -1,0 +1,276 @@
+#include "model/model.hpp"
+
+#include "devices/devices.hpp"
+#include "model/large_stack.hpp"
+#include "platform/assertions.hpp"
+#include "platform/errors.hpp"
+#include "platform/llama_calls.hpp"
+#include "platform/read_string.hpp"
+
+#include "ggml-backend.h"
+// llama.cpp's internal header: its API does not tell which device has a layer.
+#include "llama-model.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+
+// From an internal header of llama.cpp, for its tests; it can be linked because llama.cpp is linked statically.
+const std::vector<std::pair<std::string, ggml_tensor *>> & llama_internal_get_tensor_map(const llama_model * model);
+
+namespace pyllmcancel {
+namespace {
+
+constexpr std::size_t SHORT_TEXT = 4096; // bytes that can be tokenized on any stack
+constexpr std::size_t STACK_BYTES = 8 << 20;
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t STACK_BYTES_PER_BYTE = 8192; // each variable has a margin around it
+#else
+constexpr std::size_t STACK_BYTES_PER_BYTE = 1024; // some 400 were seen
+#endif
+
+// Experts, of three dimensions, are always multiplied row by row.
+bool is_repacked(const ggml_tensor * tensor) {
+    return tensor->buffer && ggml_n_dims(tensor) == 2 &&
+           std::string_view(ggml_backend_buffer_name(tensor->buffer)) == "CPU_REPACK";
+}
+
+// Held by tests/native/test_same_bits.py. Of other types ggml chooses between kernels that round differently.
+bool is_invariant(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_F32:
+        case GGML_TYPE_F16:
+        case GGML_TYPE_BF16:
+        case GGML_TYPE_Q4_K:
+        case GGML_TYPE_Q5_K:
+        case GGML_TYPE_Q6_K:
+        case GGML_TYPE_Q4_0:
+        case GGML_TYPE_Q4_1:
+        case GGML_TYPE_Q5_0:
+        case GGML_TYPE_Q5_1:
+        case GGML_TYPE_Q8_0:
+        case GGML_TYPE_IQ4_NL: return true;
+        default: return false;
+    }
+}
+
+bool is_on_gpu(const ggml_tensor * tensor) {
+    if (!tensor->buffer || ggml_backend_buffer_is_host(tensor->buffer)) {
+        return false;
+    }
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer));
+    return device && is_gpu(device);
+}
+
+// 4737792 is "4.7M".
+std::string in_thousands(uint64_t count) {
+    double rest = static_cast<double>(count);
+    std::size_t thousands = 0;
+    constexpr std::string_view UNITS = " KMBT";
+    while (rest >= 999.95 && thousands + 1 < UNITS.size()) {
+        rest /= 1000;
+        ++thousands;
+    }
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f%c", rest, UNITS[thousands]);
+    return text.data();
+}
+
+} // namespace
+
+void Model::apply_adapters(llama_context * context) const {
+    if (!adapters_.empty()) {
+        // llama.cpp takes the arrays as mutable, and copies them.
+        auto adapters = adapters_;
+        auto scales = scales_;
+        llama_set_adapters_lora(context, adapters.data(), adapters.size(), scales.data());
+    }
+}
+
+std::vector<std::pair<std::string, int32_t>> Model::layers_by_device() const {
+    std::vector<std::pair<std::string, int32_t>> found;
+    const auto count = [&](ggml_backend_dev_t device) {
+        const std::string name = ggml_backend_dev_name(device);
+        if (found.empty() || found.back().first != name) {
+            found.emplace_back(name, 0);
+        }
+        ++found.back().second;
+    };
+    for (uint32_t layer = 0; layer < handle()->hparams.n_layer_all; ++layer) {
+        count(handle()->dev_layer(static_cast<int>(layer)));
+    }
+    count(handle()->dev_output());
+    return found;
+}
+
+bool Model::is_offloaded() const {
+    const auto & tensors = llama_internal_get_tensor_map(handle());
+    for (uint32_t layer = 0; layer < handle()->hparams.n_layer_all; ++layer) {
+        if (is_gpu(handle()->dev_layer(static_cast<int>(layer)))) {
+            return true;
+        }
+    }
+    // One whose tensors alone were put there.
+    return is_gpu(handle()->dev_output()) ||
+           std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) { return is_on_gpu(entry.second); });
+}
+
+bool Model::has_repacked_weights() const {
+    std::size_t all = 0;
+    std::size_t repacked = 0;
+    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
+        all += ggml_nbytes(tensor);
+        repacked += is_repacked(tensor) ? ggml_nbytes(tensor) : 0;
+    }
+    return 2 * repacked > all;
+}
+
+bool Model::has_invariant_rows() const {
+#if defined(__x86_64__) || defined(_M_X64)
+    for (const auto & [name, tensor] : llama_internal_get_tensor_map(handle())) {
+        const bool is_matrix = ggml_n_dims(tensor) > 1;
+        if (is_matrix && !is_invariant(tensor->type)) {
+            return false;
+        }
+    }
+    return adapters_.empty();
+#else
+    return false;
+#endif
+}
+
+bool Model::has_repacked_output() const {
+    const auto & tensors = llama_internal_get_tensor_map(handle());
+    return std::any_of(tensors.begin(), tensors.end(), [](const auto & entry) {
+        // Tied weights are listed under both names.
+        return (entry.first == "output.weight" || entry.first == "token_embd.weight") && is_repacked(entry.second);
+    });
+}
+
+bool Model::can_divide_cells() const { return memory_kind() == MemoryKind::attention; }
+
+MemoryKind Model::memory_kind() const {
+    if (llama_model_is_diffusion(handle()) || !llama_model_has_decoder(handle()) || llama_model_has_encoder(handle())) {
+        return MemoryKind::none;
+    }
+    if (llama_model_is_hybrid(handle())) {
+        return MemoryKind::hybrid;
+    }
+    return llama_model_is_recurrent(handle()) ? MemoryKind::recurrent : MemoryKind::attention;
+}
+
+std::string Model::description() const {
+    std::string text =
+        read_string([&](char * buffer, std::size_t size) { return llama_model_desc(handle(), buffer, size); });
+    // llama.cpp names the sizes that it knows from publications; of any other it says this.
+    const std::string unknown = "?B";
+    if (const std::size_t at = text.find(unknown); at != std::string::npos) {
+        text.replace(at, unknown.size(), in_thousands(llama_model_n_params(handle())));
+    }
+    return text;
+}
+
+std::vector<std::pair<std::string, std::string>> Model::metadata() const {
+    std::vector<std::pair<std::string, std::string>> entries;
+    const int32_t count = llama_model_meta_count(handle());
+    for (int32_t i = 0; i < count; ++i) {
+        entries.emplace_back(
+            read_string([&](char * b, std::size_t n) { return llama_model_meta_key_by_index(handle(), i, b, n); }),
+            read_string([&](char * b, std::size_t n) { return llama_model_meta_val_str_by_index(handle(), i, b, n); }));
+    }
+    return entries;
+}
+
+std::string Model::chat_template() const {
+    const char * text = llama_model_chat_template(handle(), nullptr);
+    return text ? text : "";
+}
+
+std::vector<llama_token> Model::tokenize(const std::string & text, bool add_special, bool parse_special) const {
+    if (text.size() > static_cast<std::size_t>(std::numeric_limits<int32_t>::max())) {
+        throw UsageError("a text of more than 2 GiB cannot be tokenized");
+    }
+    const auto length = static_cast<int32_t>(text.size());
+    std::vector<llama_token> tokens(text.size() / 3 + 8);
+    int32_t count = 0;
+    const auto run = [&] {
+        const AssertionsThrow guard; // of the thread that this runs on
+        calls::before_tokenizing();
+        const auto tokenize = [&] {
+            return llama_tokenize(vocab(), text.data(), length, tokens.data(), static_cast<int32_t>(tokens.size()),
+                                  add_special, parse_special);
+        };
+        count = tokenize();
+        if (count < 0) {
+            tokens.resize(static_cast<std::size_t>(-count));
+            count = tokenize();
+        }
+    };
+    // Most vocabularies' words are found with std::regex, which calls itself for every character of a word: 30,000 letters
+    // without a blank would end the process.
+    if (text.size() <= SHORT_TEXT) {
+        run();
+    } else {
+        run_on_stack(STACK_BYTES + text.size() * STACK_BYTES_PER_BYTE, run);
+    }
+    tokens.resize(static_cast<std::size_t>(count));
+    return tokens;
+}
+
+std::string Model::piece(llama_token token, bool special) const {
+    if (token < 0 || token >= llama_vocab_n_tokens(vocab())) {
+        throw UsageError("token " + std::to_string(token) + " is not in the vocabulary");
+    }
+    std::string buffer(32, '\0');
+    const auto run = [&] {
+        return llama_token_to_piece(vocab(), token, buffer.data(), static_cast<int32_t>(buffer.size()), 0, special);
+    };
+    int32_t length = run();
+    if (length < 0) {
+        buffer.resize(static_cast<std::size_t>(-length));
+        length = run();
+    }
+    buffer.resize(static_cast<std::size_t>(length));
+    return buffer;
+}
+
+std::vector<std::string> Model::pieces(bool special) const {
+    std::vector<std::string> found;
+    const int32_t count = llama_vocab_n_tokens(vocab());
+    found.reserve(static_cast<std::size_t>(count));
+    for (llama_token token = 0; token < count; ++token) {
+        found.push_back(piece(token, special));
+    }
+    return found;
+}
+
+std::vector<llama_token> Model::eog_tokens() const {
+    std::vector<llama_token> found;
+    const int32_t count = llama_vocab_n_tokens(vocab());
+    for (llama_token token = 0; token < count; ++token) {
+        if (llama_vocab_is_eog(vocab(), token)) {
+            found.push_back(token);
+        }
+    }
+    return found;
+}
+
+std::size_t Model::longest_piece() const {
+    switch (llama_vocab_type(vocab())) {
+        case LLAMA_VOCAB_TYPE_SPM:
+        case LLAMA_VOCAB_TYPE_BPE:
+        case LLAMA_VOCAB_TYPE_RWKV:
+        case LLAMA_VOCAB_TYPE_PLAMO2: break;
+        default: return 0;
+    }
+    std::size_t longest = 0;
+    const int32_t count = llama_vocab_n_tokens(vocab());
+    for (llama_token token = 0; token < count; ++token) {
+        longest = std::max(longest, piece(token, true).size());
+    }
+    return longest;
+}
+
+} // namespace pyllmcancel

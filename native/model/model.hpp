@@ -1,0 +1,99 @@
+#pragma once
+
+#include "devices/placement.hpp"
+
+#include "llama.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pyllmcancel {
+
+// Which memory of past tokens a model has. After an abort `attention` holds what was committed; the other two may not
+// (docs/abort-sweep.md). `none` cannot generate token by token (diffusion, encoders).
+enum class MemoryKind : int32_t { attention = 0, recurrent = 1, hybrid = 2, none = 3 };
+
+struct ModelParams {
+    Placement placement;
+    bool use_mmap = true;
+    bool use_mlock = false;
+    bool check_tensors = false;
+    std::vector<std::pair<std::string, float>> lora; // adapters' files and scales
+    int64_t progress_interval_us = 100'000; // least time between two calls of the progress callback
+    bool require_vocabulary = true; // false: tokens in, tokens out (toy models in tests)
+    bool without_weights = false;   // its facts only: no memory is taken, and nothing can be computed
+};
+
+// Called from the loading thread with a fraction in [0, 1]; returning false cancels the load.
+using Progress = std::function<bool(float)>;
+
+// A loaded model and its vocabulary. Immutable once loaded, so any number of contexts and threads may share it.
+class Model {
+  public:
+    // Throws ModelLoadError, which quotes llama.cpp, or LoadCancelled.
+    static std::shared_ptr<Model> load(const std::string & path, const ModelParams & params, const Progress & progress);
+
+    llama_model * handle() const noexcept { return model_.get(); }
+    const llama_vocab * vocab() const noexcept { return llama_model_get_vocab(model_.get()); }
+
+    // Let a context of this model compute with its LoRA adapters.
+    void apply_adapters(llama_context * context) const;
+
+    MemoryKind memory_kind() const;
+
+    // Whether a context's cells can be divided among its sequences: not tried with recurrent, hybrid and sliding-window
+    // memories.
+    bool can_divide_cells() const;
+
+    // How many layers each device computes, the output's as one; in the order of the layers.
+    std::vector<std::pair<std::string, int32_t>> layers_by_device() const;
+
+    // Whether weights are computed by a GPU.
+    bool is_offloaded() const;
+
+    // Whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four rows at once.
+    bool has_repacked_weights() const;
+
+    // Whether a row of each matrix product has the same bits however many rows are multiplied with it. Known of x86 only.
+    bool has_invariant_rows() const;
+    bool has_repacked_output() const;
+
+    std::string description() const;
+    std::vector<std::pair<std::string, std::string>> metadata() const;
+
+    // Empty when the model has none.
+    std::string chat_template() const;
+
+    std::vector<llama_token> tokenize(const std::string & text, bool add_special, bool parse_special) const;
+
+    // The bytes of one token; control tokens are empty unless `special`.
+    std::string piece(llama_token token, bool special) const;
+
+    // Of all tokens, by their numbers.
+    std::vector<std::string> pieces(bool special) const;
+
+    // The tokens that end an answer.
+    std::vector<llama_token> eog_tokens() const;
+
+    // The bytes of the longest piece: a lower bound of a text's tokens follows from its length. 0 if there is none, because
+    // the tokenizer drops or changes parts of texts.
+    std::size_t longest_piece() const;
+
+  private:
+    struct Free {
+        void operator()(llama_model * model) const noexcept { llama_model_free(model); }
+    };
+
+    explicit Model(llama_model * model) : model_(model) {}
+    void load_adapters(const std::vector<std::pair<std::string, float>> & lora);
+
+    std::unique_ptr<llama_model, Free> model_; // owns the adapters
+    std::vector<llama_adapter_lora *> adapters_;
+    std::vector<float> scales_;
+};
+
+} // namespace pyllmcancel

@@ -1,0 +1,38 @@
+#include "step/batch.hpp"
+
+namespace pyllmcancel {
+
+void Batch::clear() {
+    tokens_.clear();
+    positions_.clear();
+    n_seq_ids_.clear();
+    seq_ids_.clear();
+    outputs_.clear();
+}
+
+int32_t Batch::add(llama_token token, llama_pos pos, llama_seq_id seq, bool output) {
+    tokens_.push_back(token);
+    positions_.push_back(pos);
+    n_seq_ids_.push_back(1);
+    seq_ids_.push_back(seq);
+    outputs_.push_back(output ? 1 : 0);
+    return size() - 1;
+}
+
+llama_batch Batch::view() {
+    // The rows point into seq_ids_, which may have moved while it grew: set them last.
+    seq_id_rows_.resize(seq_ids_.size());
+    for (std::size_t i = 0; i < seq_ids_.size(); ++i) {
+        seq_id_rows_[i] = &seq_ids_[i];
+    }
+    llama_batch batch{};
+    batch.n_tokens = size();
+    batch.token = tokens_.data();
+    batch.pos = positions_.data();
+    batch.n_seq_id = n_seq_ids_.data();
+    batch.seq_id = seq_id_rows_.data();
+    batch.logits = outputs_.data();
+    return batch;
+}
+
+} // namespace pyllmcancel

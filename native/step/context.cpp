@@ -1,0 +1,246 @@
+#include "step/context.hpp"
+
+#include "model/tokens.hpp"
+#include "platform/assertions.hpp"
+#include "platform/errors.hpp"
+#include "platform/llama_calls.hpp"
+#include "platform/steady_clock.hpp"
+
+#include <algorithm>
+
+namespace pyllmcancel {
+namespace {
+
+// Logits are wanted for one token a sequence, and for the described tokens of prompts.
+uint32_t max_outputs(const ContextParams & params) {
+    return std::min(params.n_batch, params.n_seq_max + params.n_described_max);
+}
+
+ContextParams checked(const Model & model, ContextParams params) {
+    if (model.memory_kind() == MemoryKind::none) {
+        throw ContextError("this model does not generate token by token (it is a diffusion or an encoder model)");
+    }
+    check_n_seq_max(params);
+    if (params.n_batch < params.n_seq_max) {
+        throw ContextError("n_batch must be at least n_seq_max, or a step could not advance every sequence");
+    }
+    params.kv_unified = params.kv_unified || !model.can_divide_cells();
+    if (params.row_padding < 0) {
+        params.row_padding = model.has_repacked_weights() ? 1 : 0;
+    }
+    return params;
+}
+
+// What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
+Sampled sample(Sampler & sampler, const float * logits) {
+    try {
+        const AssertionsThrow guard; // as far as it is the sampler's own
+        calls::before_sampling();
+        return sampler.sample(logits);
+    } catch (const std::exception &) {
+        Sampled failed;
+        failed.fault = LogitFault::grammar;
+        return failed;
+    }
+}
+
+} // namespace
+
+llama_context_params llama_params(const ContextParams & params) {
+    llama_context_params native = native_params(params);
+    // The default reserves n_batch rows of the whole vocabulary.
+    native.n_outputs_max = max_outputs(params);
+    // Unified, any sequence may use any cell, and sharing a prefix costs nothing. Divided, no attention walks over the
+    // cells of others.
+    native.kv_unified = params.kv_unified;
+    return native;
+}
+
+Context::Context(std::shared_ptr<const Model> model, const ContextParams & params)
+    : model_(std::move(model)), params_(checked(*model_, params)),
+      runner_(*model_, llama_params(params_), params_, "a context of " + std::to_string(params.n_ctx) + " cells"),
+      sequences_(runner_.context(), *model_, params_), pads_logits_(model_->has_repacked_output()) {
+    if (!llama_get_memory(runner_.context())) {
+        throw ContextError("this model keeps no memory of past tokens, so it cannot generate");
+    }
+    params_.n_batch = std::min(params_.n_batch, llama_n_batch(runner_.context()));
+    if (params_.n_batch < params_.n_seq_max) {
+        throw ContextError("a context of " + std::to_string(params_.n_ctx) + " cells is too small for " +
+                           std::to_string(params_.n_seq_max) + " sequences");
+    }
+}
+
+int32_t Context::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
+                      std::shared_ptr<const CancelFlag> flag, OpenOptions options) {
+    const BusyGuard guard = runner_.enter();
+    ContextSequence & sequence = sequences_.idle(seq);
+    if (tokens.empty()) {
+        throw UsageError("a sequence needs at least one token");
+    }
+    check_tokens(tokens, model_->vocab());
+    const bool reuses = options.reuse && options.n_described <= 0;
+    sequences_.rewind(seq, reuses ? common_prefix(seq, tokens) : 0);
+    sequence.n_described = std::min(options.n_described, static_cast<int32_t>(tokens.size()));
+    sequence.tokens = std::move(tokens);
+    sequence.sampler = std::move(sampler);
+    sequence.flag = std::move(flag);
+    sequence.logits = nullptr;
+    sequence.open = true;
+    return sequence.n_committed;
+}
+
+void Context::close(int32_t seq, bool keep) {
+    const BusyGuard guard = runner_.enter();
+    ContextSequence & sequence = sequences_.at(seq);
+    if (!keep) {
+        sequences_.clear(seq);
+    }
+    sequence.tokens.resize(static_cast<std::size_t>(sequence.n_committed));
+    sequence.sampler.reset();
+    sequence.flag.reset();
+    sequence.logits = nullptr;
+    sequence.open = false;
+}
+
+void Context::drop_cells(int32_t seq) {
+    const BusyGuard guard = runner_.enter();
+    ContextSequence & sequence = sequences_.at(seq);
+    sequences_.clear(seq);
+    if (!sequence.open) {
+        sequence.tokens.clear();
+    }
+}
+
+StepResult Context::step(const std::vector<StepItem> & items, StepCost cost) {
+    const BusyGuard guard = runner_.enter();
+    return compute(items, cost);
+}
+
+StepResult Context::compute(const std::vector<StepItem> & items, StepCost cost) {
+    check(items);
+    for (ContextSequence & sequence : sequences_) {
+        sequence.logits = nullptr;
+    }
+    const std::vector<PaddingToken> padded = padding(items);
+    const std::vector<int32_t> first_rows = fill_batch(items, padded);
+    sequences_.save_checkpoints(items);
+    // A recurrent or hybrid memory loses the survivors' state in an abort. Divided cells may take several graphs a step, and
+    // the nodes of one do not tell how far the step has come.
+    const bool only_unanimous = !sequences_.keeps_truth() || !params_.kv_unified;
+    StepResult result{runner_.run(calls::decode, sequences_.members(items), cost, only_unanimous), 0, {}, false};
+    const int64_t begin = now_us();
+    remove(padded);
+    if (result.status == StepStatus::ok) {
+        n_padding_ += static_cast<int64_t>(padded.size());
+        for (std::size_t i = 0; i < items.size(); ++i) {
+            result.rows.push_back(commit(items[i], first_rows[i]));
+        }
+        result.sample_us = now_us() - begin;
+    } else if (result.status != StepStatus::no_room) { // for which llama.cpp has changed nothing
+        sequences_.roll_back(items);
+    }
+    return result;
+}
+
+void Context::check(const std::vector<StepItem> & items) const {
+    sequences_.check(items, n_batch(), /* whole */ false);
+    std::size_t n_outputs = items.size();
+    for (const StepItem & item : items) {
+        const ContextSequence & sequence = sequences_.at(item.seq);
+        const int32_t n_described = std::clamp(sequence.n_described - sequence.n_committed, 0, item.n_tokens - 1);
+        n_outputs += static_cast<std::size_t>(n_described);
+    }
+    // llama.cpp would end the process over too many rows of logits.
+    if (n_outputs > max_outputs(params_)) {
+        throw UsageError("a step describes at most " + std::to_string(params_.n_described_max) + " tokens of prompts");
+    }
+}
+
+std::vector<PaddingToken> Context::padding(const std::vector<StepItem> & items) const {
+    // A memory that cannot take a token back would keep what was added.
+    if (params_.row_padding == 0 || !sequences_.keeps_every_cell()) {
+        return {};
+    }
+    const int32_t n_rows = n_tokens_of(items);
+    const int32_t n_free = n_cells() - sequences_.n_cells_used() - n_rows;
+    const std::vector<int32_t> lengths = sequences_.lengths();
+    std::vector<PaddingToken> found = padding_of(items, {lengths, n_ctx(), n_free, params_.kv_unified});
+    return n_rows + static_cast<int32_t>(found.size()) <= n_batch() ? found : std::vector<PaddingToken>{};
+}
+
+// Whatever became of the step, nothing of its padding stays.
+void Context::remove(const std::vector<PaddingToken> & padding) {
+    for (const PaddingToken & token : padding) {
+        calls::remove_cells(llama_get_memory(runner_.context()), token.seq, token.pos, -1);
+    }
+}
+
+// Returns, for each item, the batch row of its first token.
+std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
+                                         const std::vector<PaddingToken> & padding) {
+    Batch & batch = runner_.batch();
+    batch.clear();
+    std::vector<int32_t> first_rows;
+    const bool decodes = n_tokens_of(items) == static_cast<int32_t>(items.size());
+    auto next = padding.begin();
+    const auto add_padding = [&] {
+        batch.add(0, next->pos, next->seq, decodes && pads_logits_);
+        ++next;
+    };
+    for (const StepItem & item : items) {
+        // Of divided cells llama.cpp computes those together whose seq_ids follow each other in the batch.
+        while (!params_.kv_unified && next != padding.end() && next->seq < item.seq) {
+            add_padding();
+        }
+        const ContextSequence & sequence = sequences_.at(item.seq);
+        const int32_t end = sequence.n_committed + item.n_tokens;
+        first_rows.push_back(batch.size());
+        for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
+            const bool output = pos + 1 == sequence.n_known() || pos + 1 < sequence.n_described;
+            batch.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
+        }
+    }
+    while (next != padding.end()) {
+        add_padding();
+    }
+    return first_rows;
+}
+
+// The logits at a position are about the token at the next one.
+void Context::describe(const ContextSequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row) {
+    const int32_t end = std::min(sequence.n_committed + n_tokens, sequence.n_described - 1);
+    for (int32_t pos = sequence.n_committed; pos < end; ++pos) {
+        const float * logits = llama_get_logits_ith(runner_.context(), first_row + pos - sequence.n_committed);
+        const llama_token next = sequence.tokens[static_cast<std::size_t>(pos) + 1];
+        row.described.push_back(sequence.sampler->describe(logits, next));
+        if (row.described.back().fault != LogitFault::none) {
+            row.next.fault = row.described.back().fault;
+            return;
+        }
+    }
+}
+
+// After a step that returned ok: what it computed is valid, and each sequence whose known tokens are all computed gets its
+// next one. A request that is cancelled by now gets nothing computed for it any more.
+StepRow Context::commit(const StepItem & item, int32_t first_row) {
+    ContextSequence & sequence = sequences_.at(item.seq);
+    StepRow row{item.seq, item.n_tokens, false, {}, {}};
+    if (!sequence.flag->raised()) {
+        describe(sequence, item.n_tokens, first_row, row);
+    }
+    sequence.n_committed += item.n_tokens;
+    if (sequence.n_pending() > 0 || row.next.fault != LogitFault::none) {
+        return row;
+    }
+    sequence.logits = llama_get_logits_ith(runner_.context(), first_row + item.n_tokens - 1);
+    row.sampled = true;
+    if (!sequence.flag->raised()) {
+        row.next = sample(*sequence.sampler, sequence.logits);
+    }
+    if (row.next.token >= 0) {
+        sequence.tokens.push_back(row.next.token);
+    }
+    return row;
+}
+
+} // namespace pyllmcancel

@@ -1,0 +1,191 @@
+#pragma once
+
+#include "cells/swapped_prefix.hpp"
+#include "model/model.hpp"
+#include "sampling/sampler.hpp"
+#include "step/common_params.hpp"
+#include "step/row_padding.hpp"
+#include "step/sequences.hpp"
+#include "step/step_items.hpp"
+#include "step/step_result.hpp"
+#include "step/step_runner.hpp"
+#include "step/steps_ahead.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace pyllmcancel {
+
+// A step is one ubatch or, of divided cells, one for each run of seq_ids that follow each other.
+struct ContextParams : CommonParams {
+    bool kv_unified = true; // false: each sequence has its n_seq_max-th part of the cells to itself (attention only)
+    uint32_t n_described_max = 0;   // tokens of prompts whose logprobs one step can give
+    int32_t checkpoint_interval = 0; // tokens of a prompt between two copies of a state; 0 makes none
+    uint32_t n_checkpoints = 0;      // most copies of one sequence
+    uint64_t checkpoint_bytes = 0;   // most bytes of all copies together
+    int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels gain by it
+    bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for tests)
+};
+
+// As a Context asks for them.
+llama_context_params llama_params(const ContextParams & params);
+
+// How a request starts on a sequence.
+struct OpenOptions {
+    bool reuse = true;       // keep what the sequence's cells hold of the tokens
+    int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
+};
+
+// When one item's sequence ends, as far as its tokens tell: a step ahead begins for none that has ended.
+struct StepEnd {
+    int32_t n_wanted = 0; // tokens, the next one included
+    std::vector<llama_token> stop_tokens; // that end it, as the model's own do
+};
+
+// A llama.cpp context, its sequences, and the one function that computes: step().
+//
+// Rules that the user obeys (the Python engine does, from its one thread):
+//  - one thread at a time; a second one that enters during a step gets ContextBusy, nothing is corrupted;
+//  - open() a free seq_id, step() it, close() it; a closed sequence may keep its cells as a reusable prefix;
+//  - pointers from logits() live until the next call that changes the context.
+class Context {
+  public:
+    // Throws ContextError.
+    Context(std::shared_ptr<const Model> model, const ContextParams & params);
+    Context(const Context &) = delete;
+    Context & operator=(const Context &) = delete;
+
+    // context.cpp: requests on sequences, and steps.
+
+    // Start a request on `seq`. The longest prefix of `tokens` whose cells `seq` still holds is kept, but never the
+    // last token, whose logits are wanted; returns how many tokens that is. The sampler is the request's own: a request
+    // that is preempted takes its random state along and goes on with it.
+    int32_t open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<Sampler> sampler,
+                 std::shared_ptr<const CancelFlag> flag, OpenOptions options);
+
+    // Take the request off `seq`. With `keep` its committed cells stay as an idle prefix, otherwise they are freed.
+    void close(int32_t seq, bool keep);
+
+    // Free the cells of an idle or open sequence; an open one starts again from its first token.
+    void drop_cells(int32_t seq);
+
+    StepResult step(const std::vector<StepItem> & items, StepCost cost);
+
+    // context_ahead.cpp: a step that begins before the last one's result is looked at.
+
+    // Starts the thread that computes steps ahead, if it does not run yet. Throws ContextError.
+    void start_ahead();
+
+    // As step(); then, in a step ahead, it may compute one more token for each of the same sequences.
+    // That step begins by itself unless one of them has ended, is cancelled or at fault, cells are missing, or somebody has rung.
+    // While it is ahead, as StepResult tells, calls other than collect() and ring() throw ContextBusy.
+    StepResult step_ahead(const std::vector<StepItem> & items, StepCost cost, std::vector<StepEnd> ends);
+
+    // The result of the step ahead; with `goes_on` another may begin. Throws UsageError if none is ahead.
+    StepResult collect(bool goes_on);
+
+    // From any thread: have no step begin ahead, until hush().
+    void ring() noexcept { rung_.store(true, std::memory_order_release); }
+    void hush() noexcept { rung_.store(false, std::memory_order_release); }
+
+    // Have the compute threads sleep until the next step; between steps they spin for it.
+    void rest() { runner_.rest(); }
+
+    // For tests: raise `flag` at the given graph node, counted from 1, of the next step, or `n_later` steps later.
+    void raise_at(uint32_t poll, std::shared_ptr<CancelFlag> flag, uint32_t n_later) {
+        runner_.raise_at(poll, std::move(flag), n_later);
+    }
+
+    // context_prefixes.cpp: copies of idle prefixes.
+
+    // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
+    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
+        return sequences_.common_prefix(seq, tokens);
+    }
+
+    // Give idle `to` the first `n_tokens` cells of `from`, at no cost in computation. Divided cells are copied, all that
+    // `from` has, if they take no more than `max_bytes`. Returns false, and `to` is empty or unchanged, where the model's
+    // memory cannot do that.
+    bool share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size_t max_bytes);
+
+    // Whether copy_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
+    // values lie transposed, a few bytes here and there, and copying them takes seconds.
+    bool can_swap() const noexcept { return sequences_.keeps_every_cell() && params_.flash_attention != 0; }
+
+    // Bytes that copy_out() of `seq` would copy.
+    std::size_t swap_bytes(int32_t seq);
+
+    // Copy what idle `seq` holds out of the context; its cells stay as they are. Null if it holds nothing, or more than
+    // `max_bytes`, or this cannot be done.
+    std::shared_ptr<const SwappedPrefix> copy_out(int32_t seq, std::size_t max_bytes);
+
+    // Have idle `seq` hold what `prefix` does, and nothing else. False, and it is empty, if there is no room.
+    bool swap_in(int32_t seq, const SwappedPrefix & prefix);
+
+    // State. None of it may be read while a step is ahead; this one throws ContextBusy then, and while a step runs.
+    void check_at_rest() const { runner_.check_at_rest(); }
+
+    int32_t n_committed(int32_t seq) const { return sequences_.at(seq).n_committed; }
+    const std::vector<llama_token> & tokens(int32_t seq) const { return sequences_.at(seq).tokens; }
+
+    // The row of logits that `seq` got in the last step, length n_vocab; null if it got none.
+    const float * logits(int32_t seq) const { return sequences_.at(seq).logits; }
+
+    // Compute threads of the running step, or the last one. May be called from any thread.
+    int32_t n_threads() const noexcept { return runner_.n_threads(); }
+
+    // Most tokens of one sequence, and of all together.
+    int32_t n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ctx_seq(runner_.context())); }
+    int32_t n_cells() const noexcept { return static_cast<int32_t>(llama_n_ctx(runner_.context())); }
+    bool kv_unified() const noexcept { return params_.kv_unified; }
+    int32_t n_seq_max() const noexcept { return sequences_.size(); }
+    int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
+
+    // Whether a GPU computes a part of its steps.
+    bool is_offloaded() const { return model_->is_offloaded(); }
+
+    // Cells that `seqs` hold together, and all sequences; cells that several hold count once.
+    int32_t n_cells_of(const std::vector<int32_t> & seqs) const { return sequences_.n_cells_of(seqs); }
+    int32_t n_cells_used() const { return sequences_.n_cells_used(); }
+
+    // Of all copies of states.
+    uint64_t checkpoint_bytes() const noexcept { return sequences_.checkpoint_bytes(); }
+
+    // Padding tokens computed so far.
+    int64_t n_padding() const noexcept { return n_padding_; }
+
+    MemoryKind memory_kind() const noexcept { return sequences_.memory_kind(); }
+
+  private:
+    // The step that is ahead, or begins.
+    struct Present {
+        std::vector<StepItem> items;
+        std::vector<StepEnd> ends;
+        StepCost cost;
+    };
+
+    StepResult compute(const std::vector<StepItem> & items, StepCost cost);
+    bool advance(const StepResult & result);
+    bool has_ended(const StepRow & row, const StepEnd & end) const;
+    void check(const std::vector<StepItem> & items) const;
+    std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
+    void remove(const std::vector<PaddingToken> & padding);
+    std::vector<int32_t> fill_batch(const std::vector<StepItem> & items, const std::vector<PaddingToken> & padding);
+    void describe(const ContextSequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row);
+    StepRow commit(const StepItem & item, int32_t first_row);
+    bool copy_cells(int32_t from, int32_t to, std::size_t max_bytes);
+
+    std::shared_ptr<const Model> model_; // outlives runner_, whose llama_context computes with it
+    ContextParams params_;               // as llama.cpp took them
+    StepRunner runner_;
+    Sequences sequences_;
+    bool pads_logits_ = false; // whether rows of padding are wanted for the logits, too
+    int64_t n_padding_ = 0;
+    Present present_; // of the thread that computes steps ahead; written by others only while none is ahead
+    std::atomic<bool> rung_{false};
+    StepsAhead::Owner steps_ahead_; // from the first one on; after all the others, which its thread uses
+};
+
+} // namespace pyllmcancel

@@ -1,0 +1,156 @@
+#include "step/embedder.hpp"
+
+#include "model/tokens.hpp"
+#include "platform/errors.hpp"
+#include "platform/llama_calls.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace pyllmcancel {
+namespace {
+
+EmbedderParams checked(const Model & model, const EmbedderParams & params) {
+    if (llama_model_has_encoder(model.handle()) && llama_model_has_decoder(model.handle())) {
+        throw ContextError("this model translates one text into another, so it has no embedding to pool");
+    }
+    check_n_seq_max(params);
+    return params;
+}
+
+} // namespace
+
+llama_context_params llama_params(const EmbedderParams & params) {
+    llama_context_params native = native_params(params);
+    native.embeddings = true;
+    native.pooling_type = static_cast<enum llama_pooling_type>(params.pooling);
+    // Any text may use any cell.
+    native.kv_unified = true;
+    return native;
+}
+
+Embedder::Embedder(std::shared_ptr<const Model> model, const EmbedderParams & params)
+    : model_(std::move(model)), params_(checked(*model_, params)),
+      runner_(*model_, llama_params(params_), params_, "a context for embeddings"),
+      memory_(llama_get_memory(runner_.context())), kind_(memory_ ? model_->memory_kind() : MemoryKind::none),
+      pooling_(llama_pooling_type(runner_.context())),
+      // A causal mask, and a pooling that asks for the last token only.
+      splits_(memory_ && llama_get_causal_attn(runner_.context()) && pooling_ == LLAMA_POOLING_TYPE_LAST),
+      texts_(params.n_seq_max) {
+    if (pooling_ == LLAMA_POOLING_TYPE_NONE) {
+        throw ContextError("this model does not pool, so it makes no embeddings");
+    }
+    if (pooling_ == LLAMA_POOLING_TYPE_RANK) {
+        throw ContextError("this model ranks texts, which is not supported");
+    }
+    params_.n_batch = std::min(params_.n_batch, llama_n_ubatch(runner_.context()));
+}
+
+int32_t Embedder::n_ctx() const noexcept { return memory_ ? static_cast<int32_t>(llama_n_ctx(runner_.context())) : 0; }
+
+int32_t Embedder::n_cells_used() const noexcept {
+    int32_t used = 0;
+    for (const Sequence & text : texts_) {
+        used += memory_ ? text.n_committed : 0;
+    }
+    return used;
+}
+
+int32_t Embedder::n_text_max() const noexcept {
+    const int32_t fits = splits_ ? n_ctx() : memory_ ? std::min(n_ctx(), n_batch()) : n_batch();
+    // Beyond what a model was trained for there may be no position to look up: ggml would end the process.
+    return std::min(fits, llama_model_n_ctx_train(model_->handle()));
+}
+
+void Embedder::open(int32_t seq, std::vector<llama_token> tokens, std::shared_ptr<const CancelFlag> flag) {
+    const BusyGuard guard = runner_.enter();
+    Sequence & text = texts_.idle(seq);
+    if (tokens.empty() || tokens.size() > static_cast<std::size_t>(n_text_max())) {
+        throw UsageError("a text has 1 to " + std::to_string(n_text_max()) + " tokens, not " +
+                         std::to_string(tokens.size()));
+    }
+    check_tokens(tokens, model_->vocab());
+    text = Sequence{std::move(tokens), 0, true, std::move(flag)};
+}
+
+void Embedder::close(int32_t seq) {
+    const BusyGuard guard = runner_.enter();
+    Sequence & text = texts_.at(seq);
+    rewind(seq, 0);
+    text = Sequence{};
+}
+
+EmbedResult Embedder::step(const std::vector<StepItem> & items, StepCost cost) {
+    const BusyGuard guard = runner_.enter();
+    texts_.check(items, n_batch(), /* whole */ !splits_);
+    fill_batch(items);
+    const auto compute = !memory_ || !llama_model_has_decoder(model_->handle()) ? calls::encode : calls::decode;
+    EmbedResult result{runner_.run(compute, texts_.members(items), cost, !keeps_truth()), {}};
+    if (result.status == StepStatus::ok) {
+        for (const StepItem & item : items) {
+            result.rows.push_back(commit(item));
+        }
+    } else if (result.status != StepStatus::no_room) {
+        roll_back(items);
+    }
+    return result;
+}
+
+void Embedder::fill_batch(const std::vector<StepItem> & items) {
+    Batch & batch = runner_.batch();
+    batch.clear();
+    for (const StepItem & item : items) {
+        const Sequence & text = texts_.at(item.seq);
+        for (int32_t pos = text.n_committed; pos < text.n_committed + item.n_tokens; ++pos) {
+            // Pooling wants every token to be an output.
+            batch.add(text.tokens[static_cast<std::size_t>(pos)], pos, item.seq, true);
+        }
+    }
+}
+
+// Keep the cells of the first `n_tokens` tokens of `seq`, or none if that cannot be had.
+void Embedder::rewind(int32_t seq, int32_t n_tokens) {
+    if (memory_ && (n_tokens == 0 || !calls::remove_cells(memory_, seq, n_tokens, -1))) {
+        n_tokens = 0;
+        // Whole sequences can always be removed.
+        calls::remove_cells(memory_, seq, -1, -1);
+    }
+    texts_.at(seq).n_committed = n_tokens;
+}
+
+// After a step that did not return ok: nothing of it counts. Without memory nothing was left behind; a recurrent state
+// may be half written, and begins again from nothing.
+void Embedder::roll_back(const std::vector<StepItem> & items) {
+    for (const StepItem & item : items) {
+        rewind(item.seq, keeps_truth() ? texts_.at(item.seq).n_committed : 0);
+    }
+}
+
+// A request that is cancelled by now gets nothing computed for it any more.
+EmbedRow Embedder::commit(const StepItem & item) {
+    Sequence & text = texts_.at(item.seq);
+    text.n_committed += item.n_tokens;
+    EmbedRow row{item.seq, item.n_tokens, false, {}};
+    if (text.n_pending() == 0 && !text.flag->raised()) {
+        read_embedding(row);
+    }
+    return row;
+}
+
+// One pass from llama.cpp's buffer, which the next step clears, into a vector that is the reader's to keep.
+void Embedder::read_embedding(EmbedRow & row) const {
+    const float * pooled = llama_get_embeddings_seq(runner_.context(), row.seq);
+    const int32_t size = n_embd();
+    double sum = 0.0;
+    for (int32_t i = 0; pooled && i < size; ++i) {
+        sum += static_cast<double>(pooled[i]) * pooled[i];
+    }
+    row.faulty = !std::isfinite(sum) || sum <= 0.0;
+    if (!row.faulty) {
+        const auto scale = static_cast<float>(1.0 / std::sqrt(sum));
+        row.embedding.resize(static_cast<std::size_t>(size));
+        std::transform(pooled, pooled + size, row.embedding.begin(), [scale](float value) { return value * scale; });
+    }
+}
+
+} // namespace pyllmcancel

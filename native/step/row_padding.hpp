@@ -1,0 +1,31 @@
+#pragma once
+
+#include "step/step_items.hpp"
+
+#include "llama.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace pyllmcancel {
+
+// A token that is computed at the end of some sequence, and removed after the step.
+struct PaddingToken {
+    llama_seq_id seq;
+    llama_pos pos;
+};
+
+// What padding has to know about a context.
+struct PaddingRoom {
+    const std::vector<int32_t> & n_committed; // of every sequence
+    int32_t n_ctx;                            // most tokens of a sequence
+    int32_t n_free;                           // cells that the step leaves free
+    bool unified;                             // any sequence may use any cell
+};
+
+// Which tokens to add to a step. ggml's repacked kernels multiply four rows at once, in the time of two, and the remaining
+// ones one by one: three take longer than four. With divided cells only neighbouring sequences are computed together, and
+// padding the gap between two groups of them can save a whole pass.
+std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const PaddingRoom & room);
+
+} // namespace pyllmcancel

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "cells/checkpoints.hpp"
+#include "cells/shared_cells.hpp"
+#include "model/model.hpp"
+#include "sampling/sampler.hpp"
+#include "step/sequence_table.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace pyllmcancel {
+
+struct ContextParams;
+
+struct ContextSequence : Sequence {
+    int32_t n_described = 0;        // leading tokens whose logprobs are wanted
+    Checkpoints checkpoints;        // of the first n_committed tokens, where the memory kind wants any
+    const float * logits = nullptr; // into llama.cpp's buffer, of the last step
+    std::shared_ptr<Sampler> sampler;
+};
+
+// The sequences of a Context, and the truth about their cells: the first `n_committed` tokens of each are in llama.cpp's
+// memory, and nothing else is. It is never read back from llama.cpp, whose seq_pos_max counts aborted work on some models.
+class Sequences : public SequenceTable<ContextSequence> {
+  public:
+    Sequences(llama_context * context, const Model & model, const ContextParams & params);
+
+    MemoryKind memory_kind() const noexcept { return kind_; }
+
+    // Whether an abort leaves the committed cells as they were.
+    bool keeps_truth() const noexcept;
+
+    // Whether llama.cpp has a cell for each committed token, for as long as it is committed: not where a state stands for
+    // all of them, or where a sliding window forgets.
+    bool keeps_every_cell() const noexcept { return kind_ == MemoryKind::attention && n_swa_ <= 0; }
+
+    // Whether the memory of `seq` can go on from its first `n_tokens`: a sliding window must still hold what the next
+    // position looks back at.
+    bool window_covers(int32_t seq, int32_t n_tokens) const;
+
+    // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
+    int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
+
+    // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored. `state_is_true` is
+    // false after a step that did not return ok: a recurrent state is then unknown, also at the committed length.
+    void rewind(int32_t seq, int32_t n_tokens, bool state_is_true = true);
+
+    // Whole sequences can always be removed.
+    void clear(int32_t seq) { rewind(seq, 0); }
+
+    // After a step that did not return ok: nothing of it counts. llama.cpp has tried the same, and has ignored whether it
+    // succeeded.
+    void roll_back(const std::vector<StepItem> & items);
+
+    // Have empty `to` hold the first `n_tokens` cells of `from`, which both hold then. Unified cells only.
+    void share(int32_t from, int32_t to, int32_t n_tokens);
+
+    // Before a chunk of a prompt: what an abort, or a later change of the prompt, can go back to.
+    void save_checkpoints(const std::vector<StepItem> & items);
+    uint64_t checkpoint_bytes() const noexcept;
+
+    // Cells that `seqs` hold together, and all sequences; cells that several hold count once.
+    int32_t n_cells_of(const std::vector<int32_t> & seqs) const;
+    int32_t n_cells_used() const { return shared_cells_.count(lengths()); }
+
+    // Of every sequence.
+    std::vector<int32_t> lengths() const;
+
+  private:
+    bool is_checkpoint_due(const ContextSequence & sequence, const StepItem & item) const;
+    void save_checkpoint(int32_t seq);
+
+    llama_context * context_;
+    const ContextParams & params_;
+    MemoryKind kind_;
+    int32_t n_swa_; // tokens that a sliding window spans; 0 is none
+    SharedCells shared_cells_;
+};
+
+} // namespace pyllmcancel

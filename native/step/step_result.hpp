@@ -1,0 +1,25 @@
+#pragma once
+
+#include "sampling/sampler.hpp"
+#include "step/step_runner.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace pyllmcancel {
+
+struct StepRow {
+    int32_t seq;
+    int32_t n_tokens;
+    bool sampled = false; // whether this row reached the end of its known tokens, so that `next` means something
+    Sampled next;
+    std::vector<Sampled> described; // known tokens that this step's logits predict, in order
+};
+
+struct StepResult : StepOutcome {
+    int64_t sample_us = 0;
+    std::vector<StepRow> rows; // in the order of the items
+    bool ahead = false;        // the step after this one has begun
+};
+
+} // namespace pyllmcancel

@@ -1,0 +1,43 @@
+#include "step/step_runner.hpp"
+
+#include "platform/assertions.hpp"
+#include "platform/steady_clock.hpp"
+
+namespace pyllmcancel {
+
+StepRunner::StepRunner(const Model & model, llama_context_params native, const CommonParams & params,
+                       const std::string & what)
+    : abortable_(params.abortable) {
+    gate_.install(native, params.cut_seconds, model.is_offloaded());
+    context_.make(model.handle(), native, params.adapt_threads, what);
+    model.apply_adapters(context_.get());
+}
+
+void StepRunner::rest() {
+    const BusyGuard guard = enter();
+    context_.rest();
+}
+
+StepOutcome StepRunner::run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost,
+                            bool only_unanimous) {
+    if (!abortable_) {
+        members.clear();
+    }
+    StepOutcome outcome;
+    const StepsRun running;
+    context_.before_step();
+    outcome.n_threads = context_.n_threads();
+    const int64_t begin = outcome.began_us = now_us();
+    const AbortGate::Ticket ticket = gate_.arm(cost, std::move(members), only_unanimous, nodes_);
+    outcome.status = status_of(gate_.run(compute, context_.get(), batch_.view()));
+    llama_synchronize(context_.get());
+    outcome.decode_us = now_us() - begin;
+    outcome.polls = gate_.polls();
+    outcome.spared = gate_.spared() && outcome.status == StepStatus::ok;
+    if (outcome.status == StepStatus::ok) {
+        (gate_.divides() ? nodes_.divided : nodes_.whole) = outcome.polls;
+    }
+    return outcome;
+}
+
+} // namespace pyllmcancel
