@@ -1,7 +1,7 @@
 """An OpenAI-compatible LLM server and library on llama.cpp in which a cancel is exact, immediate and harms no other.
 
-A request's way through the package: `server.generate`, `engine`, `loop`, `generation`. A cancel's: `watcher`, `engine`,
-`cancellation`, `endings`.
+A request's way through the package: `server.generate`, `engine.engine`, `engine.loop`, `engine.generation`. A cancel's:
+`requests.watcher`, `engine.engine`, `cancellation`, `requests.endings`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyllmcancel.cancellation import CancelReason
     from pyllmcancel.config import EngineConfig
-    from pyllmcancel.engine import Engine, devices
+    from pyllmcancel.engine.engine import Engine, devices
     from pyllmcancel.errors import Error, RequestCancelled, RequestFailed
     from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
     from pyllmcancel.placement import Placement
-    from pyllmcancel.request import GenerationParams
+    from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.requests.token_stream import AsyncStream, ThreadStream
     from pyllmcancel.sampling import SamplingParams
-    from pyllmcancel.token_stream import AsyncStream, ThreadStream
 
 __all__ = [
     "AsyncStream",
@@ -45,13 +45,13 @@ __version__ = "0.1.0"
 _MODULES = {
     "cancellation": ("CancelReason",),
     "config": ("EngineConfig",),
-    "engine": ("Engine", "devices"),
+    "engine.engine": ("Engine", "devices"),
     "errors": ("Error", "RequestCancelled", "RequestFailed"),
     "events": ("Delta", "Ending", "FinishReason", "RequestStatus", "Usage"),
     "placement": ("Placement",),
-    "request": ("GenerationParams",),
+    "requests.request": ("GenerationParams",),
     "sampling": ("SamplingParams",),
-    "token_stream": ("AsyncStream", "ThreadStream"),
+    "requests.token_stream": ("AsyncStream", "ThreadStream"),
 }
 
 

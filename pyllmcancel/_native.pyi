@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pyllmcancel.embeddings.pooling import EmbedResult, Pooling
 from pyllmcancel.placement import Device, DeviceUse, Placement
+from pyllmcancel.pooling import EmbedResult, Pooling
 from pyllmcancel.sampling import SamplingParams
 from pyllmcancel.step import StepResult
 

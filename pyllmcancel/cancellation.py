@@ -15,7 +15,7 @@ from typing import Protocol
 class CancelReason(StrEnum):
     """Why a request was cancelled. The list is closed.
 
-    A new reason also needs an HTTP status in `pyllmcancel.server.error_responses` and a line in the README's tables.
+    A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md.
     If its client is not to be told, ``error_told`` in `pyllmcancel.server.generate` has to know it.
     """
 

@@ -178,7 +178,7 @@ class Helper:
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = (sys.executable, "-P", "-m", "pyllmcancel.helper_process")
+            command = (sys.executable, "-P", "-m", "pyllmcancel.chat.helper_process")
             self._process = start_with_socket([*command, str(self._cpu_seconds), str(MEMORY_MIB)], theirs)
         if self._closed:
             self._process.kill()  # close() may have come before there was one to end

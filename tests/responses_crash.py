@@ -22,8 +22,8 @@ from typing import Any
 
 import httpx
 
-from pyllmcancel.server.responses.database import LIVE
-from pyllmcancel.server.responses.rows import LOST
+from pyllmcancel.server.responses.storage.database import LIVE
+from pyllmcancel.server.responses.storage.rows import LOST
 from tests.support.http_process import ServerProcess
 from tests.support.tiny_models import write_tiny_llama
 

@@ -17,9 +17,9 @@ from pyllmcancel.cli.options import positive_int
 from pyllmcancel.cli.parser import Parser
 from pyllmcancel.cli.placement_options import add_placement_options, placement_of
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
 from pyllmcancel.errors import Error
-from pyllmcancel.generation import Generation
 from pyllmcancel.placement import Device, Placement, described, gib
 
 COLUMNS = ("options", "layers", "weights, cells, buffers there", "load", "answer")

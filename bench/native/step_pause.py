@@ -15,11 +15,11 @@ from typing import Any
 from bench.native.tables import Row, Table, percentile
 from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import FinishReason
-from pyllmcancel.generation import Generation
+from pyllmcancel.requests.token_stream import ThreadSink
 from pyllmcancel.step import StepResult, StepStatus
-from pyllmcancel.token_stream import ThreadSink
 
 N_PROMPT = 32
 CLIENTS = (1, 4, 8)

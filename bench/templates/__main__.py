@@ -20,8 +20,8 @@ from typing import Any
 from bench.tables import head, line
 from bench.templates.forms import forms
 from pyllmcancel._native import ChatTemplate
+from pyllmcancel.chat.jinja_engine import Engine, TemplateFault
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.jinja_engine import Engine, TemplateFault
 
 LLAMA_CPP = Path(__file__).parents[2] / "vendor" / "llama.cpp"
 JINJA = [f"jinja/{name}.cpp" for name in ("lexer", "parser", "runtime", "string", "value")]

@@ -9,7 +9,7 @@ from factories cimport make_embedder
 from llama cimport llama_token
 from step cimport StepCost, StepItem
 
-from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow, Pooling
+from pyllmcancel.pooling import EmbedResult, EmbedRow, Pooling
 
 
 cdef class Embedder:

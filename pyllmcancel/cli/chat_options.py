@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from pyllmcancel.chat_template import CHATML
+from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli.options import add_option, add_switch, natural_or_none
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ChatDefaults, ReasoningFormat

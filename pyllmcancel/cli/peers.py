@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyllmcancel.server.config import ServerConfig
-    from pyllmcancel.server.listening import Listener
+    from pyllmcancel.server.http.listening import Listener
 
 WILDCARDS = ("0.0.0.0", "::")
 NEEDED = "httpx"

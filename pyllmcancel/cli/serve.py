@@ -22,17 +22,17 @@ from pyllmcancel.cli.serve_options import SAMPLING_OPTIONS
 from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import Error, UsageError
 from pyllmcancel.hub.client import require_library
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
-from pyllmcancel.loading import Loading
-from pyllmcancel.observer import Observers
+from pyllmcancel.requests.observer import Observers
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig
+from pyllmcancel.server.http.listening import close_all, listen, raise_file_limit
 from pyllmcancel.server.limits import Limits
-from pyllmcancel.server.listening import close_all, listen, raise_file_limit
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.running.metrics import EngineMetrics
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with closing(Loading(config.engine, observer, fetch=None if model is None else model.fetch)) as loading:
             # Meanwhile: to import the web framework takes about as long as to load a small model.
-            from pyllmcancel.server.process import serve
+            from pyllmcancel.server.running.process import serve
 
             return serve(
                 config,

@@ -32,11 +32,11 @@ from pyllmcancel.cli.peers import add_peer_options
 from pyllmcancel.cli.placement_options import add_placement_options
 from pyllmcancel.cli.storage import DAY
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
-from pyllmcancel.embeddings.pooling import POOLINGS
+from pyllmcancel.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ServerConfig, Storage
 from pyllmcancel.server.host_names import host_name
-from pyllmcancel.server.web_origins import web_origin
+from pyllmcancel.server.http.web_origins import web_origin
 
 ENGINE = EngineConfig()
 SERVER = ServerConfig(engine=ENGINE)
@@ -237,7 +237,7 @@ def _add_limit_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_access_options(group: argparse._ArgumentGroup) -> None:
-    text = "key that clients must send; several with commas, each of which is an owner: see the README"
+    text = "key that clients must send; several with commas, each of which is an owner: see docs/cancelling.md"
     add_option(group, "api-key", str, None, text, metavar="KEY")
     text = "file of such keys, one in a line as KEY or NAME:KEY; lines that begin with # are comments"
     add_option(group, "api-key-file", Path, None, text, metavar="FILE")

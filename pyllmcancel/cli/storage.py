@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyllmcancel.errors import Error
 from pyllmcancel.server.config import Storage
-from pyllmcancel.server.responses.store import Store
+from pyllmcancel.server.responses.storage.store import Store
 
 logger = logging.getLogger("pyllmcancel.server")
 

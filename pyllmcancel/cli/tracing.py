@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyllmcancel.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.tracing import Tracing
+    from pyllmcancel.server.running.tracing import Tracing
 
 
 def open_tracing(*, wanted: bool) -> Tracing | None:
@@ -15,7 +15,7 @@ def open_tracing(*, wanted: bool) -> Tracing | None:
     if not wanted:
         return None
     try:
-        from pyllmcancel.server.tracing import Tracing
+        from pyllmcancel.server.running.tracing import Tracing
     except ModuleNotFoundError as error:
         raise UsageError(f"--otel needs {error.name}: pip install 'pyllmcancel[otel]'") from None
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from pyllmcancel.errors import UsageError
-from pyllmcancel.server.listening import close_all, listen
+from pyllmcancel.server.http.listening import close_all, listen
 
 LOOPBACK = "127.0.0.1"
 

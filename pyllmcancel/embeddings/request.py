@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyllmcancel.events import Delta, Usage
-from pyllmcancel.request import GenerationParams, Request
+from pyllmcancel.requests.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.cancellation import Cancellation
     from pyllmcancel.events import Ending, Sink
-    from pyllmcancel.request import Origin, RequestSummary
+    from pyllmcancel.requests.request import Origin, RequestSummary
 
 MAX_TEXTS = 2048  # of one request; OpenAI's limit
 

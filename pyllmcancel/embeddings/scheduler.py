@@ -11,9 +11,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
-from pyllmcancel.scheduler import Occupancy
+from pyllmcancel.scheduling.scheduler import Occupancy
+from pyllmcancel.scheduling.step_cost import StepCostModel, chunk_size
 from pyllmcancel.step import StepItem
-from pyllmcancel.step_cost import StepCostModel, chunk_size
 
 if TYPE_CHECKING:
     from pyllmcancel._native import CancelFlag, Embedder

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
-from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError, UsageError
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.scheduler import Capacity
-from pyllmcancel.workload import Finished, Progress, StepMember
+from pyllmcancel.pooling import Pooling
+from pyllmcancel.scheduling.scheduler import Capacity
+from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
 
 if TYPE_CHECKING:
     from typing import NoReturn, Self, Unpack
 
     from pyllmcancel._native import Embedder, Model
     from pyllmcancel.config import EngineConfig
-    from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow
     from pyllmcancel.embeddings.request import Text
     from pyllmcancel.events import Sink
-    from pyllmcancel.observer import Observer
-    from pyllmcancel.request import Origin, Request
+    from pyllmcancel.pooling import EmbedResult, EmbedRow
+    from pyllmcancel.requests.observer import Observer
+    from pyllmcancel.requests.request import Origin, Request
+    from pyllmcancel.scheduling.workload import Update
     from pyllmcancel.step import StepItem
-    from pyllmcancel.workload import Update
 
 TEXTS_PER_STEP = 64
 LONGEST_CHOSEN = 2048  # tokens; longer texts that must be seen whole are served if `ctx_size` says so

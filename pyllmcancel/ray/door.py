@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from pyllmcancel.server.fleet.door import Door
-from pyllmcancel.server.fleet.joining import fleet_by_http
-from pyllmcancel.server.request_context import RequestContext
+from pyllmcancel.server.fleet.endpoint import PeerEndpoint
+from pyllmcancel.server.fleet.membership import fleet_by_http
+from pyllmcancel.server.http.request_context import RequestContext
 
 if TYPE_CHECKING:
     from pyllmcancel.ray.meeting import Told
+    from pyllmcancel.server.fleet.discovery import Seek
     from pyllmcancel.server.fleet.fleet import Fleet
-    from pyllmcancel.server.fleet.seeking import Seek
     from pyllmcancel.server.state import ServerState
 
 GRACE_SECONDS = 1  # for what is being answered at the end
@@ -56,7 +56,7 @@ class Listener:
     def join(self, state: ServerState, seek: Seek, name: str) -> Fleet:
         """The fleet of which this replica is one."""
         fleet, me = fleet_by_http(state, seek, name)
-        door = RequestContext(Door(NOBODY, fleet, me, self._key), served_by=name)
+        door = RequestContext(PeerEndpoint(NOBODY, fleet, me, self._key), served_by=name)
         config = uvicorn.Config(
             door,
             http="h11",

@@ -1,7 +1,7 @@
 """Where a replica meets Ray: the HTTP protocol of its own listener, and what of a request is changed on its way in.
 
 In HAProxy mode each replica has a listener, made by Ray with uvicorn, so a client's leaving is seen on the connection,
-before any event loop hears of it; see `pyllmcancel.server.connection`.
+before any event loop hears of it; see `pyllmcancel.server.http.connection`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn.config
 
-from pyllmcancel.server.connection import CONNECTION, Cancel, Connection
-from pyllmcancel.server.connections import Connections
-from pyllmcancel.server.http_protocol import WatchfulProtocol
+from pyllmcancel.server.http.connection import CONNECTION, Cancel, Connection
+from pyllmcancel.server.http.connections import Connections
+from pyllmcancel.server.http.protocol import WatchfulProtocol
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyllmcancel.server.fleet.addresses import Address
-from pyllmcancel.server.fleet.seeking import Place
+from pyllmcancel.server.fleet.discovery import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Handle(Protocol):
 
 
 class Meeting:
-    """A `pyllmcancel.server.fleet.seeking.Seek`. Used by the event loop for users' code only.
+    """A `pyllmcancel.server.fleet.discovery.Seek`. Used by the event loop for users' code only.
 
     Ray broadcasts to the replicas that its controller has told to be running: not to one that drains.
 

@@ -17,18 +17,18 @@ from ray.serve.context import _get_global_client
 from pyllmcancel.cli import logs
 from pyllmcancel.cli.serve import hub_model
 from pyllmcancel.cli.tracing import open_tracing
-from pyllmcancel.loading import Loading
-from pyllmcancel.observer import Observers
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.ray.door import Listener
 from pyllmcancel.ray.edge import Mounted, watch_clients
 from pyllmcancel.ray.meeting import Meeting
 from pyllmcancel.ray.options import LOOPBACK, check_open, checked, served
 from pyllmcancel.ray.scaling import load
 from pyllmcancel.ray.versions import check_ray, warn_of_niceness
+from pyllmcancel.requests.observer import Observers
 from pyllmcancel.server.app import create_app
+from pyllmcancel.server.http.listening import raise_file_limit
 from pyllmcancel.server.limits import GIL_SECONDS
-from pyllmcancel.server.listening import raise_file_limit
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.system import LastResort, niceness
 
 if TYPE_CHECKING:

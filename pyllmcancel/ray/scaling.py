@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pyllmcancel.registry import Counts
-    from pyllmcancel.scheduler import Capacity, Occupancy
+    from pyllmcancel.requests.registry import Counts
+    from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 SLOTS, CELLS = "slots_wanted", "cells_in_use"  # what each replica reports
 TARGET = 0.8  # of its slots and cells that a replica should have in use

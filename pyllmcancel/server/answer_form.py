@@ -9,7 +9,7 @@ from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows
 from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.unenforced import note_unenforced, unenforced_of_answer
+from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_answer
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.server.wire import GeneratingBody
+    from pyllmcancel.server.wire.fields import GeneratingBody
 
 BLANKS = r"/[ \t\r\n]{0,32}/"
 

@@ -13,40 +13,42 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute, _endpoint_context_cache
 
 from pyllmcancel import __version__
-from pyllmcancel.loading import Loading
-from pyllmcancel.server import page, routes_health, routes_models, routes_requests, routes_sessions
+from pyllmcancel.engine.loading import Loading
+from pyllmcancel.server import page, routes_health, routes_models
 from pyllmcancel.server.anthropic import routes as anthropic_routes
-from pyllmcancel.server.api_keys import ApiKeys
-from pyllmcancel.server.body_limit import BodyLimit
 from pyllmcancel.server.embeddings import routes as embeddings_routes
-from pyllmcancel.server.error_handlers import add_error_handlers
+from pyllmcancel.server.http.api_keys import ApiKeys
+from pyllmcancel.server.http.body_limit import BodyLimit
+from pyllmcancel.server.http.error_handlers import add_error_handlers
+from pyllmcancel.server.http.page_guard import PageGuard
+from pyllmcancel.server.http.proxies import TrustedProxies
+from pyllmcancel.server.http.request_context import RequestContext
+from pyllmcancel.server.http.web_origins import AllowedOrigins
 from pyllmcancel.server.live import routes as live_routes
 from pyllmcancel.server.llama import routes as llama_routes
 from pyllmcancel.server.llama import routes_state as llama_routes_state
-from pyllmcancel.server.loop_lag import LoopLag
 from pyllmcancel.server.openai import routes as openai_routes
 from pyllmcancel.server.openapi import routes as openapi_routes
 from pyllmcancel.server.openapi.description import describe
 from pyllmcancel.server.openapi.page import Page, writer
-from pyllmcancel.server.page_guard import PageGuard
-from pyllmcancel.server.proxies import TrustedProxies
-from pyllmcancel.server.request_context import RequestContext
+from pyllmcancel.server.requests import routes as routes_requests
+from pyllmcancel.server.requests import sessions as routes_sessions
 from pyllmcancel.server.responses import routes as responses_routes
 from pyllmcancel.server.responses import routes_stored as responses_routes_stored
-from pyllmcancel.server.responses.desk import Desk
-from pyllmcancel.server.responses.store import Store
-from pyllmcancel.server.responses.stored import Archive
+from pyllmcancel.server.responses.created import CreatedResponses
+from pyllmcancel.server.responses.storage.store import Store
+from pyllmcancel.server.responses.stored import Responses
+from pyllmcancel.server.running.loop_lag import LoopLag
 from pyllmcancel.server.state import ServerState
-from pyllmcancel.server.web_origins import AllowedOrigins
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.config import ServerConfig
     from pyllmcancel.server.fleet.fleet import Fleet
-    from pyllmcancel.server.metrics import EngineMetrics
-    from pyllmcancel.server.tracing import Tracing
+    from pyllmcancel.server.running.metrics import EngineMetrics
+    from pyllmcancel.server.running.tracing import Tracing
 
 # In the order in which they are asked whether a path is theirs.
 ROUTERS = (
@@ -106,8 +108,8 @@ def create_app(
         state.adopt(engine)
 
     storage = config.storage
-    desk = Desk(None if storage is None else lambda: Store(*storage), store)
-    state.archive = Archive(desk)
+    created = CreatedResponses(None if storage is None else lambda: Store(*storage), store)
+    state.responses = Responses(created)
     openapi_page = Page(writer(ui=config.ui, asks_for_keys=bool(config.api_keys)))
     lag = LoopLag(state.metrics.loop_lagged)
 
@@ -126,7 +128,7 @@ def create_app(
             if state.fleet is not None:
                 await state.fleet.close()
             await openapi_page.close()
-            await desk.close()
+            await created.close()
             await state.workers.wait_closed()
             await state.end_helpers()
             if tracing is not None:
@@ -137,7 +139,6 @@ def create_app(
     )
     app.state.server = state
     page.page_files()  # read and hashed before anybody is served: in the event loop that would hold up all streams
-    app.state.responses = desk
     app.state.openapi_page = openapi_page
     add_error_handlers(app)
     add_middleware(app, config, state)
@@ -195,7 +196,7 @@ def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> No
     app.add_middleware(PageGuard, hosts=config.served_as(), origins=origins)
     if config.fleet is not None:
         # Outside of the guard: peers call each other by any name, and their door lets no page in.
-        from pyllmcancel.server.fleet.joining import join_by_http  # not before: it needs what is in an extra
+        from pyllmcancel.server.fleet.membership import join_by_http  # not before: it needs what is in an extra
 
         state.fleet = join_by_http(app, state, config.fleet)
     app.add_middleware(RequestContext, served_by=config.replica)

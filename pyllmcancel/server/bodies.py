@@ -15,22 +15,22 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from pyllmcancel.engine import compiled_module
+from pyllmcancel.engine.engine import compiled_module
 from pyllmcancel.pausing import Pause, no_pause
-from pyllmcancel.server.api_keys import owner_of
-from pyllmcancel.server.body_limit import body_is_used
-from pyllmcancel.server.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.body_limit import body_is_used
+from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
+from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
+from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.unknown_fields import IgnoredFields, note, take_unknown
-from pyllmcancel.server.workers import Work
 
 if TYPE_CHECKING:
     from fastapi import Response
 
     from pyllmcancel.server.config import UnknownFields
-    from pyllmcancel.server.wire import RequestBody
+    from pyllmcancel.server.wire.fields import RequestBody
 
 T = TypeVar("T")
 LENGTH = "body_length"  # in a scope's state

@@ -16,23 +16,23 @@ from fastapi.responses import JSONResponse, Response
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCancelled, RequestFailed
-from pyllmcancel.server.connection import connection_of, watched
-from pyllmcancel.server.error_responses import ApiError, api_error
+from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
+from pyllmcancel.server.errors.openai import openai_error
+from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.limits import FEW_UNREAD, MOST_UNREAD
-from pyllmcancel.server.openai.errors import openai_error
 from pyllmcancel.server.origin import origin_of
-from pyllmcancel.server.request_context import is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.token_stream import AsyncStream, Bound, LoopSink
 
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
     from starlette.types import Receive, Scope, Send
 
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.request import GenerationParams, Origin, Request
-    from pyllmcancel.server.wire import GeneratingBody
+    from pyllmcancel.requests.request import GenerationParams, Origin, Request
+    from pyllmcancel.server.wire.fields import GeneratingBody
 
 T = TypeVar("T")
 # Longer prompts are submitted in a thread: making the samplers, which read them, takes its time.

@@ -1,7 +1,7 @@
 """Where a request comes from, and which others it belongs to: its `Origin`, from headers, body and options.
 
 A session groups requests. A request supersedes another only if its client names a key, by `X-Supersede`, or if the
-server makes one for it, by ``--supersede``. Names are the owner's own: see `pyllmcancel.server.api_keys`.
+server makes one for it, by ``--supersede``. Names are the owner's own: see `pyllmcancel.server.http.api_keys`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from typing import TYPE_CHECKING
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.request import Origin, TraceContext
-from pyllmcancel.server.api_keys import owner_of
-from pyllmcancel.server.connection import connection_of
+from pyllmcancel.requests.request import Origin, TraceContext
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.connection import connection_of
+from pyllmcancel.server.http.request_context import arrival_of, arrival_us_of, request_id_of
 from pyllmcancel.server.limits import MAX_SESSION_ID
-from pyllmcancel.server.request_context import arrival_of, arrival_us_of, request_id_of
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from pyllmcancel.server.wire import GeneratingBody
+    from pyllmcancel.server.wire.fields import GeneratingBody
 
 # In the order in which they are looked for.
 SESSION_HEADERS = ("X-Session-Id", "x-session-affinity", "X-Claude-Code-Session-Id")

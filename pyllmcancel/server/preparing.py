@@ -14,14 +14,14 @@ from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.events import RequestStatus, Usage
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import Origin, Rank, RequestSummary, Times, epoch_us
-from pyllmcancel.server.request_context import mark_client_gone
-from pyllmcancel.server.workers import Work, Workers
+from pyllmcancel.requests.request import Origin, Rank, RequestSummary, Times, epoch_us
+from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.http.workers import Work, Workers
 
 if TYPE_CHECKING:
     from fastapi import Request as HttpRequest
 
-    from pyllmcancel.request import Request
+    from pyllmcancel.requests.request import Request
 
 T = TypeVar("T")
 

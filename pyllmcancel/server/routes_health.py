@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from pyllmcancel.server.error_responses import RETRY_AFTER_SECONDS, ApiError
+from pyllmcancel.server.errors.responses import RETRY_AFTER_SECONDS, ApiError
 from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.requests.visible import check_may_see_all
 from pyllmcancel.server.state import Healthy, Unhealthy, state_of
-from pyllmcancel.server.visible import check_may_see_all
 
 router = APIRouter(tags=["Health"])
 

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from pyllmcancel.server.anthropic.models import ModelInfo, ModelPage, model_info, model_page
-from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.error_shapes import ANTHROPIC, shape_of
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.errors.shapes import ANTHROPIC, shape_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import ServerState, state_of
-from pyllmcancel.server.wire import BATCH_INVARIANT, Answer
+from pyllmcancel.server.wire.fields import BATCH_INVARIANT, Answer
 
 router = APIRouter(tags=["Models"], responses=errors(400, 503))
 

@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol
 
 from pydantic import Field
 
-from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.bounded import BoundedGuidance
 from pyllmcancel.constraints.guidance import Guidance
-from pyllmcancel.engine import DOES_NOT_GENERATE
+from pyllmcancel.engine.engine import DOES_NOT_GENERATE
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.live.feed import Feed
 from pyllmcancel.server.live.texts import Texts
-from pyllmcancel.server.metrics import EngineMetrics
 from pyllmcancel.server.preparing import Preparations
-from pyllmcancel.server.tokens import TextReader
-from pyllmcancel.server.wire import Answer
-from pyllmcancel.server.workers import Workers
+from pyllmcancel.server.running.metrics import EngineMetrics
+from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.tokens import TextReader
 from pyllmcancel.shares import Shares
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel._native import Model
-    from pyllmcancel.engine import Engine
-    from pyllmcancel.loading import Loading
+    from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.engine.loading import Loading
     from pyllmcancel.server.config import ServerConfig
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -73,8 +73,10 @@ class Member(Protocol):
 Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
 
 
-class Archive(Protocol):
-    """The responses that are kept here: a `pyllmcancel.server.responses.stored.Archive`, which stands above this."""
+class Responses(Protocol):
+    """The responses that are kept here: a `pyllmcancel.server.responses.stored.Responses`, which stands above this."""
+
+    created: Any  # a CreatedResponses
 
     @property
     def full(self) -> bool:
@@ -105,7 +107,7 @@ class ServerState:
         self._closing = False
         self.leaving = False  # set by `process.Server`: it still serves, but who can had better go elsewhere
         self.fleet: Member | None = None  # set once, before anybody is served
-        self.archive: Archive | None = None  # likewise
+        self.responses: Responses | None = None  # likewise
         # Set by `process.Server`: a server that will never have a model had better end, and so had one whose
         # engine has died. The second is called by the engine's thread, when all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
@@ -285,7 +287,7 @@ class ServerState:
         if self.leaving:
             return {"status": "draining", "error": None}
         healthy: Healthy = {"status": "ok"}
-        if self.archive is not None and self.archive.full:
+        if self.responses is not None and self.responses.full:
             healthy["stores"] = False
         if self.config.shared:  # no key is asked for here, and owners must not learn of each other
             return healthy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyllmcancel import _native
-from pyllmcancel.embeddings.pooling import EmbedRow, Pooling
+from pyllmcancel.pooling import EmbedRow, Pooling
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder, fake_model
 from tests.support.device import STOPPABLE, load_model

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.errors import ContextError, UsageError
+from pyllmcancel.pooling import Pooling
 from pyllmcancel.step import StepStatus
 from tests.embedding.conftest import EmbedWorld, ok
 

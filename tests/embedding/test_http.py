@@ -14,9 +14,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.workload import Embedding
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.pooling import Pooling
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.embeddings.answer import EmbeddingAnswer

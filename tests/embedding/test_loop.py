@@ -10,15 +10,15 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import InvalidRequestError, QueueFullError, TextLengthError
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.request import GenerationParams, Request
+from pyllmcancel.pooling import Pooling
+from pyllmcancel.requests.request import GenerationParams, Request
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.scheduler import Occupancy
+from pyllmcancel.scheduling.scheduler import Occupancy
 from pyllmcancel.step import StepStatus
 from tests.support import fake_embedder
 from tests.support.driver import RecordingSink, Watcher

@@ -14,7 +14,7 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.workload import Embedding
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from tests.support.http_process import SOON, RawClient, ServerProcess, fresh_id
 from tests.support.threads import N_THREADS
 from tests.support.tiny_embedders import write_tiny_encoder

@@ -12,13 +12,13 @@ import pytest
 from pyllmcancel._native import Embedder, Model
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.scheduler import Occupancy
+from pyllmcancel.pooling import Pooling
+from pyllmcancel.scheduling.scheduler import Occupancy
 from tests.support.driver import RecordingSink, Watcher
 from tests.support.step_gate import TEST_LIMIT
 from tests.support.threads import N_THREADS

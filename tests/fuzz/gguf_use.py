@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel import _native
-from pyllmcancel.embeddings.pooling import Pooling
 from pyllmcancel.embeddings.workload import pooling_of
 from pyllmcancel.errors import ContextError, ModelLoadError
+from pyllmcancel.pooling import Pooling
 from pyllmcancel.sampling import SamplingParams
 
 MOST_BYTES = 8 << 30

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.constraints.guidance import Guidance, json_rule
-from pyllmcancel.detokenizer import Detokenizer
 from pyllmcancel.errors import ConstraintError, InvalidRequestError
+from pyllmcancel.requests.detokenizer import Detokenizer
 from tests.support.fake_native import Model as FakeModel
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World

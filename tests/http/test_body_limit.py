@@ -8,7 +8,7 @@ import socket
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from pyllmcancel.server.body_limit import BodyLimit
+from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.limits import Limits
 from tests.support.http_asgi import Exchange
 from tests.support.http_process import RawClient, ServerProcess

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.chat_template import CHATML, ChatTemplate
+from pyllmcancel.chat.helper_process import Functions
+from pyllmcancel.chat.template import CHATML, ChatTemplate
 from pyllmcancel.cli.chat_options import BUILT_IN
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.helper_process import Functions
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import template_inputs
 from pyllmcancel.server.chat.tools import tool_plan

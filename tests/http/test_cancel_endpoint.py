@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import LIMIT, World, open_world
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.observer import StepRecord
-from pyllmcancel.request import Request
+from pyllmcancel.requests.observer import StepRecord
+from pyllmcancel.requests.request import Request
 from pyllmcancel.step import StepStatus
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, World, open_world

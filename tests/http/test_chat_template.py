@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.chat_template import CHATML, ChatTemplate
+from pyllmcancel.chat.helper_process import Functions
+from pyllmcancel.chat.template import CHATML, ChatTemplate
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.helper_process import Functions
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "<b>ü</b>"}]
 TWO = [{"role": "user", "content": " a b "}, {"role": "assistant", "content": "<b>ü</b>"}]

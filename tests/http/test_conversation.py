@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pyllmcancel.chat_template import CHATML, ChatForm, ChatTemplate, chat_form
+from pyllmcancel.chat.helper_process import Functions
+from pyllmcancel.chat.template import CHATML, ChatForm, ChatTemplate, chat_form
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.helper_process import Functions
 from pyllmcancel.pausing import no_pause
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tool_fields import NamedTool
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.config import ChatDefaults
-from pyllmcancel.server.unknown_fields import take_unknown
+from pyllmcancel.server.http.unknown_fields import take_unknown
 
 DEFAULTS = ChatDefaults()
 USER = {"role": "user", "content": "hi"}

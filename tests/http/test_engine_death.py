@@ -13,7 +13,7 @@ from tests.support.http_process import RawClient, ServerProcess, events
 DIES = """
 import os, sys
 from pyllmcancel.cli import main
-from pyllmcancel.generation import Generation
+from pyllmcancel.engine.generation import Generation
 compute = Generation.compute
 
 def compute_or_die(self, items):
@@ -27,7 +27,7 @@ SERVES = "sys.exit(main())"
 # It cannot even shut down.
 HANGS = """
 import asyncio
-from pyllmcancel.server import process
+from pyllmcancel.server.running import process
 
 async def shutdown(self, sockets=None):
     await asyncio.Event().wait()

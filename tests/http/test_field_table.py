@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.http.field_table import ENDPOINTS, TABLE, Row, rows
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, World, accepted, open_world

@@ -16,8 +16,8 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.config import ApiKey, ServerConfig
-from pyllmcancel.server.first_steps import first_steps, url_from_here
-from pyllmcancel.server.listening import close_all, listen
+from pyllmcancel.server.http.listening import close_all, listen
+from pyllmcancel.server.running.first_steps import first_steps, url_from_here
 from tests.support.http_process import ServerProcess
 
 

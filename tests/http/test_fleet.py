@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyllmcancel.errors import QueueFullError
-from pyllmcancel.holds import MAX_HOLDS
+from pyllmcancel.requests.holds import MAX_HOLDS
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.fleet.messages import MOST_KNOWN, CancelFamilies, Message, News, Superseding

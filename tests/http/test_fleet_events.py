@@ -12,15 +12,15 @@ import pytest
 
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.fleet.addresses import Address
+from pyllmcancel.server.fleet.discovery import Place
 from pyllmcancel.server.fleet.events import feed as feed_module
 from pyllmcancel.server.fleet.events import upstream as upstream_module
 from pyllmcancel.server.fleet.events.feed import Backlog
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed
 from pyllmcancel.server.fleet.events.upstream import FIRST_PAUSE
 from pyllmcancel.server.fleet.peer import NoAnswer, Peer, heard
-from pyllmcancel.server.fleet.seeking import Place
+from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE
 from pyllmcancel.server.fleet.transport import Answer
-from pyllmcancel.server.fleet.turns import TOO_MUCH_AT_ONCE
 from tests.support.feed import FeedClient, Told
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import LIMIT

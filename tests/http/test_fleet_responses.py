@@ -148,7 +148,7 @@ async def test_what_a_replica_gives_as_a_conversation_and_is_none_is_not_found(i
 async def test_what_is_too_long_for_another_replica_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_fleet("a", "b") as (_, (a, b)):
         await create(b, input="what was said")
-        kept = await b.app.state.responses.part("", "resp_mine", output=True)
+        kept = await b.app.state.server.responses.created.part("", "resp_mine", output=True)
         length = len(json.dumps(kept.items, separators=(",", ":")))
         assert length < kept.n_bytes
         for most, status in ((length - 1, 400), (length, 200)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, accepted, open_world
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.support.http_process import COMPLETIONS, WAYS_TO_LEAVE, RawClient, until
 from tests.support.http_serving import serving
 from tests.support.http_world import World

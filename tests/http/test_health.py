@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import ModelLoadError
-from pyllmcancel.loading import Loading
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.server import state as state_module
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig

@@ -10,8 +10,8 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.constraints.bounded import BoundedGuidance
-from pyllmcancel.loading import Loading
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.engine.loading import Loading
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
 from tests.support.held_load import HeldLoad

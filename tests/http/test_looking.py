@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.observer import StepPart, StepRecord
-from pyllmcancel.server.request_answers import step_entry
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.server.requests.answers import step_entry
 from tests.support.http_world import World, open_world
 
 pytestmark = pytest.mark.anyio

@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyllmcancel import __version__
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine import generation_params
+from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.token_stream import LoopSink
 from pyllmcancel.step import StepStatus
-from pyllmcancel.token_stream import LoopSink
 from tests.support.http_world import World, open_world
 
 PIN = Path(__file__).parents[2] / "vendor" / "llama.cpp" / "PIN.toml"

@@ -11,16 +11,16 @@ import pytest
 from fastapi import APIRouter
 from pydantic import ValidationError
 
-from pyllmcancel.request import GenerationParams
+from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.bodies import BodyRoute
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.embeddings.routes import EmbeddingBody
 from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.openai.completion_body import CompletionBody
+from pyllmcancel.server.requests.routes import CancelBody
 from pyllmcancel.server.responses.body import ResponsesBody
-from pyllmcancel.server.routes_requests import CancelBody
-from pyllmcancel.server.wire import RequestBody, Sent, wire_fields
+from pyllmcancel.server.wire.fields import RequestBody, Sent, wire_fields
 from tests.support.http_world import accepted, open_world
 
 SCHEMA: dict[str, Any] = {"type": "object"}

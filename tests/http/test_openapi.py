@@ -18,7 +18,7 @@ from pyllmcancel import __version__
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ServerConfig
-from pyllmcancel.server.error_shapes import shape_of_path
+from pyllmcancel.server.errors.shapes import shape_of_path
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.openapi.page import Page, writer
 from tests.support.http_asgi import Exchange

@@ -12,10 +12,10 @@ import pytest
 
 from pyllmcancel import __version__
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
+from pyllmcancel.server.fleet.discovery import Named
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.names import ByNames, Names
-from pyllmcancel.server.fleet.seeking import Named
 from tests.support.http_asgi import LIMIT
 
 pytestmark = pytest.mark.anyio

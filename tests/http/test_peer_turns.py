@@ -12,12 +12,12 @@ import pytest
 
 from pyllmcancel import __version__
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
+from pyllmcancel.server.fleet.discovery import Named
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import Cancel, ListRequests, News
 from pyllmcancel.server.fleet.peer import Peer, Standing
-from pyllmcancel.server.fleet.seeking import Named
-from pyllmcancel.server.fleet.turns import MOST_AT_ONCE, Turns
+from pyllmcancel.server.fleet.slots import MOST_AT_ONCE, PeerSlots
 from tests.support.http_asgi import LIMIT
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ async def test_one_that_had_hardly_any_time_to_answer_is_not_silent_for_that() -
 
 
 async def test_what_nobody_waits_for_is_forgotten() -> None:
-    turns = Turns()
+    turns = PeerSlots()
     async with turns.of("ann", LIMIT), turns.of("bob", LIMIT):
         assert len(turns) == 2
     for _ in range(MOST_AT_ONCE + 1):

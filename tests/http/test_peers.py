@@ -14,17 +14,17 @@ import httpx
 import pytest
 
 from pyllmcancel import __version__
-from pyllmcancel.holds import LONGEST_PREPARATION
+from pyllmcancel.requests.holds import LONGEST_PREPARATION
 from pyllmcancel.server.config import ApiKey
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
-from pyllmcancel.server.fleet.door import MAX_BODY, Door
+from pyllmcancel.server.fleet.discovery import Named, Place
+from pyllmcancel.server.fleet.endpoint import MAX_BODY, PeerEndpoint
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import AskResponse, ListRequests, News
 from pyllmcancel.server.fleet.outbox import DROPPED_AT_ONCE, MOST_KEYS, Outbox
 from pyllmcancel.server.fleet.peer import MOST_VALUES, NoAnswer, Standing, answer_in
-from pyllmcancel.server.fleet.seeking import Named, Place
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
@@ -93,9 +93,9 @@ async def test_what_is_no_message_of_a_peer_gets_an_error_in_the_shape_of_the_ap
 
 
 async def test_bodies_that_are_being_read_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.server.fleet.door.MAX_BODIES", 100)
+    monkeypatch.setattr("pyllmcancel.server.fleet.endpoint.MAX_BODIES", 100)
     fleet: Any = None  # no message is acted on
-    door, rest_comes = Door(fleet, fleet, lambda: identity("a"), None), asyncio.Event()
+    door, rest_comes = PeerEndpoint(fleet, fleet, lambda: identity("a"), None), asyncio.Event()
     pieces = iter((80, 0))
 
     async def slowly() -> dict[str, Any]:

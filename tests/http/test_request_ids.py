@@ -7,7 +7,7 @@ import json
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from pyllmcancel.server.request_context import RequestContext
+from pyllmcancel.server.http.request_context import RequestContext
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import COMPLETIONS, open_world
 

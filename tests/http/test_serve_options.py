@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.chat_template import CHATML
+from pyllmcancel.chat.template import CHATML
 from pyllmcancel.cli import main
 from pyllmcancel.cli.serve import certificate_of, server_config
 from pyllmcancel.errors import Error, UsageError

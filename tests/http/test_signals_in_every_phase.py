@@ -40,7 +40,7 @@ sys.meta_path.insert(0, Stay())
 """
 # Halfway through the load, which goes on telling its progress, as llama.cpp does, until it is given up.
 LOADING = """
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 load = Engine.load
 
 def halted(*args, progress, **options):
@@ -72,8 +72,8 @@ state.ServerState._prepare_template, state.ServerState.close = halted, close_and
 # The end of the application: the engine is closed, and everything waits for the second signal.
 ENDING = """
 import threading
-from pyllmcancel.loading import Loading
-from pyllmcancel.server import process
+from pyllmcancel.engine.loading import Loading
+from pyllmcancel.server.running import process
 close, handle_exit, second = Loading.close, process.Server.handle_exit, threading.Event()
 
 def halted(self):

@@ -13,7 +13,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.http.conftest import CONTEXT
 from tests.support.fake_model import Model
 from tests.support.http_process import COMPLETIONS, RawClient, ServerProcess, until

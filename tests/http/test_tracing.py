@@ -16,8 +16,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.errors import UsageError
-from pyllmcancel.server import tracing as module
-from pyllmcancel.server.tracing import OneLineExporter, Tracing
+from pyllmcancel.server.running import tracing as module
+from pyllmcancel.server.running.tracing import OneLineExporter, Tracing
 from tests.support.http_process import ServerProcess
 from tests.support.http_world import COMPLETIONS, World, open_world
 from tests.support.otlp_collector import Collector

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.unknown_fields import LONGEST_NAME, MOST_NAMES, MOST_TOLD, IgnoredLog
+from pyllmcancel.server.http.unknown_fields import LONGEST_NAME, MOST_NAMES, MOST_TOLD, IgnoredLog
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 from tests.support.llama_client import COMPLETION

@@ -10,10 +10,10 @@ from typing import Any
 
 from pyllmcancel import _native
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, FinishReason
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.support.driver import RecordingSink
 
 LIMIT = 60.0

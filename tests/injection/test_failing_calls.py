@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel._native import Model
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import ContextError, ModelLoadError
 from tests.injection.party import Party, fault
 

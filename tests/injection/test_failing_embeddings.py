@@ -13,9 +13,9 @@ from gguf import PoolingType
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.embeddings.workload import Embedding
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.events import FinishReason
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.injection.party import fault
 from tests.support.driver import RecordingSink
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-import pyllmcancel.server.process  # noqa: F401 - the command line imports it late
+import pyllmcancel.server.running.process  # noqa: F401 - the command line imports it late
 from pyllmcancel.cli import main
 
 MAX_OPTIONS = 65_536  # bytes

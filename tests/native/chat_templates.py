@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyllmcancel._native import ChatParser, ChatTemplate
-from pyllmcancel.jinja_engine import Engine
+from pyllmcancel.chat.jinja_engine import Engine
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "vendor" / "llama.cpp" / "models" / "templates"
 ALL = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyllmcancel.chat_template import Thinking, chat_form
+from pyllmcancel.chat.template import Thinking, chat_form
 from pyllmcancel.errors import InvalidRequestError
 from tests.native.chat_templates import (
     ALL,

@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.constraints.guidance import Guidance, Vocabulary, json_rule
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from tests.llama_server.models import write_sentence_piece_llama
 from tests.support.threads import N_THREADS
 from tests.support.tiny_models import write_tiny_llama

@@ -14,10 +14,10 @@ from gguf import GGUFValueType as Type
 
 from pyllmcancel._native import Context, Model, SwappedPrefix
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
-from pyllmcancel.loading import Loading
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.requests.observer import NullObserver
 from tests.support import broken_models
 from tests.support.gguf_bytes import GgufBytes, Value
 from tests.support.http_asgi import LIMIT

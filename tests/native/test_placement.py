@@ -10,10 +10,10 @@ import pytest
 from pyllmcancel import _native
 from pyllmcancel._native import Context, Embedder, Model
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.embeddings.pooling import Pooling
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
 from pyllmcancel.errors import ContextError, ModelLoadError, PlacementError, UsageError
 from pyllmcancel.placement import Placement
+from pyllmcancel.pooling import Pooling
 from tests.support.tiny_embedders import write_tiny_encoder
 from tests.support.tiny_models import write_tiny_llama
 from tests.support.toy_models import write_toy

@@ -14,7 +14,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from pyllmcancel import _native
-from pyllmcancel.batch_invariance import UNMEASURED
+from pyllmcancel.engine.batch_invariance import UNMEASURED
 from tests.native.conftest import World, ok
 from tests.support.device import load_model
 from tests.support.tiny_models import write_tiny_llama, write_tiny_sliding_window

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel._native import ChatTemplate
+from pyllmcancel.chat.jinja_engine import Engine, TemplateFault
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.jinja_engine import Engine, TemplateFault
 from tests.native.chat_templates import ALL, PAST_CALL, QUESTION, TEMPLATES, TOOLS
 from tests.support.transformers_templates import rendered
 

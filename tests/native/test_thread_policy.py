@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel._native import ThreadPolicy, idle_ticks, n_runnable
 from pyllmcancel.config import EngineConfig, default_threads
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from tests.native.conftest import World
 
 WINDOW = 100_000  # microseconds between two readings that count

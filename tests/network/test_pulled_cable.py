@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import Ending, RequestStatus
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.support.http_process import RawClient, until
 from tests.support.http_serving import serving
 from tests.support.http_world import World

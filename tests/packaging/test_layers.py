@@ -15,24 +15,26 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pyllmcancel"
 
-# The architecture, from the top down. A module may import modules of its own layer and of those below it. A package
-# stands for all of its modules that are not named themselves.
+# The architecture, from the top down, in the names of folders; the lowest layer's modules lie in the package itself. A
+# module may import modules of its own layer and of those below it. A folder stands for all of its modules that are not
+# named themselves.
 LAYERS = {
-    "command": "cli __main__ ray",
-    "server": "server bench top hub cluster",
-    "engine": "pyllmcancel engine loading fitting",
-    "loop": "loop engine_thread",
-    "workloads": "workload batch_invariance cell_layout generation choices stopping embeddings.workload",
-    "policy": "scheduler step_planner fair_share prefix_cache swap_space swap_store step_cost embeddings.scheduler",
-    "tables and streams": "registry waiting_queue supersede_keys families holds token_stream endings watcher observer",
-    "requests": "request embeddings.request",
-    "text": "chat_template jinja_engine chat_order chat_needs chat_grammar infill detokenizer constraints helper"
-    " helper_process",
-    "values": "cancellation events errors sampling config placement step pausing models embeddings embeddings.pooling"
-    " _native missing_libraries system shares template_caps tools_in_words plain_tools",
+    "commands": "cli __main__ ray",
+    "servers": "server bench top hub cluster",
+    "engine": "pyllmcancel engine",
+    "embeddings": "embeddings",
+    "scheduling": "scheduling",
+    "requests": "requests embeddings.request",
+    "chat": "chat",
+    "constraints": "constraints",
+    "values": "_native cancellation config errors events helper missing_libraries models pausing"
+    " placement pooling sampling shares step system",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
-CANCELLERS = {"endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede"}
+CANCELLERS = {
+    f"requests.{name}"
+    for name in ("endings.Endings.cancel", "registry.Registry.accept", "registry.Registry._supersede")
+}
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ def test_dialects_do_not_import_each_other() -> None:
 
 def test_only_the_engine_imports_the_compiled_module() -> None:
     # The helper is another process: the server does not import it.
-    assert importers_of_the_compiled_module(sources()) == {"engine", "helper_process"}
-    assert not any(found.imported == "helper_process" for found in imports(sources()))
+    assert importers_of_the_compiled_module(sources()) == {"engine.engine", "chat.helper_process"}
+    assert not any(found.imported == "chat.helper_process" for found in imports(sources()))
 
 
 def test_a_request_is_cancelled_by_the_endings_and_the_registry() -> None:
@@ -190,13 +192,13 @@ def test_every_name_in_the_picture_is_a_module_and_stands_there_once() -> None:
 
 
 def reading_list(title: str) -> list[str]:
-    """The files that a section of the README names."""
-    section = (ROOT / "README.md").read_text("utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    return re.findall(r"\]\(([^)]+)\)", section)
+    """The files that a section of the page on the architecture names."""
+    section = (ROOT / "docs" / "architecture.md").read_text("utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"\]\(\.\./([^)]+)\)", section)
 
 
 @pytest.mark.parametrize("title", ["The life of a request", "The way of a cancel"])
-def test_the_readme_says_in_six_files_how_it_works(title: str) -> None:
+def test_the_page_says_in_six_files_how_it_works(title: str) -> None:
     named = reading_list(title)
     assert len(set(named)) == len(named) == 6
     assert all((ROOT / path).is_file() for path in named)
@@ -212,10 +214,10 @@ def test_the_life_of_a_request_goes_down_through_the_layers() -> None:
 @pytest.mark.parametrize(
     ("module", "added"),
     [
-        ("registry", "from pyllmcancel.loop import EngineLoop"),
-        ("generation", "def later():\n    import pyllmcancel.engine"),
-        ("request", "if TYPE_CHECKING:\n    from pyllmcancel.token_stream import Stream"),
-        ("loading", "from pyllmcancel.server import app"),
+        ("requests.registry", "from pyllmcancel.engine.loop import EngineLoop"),
+        ("scheduling.scheduler", "def later():\n    import pyllmcancel.engine.engine"),
+        ("constraints.protocol", "if TYPE_CHECKING:\n    from pyllmcancel.requests.token_stream import Stream"),
+        ("engine.loading", "from pyllmcancel.server import app"),
     ],
 )
 def test_an_import_upwards_is_found(module: str, added: str) -> None:
@@ -224,15 +226,17 @@ def test_an_import_upwards_is_found(module: str, added: str) -> None:
 
 
 def test_a_circle_is_found_in_a_layer_too() -> None:
-    added = "if TYPE_CHECKING:\n    from pyllmcancel.registry import Registry"
-    changed = sources() | {"supersede_keys": f"{sources()['supersede_keys']}\n{added}\n"}
-    assert {"registry", "supersede_keys"} <= circular(changed)
+    added = "if TYPE_CHECKING:\n    from pyllmcancel.requests.registry import Registry"
+    changed = sources() | {"requests.supersede_keys": f"{sources()['requests.supersede_keys']}\n{added}\n"}
+    assert {"requests.registry", "requests.supersede_keys"} <= circular(changed)
     assert upward(changed) == []
 
 
 def test_what_else_is_forbidden_is_found() -> None:
     borrowed = {"server.llama.body": "from pyllmcancel.server.openai.answer import Envelope"}
     assert between_dialects(sources() | borrowed) == ["server.llama.body -> server.openai.answer"]
-    assert "loop" in importers_of_the_compiled_module(sources() | {"loop": "from pyllmcancel import _native"})
+    assert "engine.loop" in importers_of_the_compiled_module(
+        sources() | {"engine.loop": "from pyllmcancel import _native"}
+    )
     third = "class EngineLoop:\n    def turn(self, request):\n        request.cancellation.request(REASON)"
-    assert cancellers(sources() | {"loop": third}) == CANCELLERS | {"loop.EngineLoop.turn"}
+    assert cancellers(sources() | {"engine.loop": third}) == CANCELLERS | {"engine.loop.EngineLoop.turn"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.support.driver import CHUNK, Driver, Stop, Tracked
 from tests.support.step_gate import TEST_LIMIT
 

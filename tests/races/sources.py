@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from pyllmcancel.cancellation import Cancellation, CancelReason
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.races.phases import Case
 from tests.support.driver import Driver, in_thread
 from tests.support.fake_native import CancelFlag

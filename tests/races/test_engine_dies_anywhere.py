@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import pyllmcancel
+from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.errors import EngineDiedError
 from pyllmcancel.events import Ending
-from pyllmcancel.loop import EngineLoop
 from tests.support.driver import Driver, Tracked
 from tests.support.step_gate import TEST_LIMIT
 

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
-from pyllmcancel.registry import Accepted, Registry
-from pyllmcancel.request import Rank, Request
+from pyllmcancel.requests.registry import Accepted, Registry
+from pyllmcancel.requests.request import Rank, Request
 from tests.support.bare import bare_request
 
 KEY = "k"

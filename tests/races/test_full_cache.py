@@ -12,10 +12,10 @@ import pytest
 from pyllmcancel import _native
 from pyllmcancel._native import Context
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import FinishReason
-from pyllmcancel.generation import Generation
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.support.device import load_model
 from tests.support.driver import RecordingSink, Stop, Watcher

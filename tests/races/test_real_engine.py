@@ -18,13 +18,13 @@ from pyllmcancel import _native
 from pyllmcancel._native import Context
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
 from pyllmcancel.errors import EngineClosedError
 from pyllmcancel.events import Ending, Event, FinishReason
-from pyllmcancel.generation import Generation
-from pyllmcancel.observer import NullObserver, StepRecord
-from pyllmcancel.request import Request
-from pyllmcancel.token_stream import Bound, LoopSink
+from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.token_stream import Bound, LoopSink
 from tests.native.conftest import SAME_TOKENS_IN_COMPANY
 from tests.races.answers import Answer, answer_of
 from tests.support.device import load_model

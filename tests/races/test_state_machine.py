@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.request import PRIORITIES
+from pyllmcancel.requests.request import PRIORITIES
 from pyllmcancel.step import LogitFault, StepStatus
 from tests.support.driver import MEMORIES, Driver, Tracked
 from tests.support.invariants import check_invariants, check_nothing_left

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyllmcancel.cancellation import Cancellation
-from pyllmcancel.detokenizer import Detokenizer
-from pyllmcancel.engine import generation_params
-from pyllmcancel.request import Choice, Request
+from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.requests.detokenizer import Detokenizer
+from pyllmcancel.requests.request import Choice, Request
 from tests.support.driver import RecordingSink, split_origin
 from tests.support.fake_model import CancelFlag, Model, Sampler
 

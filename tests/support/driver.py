@@ -16,12 +16,12 @@ from typing import Any, cast
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
 from pyllmcancel.events import Delta, Ending, Event, FinishReason
-from pyllmcancel.generation import Generation
-from pyllmcancel.observer import NullObserver, StepRecord
-from pyllmcancel.request import Origin, Request
-from pyllmcancel.token_stream import ThreadSink, ThreadStream
+from pyllmcancel.requests.observer import NullObserver, StepRecord
+from pyllmcancel.requests.request import Origin, Request
+from pyllmcancel.requests.token_stream import ThreadSink, ThreadStream
 from tests.support import fake_native
 from tests.support.step_gate import TEST_LIMIT
 

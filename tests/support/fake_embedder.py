@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyllmcancel.embeddings.pooling import EmbedResult, EmbedRow, Pooling
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
+from pyllmcancel.pooling import EmbedResult, EmbedRow, Pooling
 from pyllmcancel.step import StepItem, StepStatus
 from tests.support.fake_model import CancelFlag, Model, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate

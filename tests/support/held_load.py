@@ -11,7 +11,7 @@ from pyllmcancel.errors import LoadCancelled
 from tests.support.http_asgi import LIMIT
 
 if TYPE_CHECKING:
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
 
 
 class HeldLoad:

@@ -9,8 +9,8 @@ from functools import partial
 
 import uvicorn
 
-from pyllmcancel.server.connections import Connections
-from pyllmcancel.server.http_protocol import WatchfulProtocol
+from pyllmcancel.server.http.connections import Connections
+from pyllmcancel.server.http.protocol import WatchfulProtocol
 from tests.support.http_process import LIMIT
 from tests.support.http_world import World
 

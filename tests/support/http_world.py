@@ -10,22 +10,22 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from pyllmcancel.chat_template import ChatTemplate
+from pyllmcancel.chat.template import ChatTemplate
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine
-from pyllmcancel.generation import Generation
-from pyllmcancel.request import Request
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.requests.request import Request
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.limits import Limits
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.running.metrics import EngineMetrics
 from tests.support import fake_native
 from tests.support.http_asgi import LIMIT, Exchange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from pyllmcancel.observer import StepRecord
+    from pyllmcancel.requests.observer import StepRecord
     from tests.support.step_gate import HeldStep
 
 COMPLETIONS = "/v1/completions"
@@ -192,7 +192,7 @@ class World:
             async with exchange:
                 pass
         await asyncio.to_thread(self.engine.close)
-        await self.app.state.responses.close()
+        await self.app.state.server.responses.created.close()
         await self.app.state.server.workers.wait_closed()
         await self.app.state.server.end_helpers()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyllmcancel.prefix_cache import PrefixCache
 from pyllmcancel.sampling import SamplingParams
+from pyllmcancel.scheduling.prefix_cache import PrefixCache
 from tests.support.fake_native import CancelFlag, Context, Model, Sampler
 
 LONG = list(range(60))

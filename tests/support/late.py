@@ -16,7 +16,7 @@ from typing import Any
 import fastapi.routing
 from pydantic._internal import _generate_schema
 
-import pyllmcancel.server.process
+import pyllmcancel.server.running.process
 from pyllmcancel.cli import main
 from pyllmcancel.constraints import guidance
 
@@ -71,8 +71,8 @@ def run() -> int:
         watch.begin()
         return first_steps(*arguments, **named)
 
-    first_steps = pyllmcancel.server.process.first_steps
-    pyllmcancel.server.process.first_steps = told  # said when the server is ready
+    first_steps = pyllmcancel.server.running.process.first_steps
+    pyllmcancel.server.running.process.first_steps = told  # said when the server is ready
     return main()
 
 

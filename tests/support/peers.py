@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from pyllmcancel.server.fleet.addresses import Address, FleetSettings
-from pyllmcancel.server.fleet.door import Door
+from pyllmcancel.server.fleet.discovery import Named
+from pyllmcancel.server.fleet.endpoint import PeerEndpoint
 from pyllmcancel.server.fleet.events.feed import WholeFeed
 from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.fleet.http_transport import HttpTransport
-from pyllmcancel.server.fleet.joining import Me
-from pyllmcancel.server.fleet.seeking import Named
-from pyllmcancel.server.request_context import RequestContext
+from pyllmcancel.server.fleet.membership import Me
+from pyllmcancel.server.http.request_context import RequestContext
 from tests.support.http_asgi import LIMIT, http_scope
 from tests.support.http_world import World, open_world
 
@@ -98,7 +98,7 @@ def join(wires: Wires, world: World, name: str, peers: tuple[str, ...]) -> HttpT
     me, feed = Me(state, name), WholeFeed(state.feed, name)
     transport = HttpTransport(Named(settings, LIMIT), me, deadline=LIMIT, carrier=wires, watcher=feed)
     state.fleet = Fleet(state, transport, name, feed)
-    wires.apps[name] = RequestContext(Door(world.app, state.fleet, me, None))
+    wires.apps[name] = RequestContext(PeerEndpoint(world.app, state.fleet, me, None))
     state.fleet.start()
     return transport
 

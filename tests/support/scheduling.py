@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.request import Choice
-from pyllmcancel.scheduler import Scheduler
+from pyllmcancel.requests.request import Choice
+from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.step import StepItem
 from tests.support.bare import bare_request
 from tests.support.fake_native import Context, Model

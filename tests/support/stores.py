@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pyllmcancel.server.responses.store import Store
+from pyllmcancel.server.responses.storage.store import Store
 
 DAY = 86_400.0
 LIMIT = 20.0

@@ -1,7 +1,7 @@
 """Every form in every template of llama.cpp's: how many are refused, lose words or move them, and each that is or does.
 
 python -m tests.templates
-python -m tests.templates --as-sent     # without the steps of `pyllmcancel.chat_order`
+python -m tests.templates --as-sent     # without the steps of `pyllmcancel.chat.order`
 """
 
 from __future__ import annotations

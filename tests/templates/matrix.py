@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.helper_process import Functions
 from pyllmcancel.server.anthropic.body import MessagesBody
 from pyllmcancel.server.anthropic.translation import chat_of
 from pyllmcancel.server.chat.body import ChatBody

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.observer import StepRecord
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.requests.observer import StepRecord
+from pyllmcancel.server.running.metrics import EngineMetrics
 
 DECISIONS = ("aborted", "redone", "spared")
 

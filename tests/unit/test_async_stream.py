@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine import generation_params
+from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import FinishReason
-from pyllmcancel.request import Request
+from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.token_stream import AsyncStream
 from pyllmcancel.step import StepStatus
-from pyllmcancel.token_stream import AsyncStream
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT
 

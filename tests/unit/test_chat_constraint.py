@@ -7,8 +7,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pyllmcancel.chat_template import Thinking
-from pyllmcancel.constraints.chat import ChatConstraint, ChatGuide
+from pyllmcancel.chat.guide import ChatConstraint, ChatGuide
+from pyllmcancel.chat.template import Thinking
 from pyllmcancel.constraints.guidance import Guidance, Guide
 from tests.support.fake_model import EOS, Model
 

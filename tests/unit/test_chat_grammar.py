@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.chat_grammar import has_raw_texts, narrowed
+from pyllmcancel.chat.grammar import has_raw_texts, narrowed
+from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.helper_process import Functions
 
 TEMPLATES = sorted((Path(__file__).parents[2] / "vendor/llama.cpp/models/templates").glob("*.jinja"))
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

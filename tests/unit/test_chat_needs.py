@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.chat_needs import found_needs
-from pyllmcancel.chat_order import Message
+from pyllmcancel.chat.needs import found_needs
+from pyllmcancel.chat.order import Message
 from pyllmcancel.errors import InvalidRequestError
 
 
@@ -145,5 +145,5 @@ def test_a_template_that_refuses_everything_needs_nothing() -> None:
 
 
 def test_a_slow_template_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.chat_needs.CPU_SECONDS", 0.0)
+    monkeypatch.setattr("pyllmcancel.chat.needs.CPU_SECONDS", 0.0)
     assert found_needs(KnowsNoSystem().render) == []

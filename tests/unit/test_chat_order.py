@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.chat_order import STEPS, arranged
+from pyllmcancel.chat.order import STEPS, arranged
 
 USER = {"role": "user", "content": "hello"}
 ANSWER = {"role": "assistant", "content": "hi"}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server import client_watch
-from pyllmcancel.server.client_watch import ClientWatch, TcpInfo, prepare, probing, tcp_info
+from pyllmcancel.server.http import client_watch
+from pyllmcancel.server.http.client_watch import ClientWatch, TcpInfo, prepare, probing, tcp_info
 from pyllmcancel.server.limits import UNSENT_BYTES, Limits
 from tests.support.http_process import until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.server.connections import Connections
+from pyllmcancel.server.http.connections import Connections
 
 
 class Client:

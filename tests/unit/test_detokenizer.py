@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.detokenizer import Detokenizer
+from pyllmcancel.requests.detokenizer import Detokenizer
 
 
 def feed(text: bytes, *stop: str) -> tuple[list[str], Detokenizer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
+from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from tests.support.fake_native import BYTES_PER_CELL
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
@@ -90,7 +90,7 @@ def test_while_idle_the_least_recently_used_slot_is_made_ready() -> None:
 def test_nothing_is_made_ready_where_a_place_is_empty_or_that_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not divided(LONG).maintain_idle()
     assert not divided(LONG, LONG[::-1], n_seq_max=2, n_bytes=0).maintain_idle()
-    monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", 1000)
+    monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", 1000)
     assert not divided(LONG, LONG[::-1], n_seq_max=2).maintain_idle(), "a request that came would wait long"
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from pyllmcancel.errors import EngineDiedError, RequestFailed
 from pyllmcancel.events import FinishReason
-from pyllmcancel.request import Request
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.requests.request import Request
+from pyllmcancel.server.running.metrics import EngineMetrics
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT
 
@@ -120,9 +120,9 @@ WITHOUT_MEMORY = """
 import resource, sys, threading
 sys.path.append(sys.argv[1])  # the tests; the package is the installed one
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import RequestFailed
-from pyllmcancel.generation import Generation
+from pyllmcancel.engine.generation import Generation
 from tests.support import fake_native
 
 hog, submitted = None, threading.Event()

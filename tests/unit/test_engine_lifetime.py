@@ -12,9 +12,9 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine, generation_params
-from pyllmcancel.generation import Generation
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.engine.engine import Engine, generation_params
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.server.running.metrics import EngineMetrics
 from tests.support import fake_native
 from tests.support.driver import RecordingSink
 from tests.support.step_gate import TEST_LIMIT

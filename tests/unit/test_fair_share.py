@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from pyllmcancel.fair_share import FairShare
-from pyllmcancel.request import Choice
+from pyllmcancel.requests.request import Choice
+from pyllmcancel.scheduling.fair_share import FairShare
 from tests.support.bare import bare_request
 
 names = count()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
-from pyllmcancel.families import MAX_GENERATIONS, MAX_SESSIONS, Families
+from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
 from tests.support.bare import bare_request
 
 OWNED = (("s", "a"), ("s", "a"), ("t", "a"), ("s", "b"))  # sessions and their owners

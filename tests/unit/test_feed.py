@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.observer import StepPart, StepRecord
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live import recorder as recorder_module
 from pyllmcancel.server.live import texts as texts_module
 from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, FactFinder, StepsFact
@@ -20,7 +20,7 @@ from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, 
 from pyllmcancel.server.live.ring import Ring
 from pyllmcancel.server.live.texts import Texts
 from pyllmcancel.server.live.wording import Wording, steps_event
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.server.running.metrics import EngineMetrics
 from pyllmcancel.shares import Shares
 from tests.support.driver import Driver, Tracked
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.config import EngineConfig
+from pyllmcancel.engine.fitting import fit, placed, resolved, summary
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
-from pyllmcancel.fitting import fit, placed, resolved, summary
 from pyllmcancel.placement import Device, DeviceUse, Placement
 from tests.support import fake_native
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import h11
 import pytest
 
-from pyllmcancel.server.heads import PlainConnection
+from pyllmcancel.server.http.heads import PlainConnection
 
 CLOSE = (b"connection", b"close")
 

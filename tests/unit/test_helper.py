@@ -106,7 +106,7 @@ def test_a_server_that_is_large_itself_keeps_the_process(helper: Helper) -> None
 def test_a_process_that_opening_has_tired_answers_a_call_all_the_same(
     helper: Helper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = "from pyllmcancel import helper_process as process; process.TIRED_MIB = -1024; process.main()"
+    program = "from pyllmcancel.chat import helper_process as process; process.TIRED_MIB = -1024; process.main()"
 
     def tired(command: list[str], theirs: socket.socket) -> subprocess.Popen[bytes]:
         return start_with_socket([sys.executable, "-P", "-c", program, *command[-2:]], theirs)
@@ -229,7 +229,7 @@ def test_an_opening_that_fails_is_told_by_every_call() -> None:
 
 def test_libraries_do_not_count_as_memory_that_calls_take() -> None:
     program = (
-        "import sys; from pyllmcancel import helper_process as process\n"
+        "import sys; from pyllmcancel.chat import helper_process as process\n"
         "def limit(mib): sys.exit(10 + ('pyllmcancel._native' in sys.modules))\n"
         "process.limit_memory = limit\n"
         "process.main()\n"

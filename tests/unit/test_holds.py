@@ -8,9 +8,9 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import QueueFullError
-from pyllmcancel.holds import MAX_HOLDS
-from pyllmcancel.registry import Registry
-from pyllmcancel.request import Request
+from pyllmcancel.requests.holds import MAX_HOLDS
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Request
 from tests.support.bare import bare_request
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyllmcancel.chat.infill import MAX_AROUND, STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.infill import MAX_AROUND, STRIDES, Gap, Snippet, cut, fim_prompt, infill_prompt
 from tests.support import fake_native
 
 # The fake model's tokens are bytes; these stand for the special ones.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.jinja_engine import Engine, TemplateFault
-from pyllmcancel.template_caps import TALK
+from pyllmcancel.chat.jinja_engine import Engine, TemplateFault
+from pyllmcancel.chat.template_caps import TALK
 
 VARIABLES: dict[str, Any] = {
     "text": "é😀a",

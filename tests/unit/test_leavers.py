@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import FinishReason
-from pyllmcancel.observer import StepRecord
+from pyllmcancel.requests.observer import StepRecord
 from tests.support.driver import Driver, Tracked, complete
 
 

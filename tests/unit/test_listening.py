@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.server.http.listening import Listener, close_all, listen, quiet_about_files, url_of
 from pyllmcancel.server.limits import ACCEPT_AT_ONCE
-from pyllmcancel.server.listening import Listener, close_all, listen, quiet_about_files, url_of
 
 
 def test_a_port_that_is_listened_on_is_taken() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel import loading as loading_module
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.engine import Engine
+from pyllmcancel.engine import loading as loading_module
+from pyllmcancel.engine.engine import Engine
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import LoadCancelled, ModelLoadError
-from pyllmcancel.generation import Generation
-from pyllmcancel.loading import Loading
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.requests.observer import NullObserver
 from tests.support import fake_native
 from tests.support.held_load import HeldLoad
 from tests.support.http_asgi import LIMIT

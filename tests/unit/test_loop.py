@@ -53,7 +53,7 @@ def test_compute_threads_are_left_spinning_between_steps_and_rest_when_nothing_f
 def test_while_idle_a_slot_is_made_ready_for_the_next_request(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", 0.0)
+    monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", 0.0)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
     copied, copy_out = threading.Event(), driver.context.copy_out
@@ -76,7 +76,7 @@ def test_while_idle_a_slot_is_made_ready_for_the_next_request(
 def test_a_client_that_goes_on_at_once_meets_no_housekeeping(
     make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
+    monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
     driver = make_driver(spare_seqs=0)
     driver.context.kv_unified = False
     for token in (1, 2):
@@ -114,15 +114,15 @@ def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPa
 def test_an_ending_is_published_before_an_idle_prefix_is_copied(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, n_others: int
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.loop.IDLE_AFTER", TEST_LIMIT)
-    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER_STEPS", 1000)
+    monkeypatch.setattr("pyllmcancel.engine.loop.IDLE_AFTER", TEST_LIMIT)
+    monkeypatch.setattr("pyllmcancel.scheduling.prefix_cache.SWAP_AFTER_STEPS", 1000)
     driver.submit([1] * 20, max_tokens=1)
     driver.run_to_the_end()
     leaver = driver.submit([2] * 20, max_tokens=100)
     others = [driver.submit([3] * 20, max_tokens=100) for _ in range(n_others)]
     driver.step(4)
     happened = tell_of_copies(driver, leaver, monkeypatch)
-    monkeypatch.setattr("pyllmcancel.prefix_cache.SWAP_AFTER_STEPS", 0)
+    monkeypatch.setattr("pyllmcancel.scheduling.prefix_cache.SWAP_AFTER_STEPS", 0)
     driver.cancel(leaver)
     driver.step()
     if not others:

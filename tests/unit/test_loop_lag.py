@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from pyllmcancel.observer import StepPart, StepRecord
-from pyllmcancel.server.loop_lag import LoopLag
-from pyllmcancel.server.metrics import EngineMetrics
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.server.running.loop_lag import LoopLag
+from pyllmcancel.server.running.metrics import EngineMetrics
 
 pytestmark = pytest.mark.anyio
 HELD = 0.05

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
 from pyllmcancel.server.chat.body import ChatBody
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 
 USER = {"role": "user", "content": "hello"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

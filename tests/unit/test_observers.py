@@ -6,8 +6,8 @@ import pytest
 
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import Ending, FinishReason
-from pyllmcancel.observer import NullObserver, Observers, StepRecord
-from pyllmcancel.request import Request
+from pyllmcancel.requests.observer import NullObserver, Observers, StepRecord
+from pyllmcancel.requests.request import Request
 from tests.support.driver import Driver, Watcher, complete
 
 

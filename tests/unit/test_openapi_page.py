@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.openapi.page import Page
 
 pytestmark = pytest.mark.anyio

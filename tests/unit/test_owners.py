@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyllmcancel.engine import generation_params
-from pyllmcancel.generation import Generation
-from pyllmcancel.observer import NullObserver
-from pyllmcancel.request import PRIORITIES, Choice, Request
-from pyllmcancel.scheduler import Scheduler
-from pyllmcancel.swap_store import Holder
-from pyllmcancel.waiting_queue import WaitingQueue
+from pyllmcancel.engine.engine import generation_params
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.request import PRIORITIES, Choice, Request
+from pyllmcancel.requests.waiting_queue import WaitingQueue
+from pyllmcancel.scheduling.scheduler import Scheduler
+from pyllmcancel.scheduling.swap_store import Holder
 from tests.support import fake_native
 from tests.support.bare import bare_request
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Tracked

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.engine import generation_params
+from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.events import Delta, Ending, FinishReason, RequestStatus, Usage
-from pyllmcancel.token_stream import Bound, LoopSink
+from pyllmcancel.requests.token_stream import Bound, LoopSink
 from tests.support.driver import MEMORIES, Driver, Tracked, complete, in_thread
 from tests.support.step_gate import TEST_LIMIT
 

@@ -12,7 +12,7 @@ from pyllmcancel.cluster.haproxy import Program
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.fleet.addresses import Address
-from pyllmcancel.server.listening import close_all, listen
+from pyllmcancel.server.http.listening import close_all, listen
 
 ONE = ("--peers", "http://127.0.0.1:1")
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from pyllmcancel.prefix_cache import PrefixCache, PrefixMatch
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.swap_space import MIN_SHARED_TOKENS
-from pyllmcancel.swap_store import Holder
+from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
+from pyllmcancel.scheduling.swap_space import MIN_SHARED_TOKENS
+from pyllmcancel.scheduling.swap_store import Holder
 from tests.support.fake_native import CancelFlag, Sampler
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 

@@ -15,8 +15,8 @@ from starlette.types import Message
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled
 from pyllmcancel.pausing import Pause
-from pyllmcancel.request import Origin, Rank
-from pyllmcancel.request import Request as AcceptedRequest
+from pyllmcancel.requests.request import Origin, Rank
+from pyllmcancel.requests.request import Request as AcceptedRequest
 from pyllmcancel.server.preparing import Preparation, Preparations
 
 pytestmark = pytest.mark.anyio

@@ -11,11 +11,11 @@ import pytest
 from pyllmcancel.ray.door import Listener
 from pyllmcancel.ray.meeting import Told
 from pyllmcancel.server.fleet.addresses import Address
+from pyllmcancel.server.fleet.discovery import Place
 from pyllmcancel.server.fleet.fleet import Fleet
 from pyllmcancel.server.fleet.identity import KEY_HEADER
 from pyllmcancel.server.fleet.messages import ListRequests
-from pyllmcancel.server.fleet.seeking import Place
-from pyllmcancel.server.request_context import PEERS_PATH
+from pyllmcancel.server.http.request_context import PEERS_PATH
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import World, open_world
 

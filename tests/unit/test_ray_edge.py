@@ -13,7 +13,7 @@ import uvicorn.config
 from starlette.types import Receive, Scope, Send
 
 from pyllmcancel.ray.edge import Edge, Mounted, middlewares, watch_clients
-from pyllmcancel.server.connection import CONNECTION, connection_of
+from pyllmcancel.server.http.connection import CONNECTION, connection_of
 from pyllmcancel.server.limits import Limits
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from pyllmcancel.ray import meeting as module
 from pyllmcancel.ray.meeting import METHOD, Meeting, Told
 from pyllmcancel.server.fleet.addresses import Address
-from pyllmcancel.server.fleet.seeking import Place
+from pyllmcancel.server.fleet.discovery import Place
 from tests.support.step_gate import TEST_LIMIT
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyllmcancel.ray.scaling import CELLS, SLOTS, Load, load
-from pyllmcancel.registry import Counts
-from pyllmcancel.scheduler import Capacity, Occupancy
+from pyllmcancel.requests.registry import Counts
+from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 
 @dataclass

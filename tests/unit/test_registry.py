@@ -7,14 +7,14 @@ import threading
 import pytest
 
 from pyllmcancel.cancellation import Cancellation, CancelReason
-from pyllmcancel.endings import Endings
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, QueueFullError
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
-from pyllmcancel.holds import MAX_HOLDS
-from pyllmcancel.observer import NullObserver
-from pyllmcancel.registry import Accepted, Registry
-from pyllmcancel.request import Request, RequestSummary
-from pyllmcancel.token_stream import Outbox
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.holds import MAX_HOLDS
+from pyllmcancel.requests.observer import NullObserver
+from pyllmcancel.requests.registry import Accepted, Registry
+from pyllmcancel.requests.request import Request, RequestSummary
+from pyllmcancel.requests.token_stream import Outbox
 from tests.support.bare import bare_request
 from tests.support.fake_model import CancelFlag
 from tests.support.step_gate import TEST_LIMIT

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.server.responses import rows
-from pyllmcancel.server.responses.database import (
+from pyllmcancel.server.responses.storage import rows
+from pyllmcancel.server.responses.storage.database import (
     LongConversationError,
     MissingResponseError,
     ResponseExistsError,
@@ -235,7 +235,7 @@ def test_nobody_else_may_read_it(opened: Stores, path: Path) -> None:
 def test_a_second_server_is_refused_and_changes_nothing(opened: Stores, path: Path) -> None:
     store = opened()
     add(store, "a", status="in_progress")
-    other = "import sys; from pathlib import Path; from pyllmcancel.server.responses.store import Store\n"
+    other = "import sys; from pathlib import Path; from pyllmcancel.server.responses.storage.store import Store\n"
     run = f"{other}Store(Path({str(path)!r}), 1e9, 1 << 20)"
     found = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert "in use by another server" in found.stderr
@@ -314,7 +314,7 @@ def test_a_read_only_file_is_told_at_the_start(opened: Stores, path: Path) -> No
     run = (
         "import os\n"
         "from pathlib import Path\n"
-        "from pyllmcancel.server.responses.database import open_database\n"
+        "from pyllmcancel.server.responses.storage.database import open_database\n"
         "if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)\n"
         f"open_database(Path({str(path)!r}))"
     )

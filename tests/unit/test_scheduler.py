@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.scheduler import HEADROOM
+from pyllmcancel.scheduling.scheduler import HEADROOM
 from tests.support.scheduling import Bench
 
 PROMPT = list(range(100, 150))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.step_cost import (
+from pyllmcancel.scheduling.step_cost import (
     ROWS,
     SMALLEST_AFTER_ABORTS,
     SMALLEST_CHUNK,

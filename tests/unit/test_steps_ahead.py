@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pyllmcancel.engine.generation import is_mostly_offloaded
 from pyllmcancel.events import FinishReason, RequestStatus
-from pyllmcancel.generation import is_mostly_offloaded
 from pyllmcancel.step import StepStatus
 from tests.support import fake_native
 from tests.support.driver import AHEAD, Driver, Tracked, complete

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.responses.database import DamagedResponseError, StoreError
-from pyllmcancel.server.responses.log import read
-from pyllmcancel.server.responses.rows import Kept
-from pyllmcancel.server.responses.store import Store
+from pyllmcancel.server.responses.event_log import read
+from pyllmcancel.server.responses.storage.database import DamagedResponseError, StoreError
+from pyllmcancel.server.responses.storage.rows import Kept
+from pyllmcancel.server.responses.storage.store import Store
 from tests.support.stores import LIMIT, Stores, add, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)

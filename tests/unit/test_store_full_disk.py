@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.responses.database import RESERVE, DiskFullError, StoreFullError
-from pyllmcancel.server.responses.store import Store
+from pyllmcancel.server.responses.storage.database import RESERVE, DiskFullError, StoreFullError
+from pyllmcancel.server.responses.storage.store import Store
 from tests.support.stores import LIMIT, Disk, Stores, add, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyllmcancel.server.responses.database import StoreFullError
+from pyllmcancel.server.responses.storage.database import StoreFullError
 from tests.support.stores import LIMIT, Stores, add, item, response, status_of
 
 pytest_plugins = ("tests.support.store_fixtures",)

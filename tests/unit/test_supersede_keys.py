@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from pyllmcancel.holds import LONGEST_PREPARATION
-from pyllmcancel.request import Rank
-from pyllmcancel.supersede_keys import MOST_OWNERS, MOST_REMEMBERED, SupersedeKeys, Superseding
+from pyllmcancel.requests.holds import LONGEST_PREPARATION
+from pyllmcancel.requests.request import Rank
+from pyllmcancel.requests.supersede_keys import MOST_OWNERS, MOST_REMEMBERED, SupersedeKeys, Superseding
 from tests.support.bare import bare_request
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyllmcancel.server.supervision import State, Supervision, beat_interval
+from pyllmcancel.server.running.supervision import State, Supervision, beat_interval
 
 pytestmark = pytest.mark.anyio
 LIMIT = 30.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pyllmcancel.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.swap_space import MIN_SHARED_TOKENS
-from pyllmcancel.swap_store import MAX_PREFIXES, Holder, SwapStore
+from pyllmcancel.scheduling.prefix_cache import SWAP_AFTER_STEPS, PrefixCache, PrefixMatch
+from pyllmcancel.scheduling.swap_space import MIN_SHARED_TOKENS
+from pyllmcancel.scheduling.swap_store import MAX_PREFIXES, Holder, SwapStore
 from tests.support.fake_native import BYTES_PER_CELL, CancelFlag, Context, Model, Sampler, SwappedPrefix
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with
 
@@ -230,7 +230,7 @@ def test_copying_while_idle_ends_where_not_all_may_be_kept() -> None:
 def test_what_is_too_large_to_copy_is_remembered_only_if_no_other_request_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", 1000)
+    monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", 1000)
     for running in ((), RUNNING):
         cache = cache_of(context_with(LONG, n_seq_max=1), swap_bytes=1 << 20)
         cache.take(PrefixMatch(0), running)
@@ -270,7 +270,7 @@ def test_a_copy_of_much_more_than_a_request_goes_on_from_is_kept() -> None:
 def test_a_prefix_too_large_to_copy_stays_in_its_cells(monkeypatch: pytest.MonkeyPatch, too_large: str) -> None:
     too_few = 59 * BYTES_PER_CELL
     if too_large == "for the others' wait":
-        monkeypatch.setattr("pyllmcancel.swap_space.MAX_COPIED_BYTES", too_few)
+        monkeypatch.setattr("pyllmcancel.scheduling.swap_space.MAX_COPIED_BYTES", too_few)
     limit = too_few if too_large == "for the limit" else 1 << 20
     cache = cache_of(context_with(LONG, n_seq_max=2), swap_bytes=limit)
     for _ in range(3 * SWAP_AFTER_STEPS):

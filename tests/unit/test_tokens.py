@@ -10,9 +10,9 @@ import pytest
 from pyllmcancel.errors import ContextLengthError
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.pausing import no_pause
+from pyllmcancel.server.http.workers import Abandoned
 from pyllmcancel.server.limits import PIECE
-from pyllmcancel.server.tokens import TextReader
-from pyllmcancel.server.workers import Abandoned
+from pyllmcancel.server.wire.tokens import TextReader
 from tests.support import fake_native
 
 N_CTX = 100

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.endings import Endings
+from pyllmcancel.engine.loop import EngineLoop
 from pyllmcancel.events import Delta, Event, FinishReason
-from pyllmcancel.loop import EngineLoop
-from pyllmcancel.observer import NullObserver, StepTrace
-from pyllmcancel.registry import Registry
-from pyllmcancel.request import Request
-from pyllmcancel.scheduler import Occupancy
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.observer import NullObserver, StepTrace
+from pyllmcancel.requests.registry import Registry
+from pyllmcancel.requests.request import Request
+from pyllmcancel.scheduling.scheduler import Occupancy
+from pyllmcancel.scheduling.step_cost import StepCostModel
+from pyllmcancel.scheduling.workload import Finished, Progress, StepMember, Update
 from pyllmcancel.step import StepItem, StepResult, StepRow, StepStatus
-from pyllmcancel.step_cost import StepCostModel
-from pyllmcancel.workload import Finished, Progress, StepMember, Update
 from tests.support.bare import bare_request
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
-from pyllmcancel.waiting_queue import WaitingQueue
+from pyllmcancel.requests.waiting_queue import WaitingQueue
 from tests.support.bare import bare_request
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyllmcancel import watcher as watcher_module
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
-from pyllmcancel.request import Request
-from pyllmcancel.watcher import FEW, Watcher
+from pyllmcancel.requests import watcher as watcher_module
+from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.watcher import FEW, Watcher
 from tests.support.bare import bare_request
 from tests.support.driver import LeavingClient
 from tests.support.step_gate import TEST_LIMIT

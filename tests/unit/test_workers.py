@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message
 
 from pyllmcancel.pausing import Pause
-from pyllmcancel.server.workers import ClientLeft, Work, Workers
+from pyllmcancel.server.http.workers import ClientLeft, Work, Workers
 from tests.support.http_asgi import LIMIT
 
 pytestmark = pytest.mark.anyio

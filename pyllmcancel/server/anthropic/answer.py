@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pyllmcancel.server.anthropic.usage import MessageUsage
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire.fields import Answer
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.chat.hosted import hosted_text
-from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 T = TypeVar("T")
 BETWEEN = "\n"  # texts of one turn

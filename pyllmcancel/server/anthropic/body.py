@@ -16,9 +16,9 @@ from pydantic import Field
 from pyllmcancel.server.anthropic.blocks import TextBlock, TextOr, TurnMessage
 from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import CacheHint, GeneratingBody, Name, RequestBody, Stop
-from pyllmcancel.server.wire_sampling import MAX_STOPS, NO_EFFECT
+from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop
+from pyllmcancel.server.wire.sampling import MAX_STOPS, NO_EFFECT
+from pyllmcancel.server.wire.sampling_fields import MOST
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 

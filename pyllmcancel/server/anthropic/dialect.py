@@ -16,9 +16,9 @@ from pyllmcancel.server.anthropic.answer import (
     MessageStopEvent,
     StopReason,
 )
-from pyllmcancel.server.anthropic.errors import AnthropicErrorAnswer, anthropic_error
 from pyllmcancel.server.anthropic.message_blocks import MessageBlocks, whole_blocks
 from pyllmcancel.server.anthropic.usage import message_usage
+from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
 from pyllmcancel.server.generate import Dialect, frame
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta
     from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.error_facts import ErrorFacts
+    from pyllmcancel.server.errors.facts import ErrorFacts
 
 PING = {"type": "ping"}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState

@@ -17,13 +17,13 @@ from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
 from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
-from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.error_shapes import ANTHROPIC
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
+from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
-from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.unenforced import name_unenforced
+from pyllmcancel.server.wire.unenforced import name_unenforced
 
 router = APIRouter(tags=["Anthropic"], route_class=BodyRoute)
 # Fields of a chat by those of a message that they are made of.

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, ToolUseBlock, TurnMessage
 from pyllmcancel.server.chat.tool_fields import Parameters
-from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 SEARCH = "tool_search_tool"  # how the hosted tools that search for others begin
 

@@ -30,9 +30,9 @@ from pyllmcancel.server.anthropic.body import (
 from pyllmcancel.server.anthropic.tools import CustomTool, tool_changes
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.messages import Message
-from pyllmcancel.server.error_handlers import validation_error
-from pyllmcancel.server.error_responses import ApiError
-from pyllmcancel.server.wire import GeneratingBody
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.error_handlers import validation_error
+from pyllmcancel.server.wire.fields import GeneratingBody
 
 Ignore = Callable[[str], None]
 # What Claude Code puts before the system's text for its own server. Parts of it change with every request, so that no

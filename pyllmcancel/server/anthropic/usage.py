@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Usage

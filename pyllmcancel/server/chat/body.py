@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.request import GenerationParams
+from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.chat.messages import Message
 from pyllmcancel.server.chat.thinking import ThinkingFields
 from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire_generation import MOST_LOGPROBS, GenerationBody
-from pyllmcancel.server.wire_sampling import extra
+from pyllmcancel.server.wire.generation import MOST_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire.sampling import extra
+from pyllmcancel.server.wire.sampling_fields import MOST
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.sampling import SamplingParams
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyllmcancel.constraints.chat import ChatGuide
+from pyllmcancel.chat.guide import ChatGuide
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.chat_template import ChatForm
+    from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
-    from pyllmcancel.request import GenerationParams
+    from pyllmcancel.requests.request import GenerationParams
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.config import ChatDefaults
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from pyllmcancel.server.wire import CacheHint, RequestBody, Sent
+from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 # Where a part has its text, by what clients call the part.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}

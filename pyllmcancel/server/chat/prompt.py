@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.bodies import check_size
 from pyllmcancel.server.chat.tool_fields import NamedTool
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.limits import MAX_ARGUMENT_VALUES
 
 if TYPE_CHECKING:
-    from pyllmcancel.chat_template import ChatForm, ChatTemplate
+    from pyllmcancel.chat.template import ChatForm, ChatTemplate
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.messages import Message

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import RequestBody
-from pyllmcancel.server.wire_sampling import extra
+from pyllmcancel.server.wire.fields import RequestBody
+from pyllmcancel.server.wire.sampling import extra
+from pyllmcancel.server.wire.sampling_fields import MOST
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from pyllmcancel.server.wire import RequestBody
+from pyllmcancel.server.wire.fields import RequestBody
 
 NAME = r"[A-Za-z0-9_.:/-]{1,128}"
 FLAT = (None, "", "function")  # types of functions without an object around them

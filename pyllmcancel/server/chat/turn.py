@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.bounded import NamedSchema
-from pyllmcancel.engine import compiled_module
+from pyllmcancel.engine.engine import compiled_module
 from pyllmcancel.errors import UsageError
 from pyllmcancel.server.answer_form import answer_guide, with_token_limits
 from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
@@ -17,16 +17,16 @@ from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.origin import origin_of, plain_origin
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
+from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel._native import ChatParser
-    from pyllmcancel.chat_template import ChatForm
+    from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedRule
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.request import GenerationParams
+    from pyllmcancel.requests.request import GenerationParams
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.tools import ToolPlan
     from pyllmcancel.server.state import ServerState

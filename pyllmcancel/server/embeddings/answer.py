@@ -16,11 +16,11 @@ from pydantic import Field
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.embeddings.request import Embedded
 from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFailed
+from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
 from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.generate import EngineResponse, engine_failure_told, error_told
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire import Answer
-from pyllmcancel.token_stream import AsyncStream, LoopSink
+from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.request import Origin
-    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.requests.request import Origin
+    from pyllmcancel.server.wire.tokens import TextReader
 
 
 class EmbeddingEntry(Answer):

@@ -14,10 +14,10 @@ from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, Wording, submi
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire import GeneratingBody, RequestBody, TokenId
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, TokenId
 
 if TYPE_CHECKING:
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
 
 
 class TextPart(RequestBody):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.server.fleet.messages import News
 
 if TYPE_CHECKING:
     import asyncio
 
-    from pyllmcancel.request import Request
+    from pyllmcancel.requests.request import Request
 
 
 class Announcer(NullObserver):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from pyllmcancel.server.error_handlers import validation_error
-from pyllmcancel.server.fleet.acting import Acting
 from pyllmcancel.server.fleet.announcer import Announcer
-from pyllmcancel.server.fleet.asking import Asking, reply_in
 from pyllmcancel.server.fleet.events.response import WholeResponse
-from pyllmcancel.server.fleet.everywhere import Everywhere
+from pyllmcancel.server.fleet.handler import MessageHandler
 from pyllmcancel.server.fleet.messages import MESSAGES, Follow, Message, Newer, Responded
+from pyllmcancel.server.fleet.queries import PeerQueries, reply_in
+from pyllmcancel.server.fleet.view import FleetView
+from pyllmcancel.server.http.error_handlers import validation_error
 from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
-from pyllmcancel.server.visible import Visible
+from pyllmcancel.server.requests.visible import Visible
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.events.feed import WholeFeed
@@ -44,8 +44,8 @@ class Fleet:
         self.feed = feed
         self._state = state
         self._transport = transport
-        self._asking = Asking(transport, name)
-        self._acting = Acting(state)
+        self._asking = PeerQueries(transport, name)
+        self._acting = MessageHandler(state)
         self._announcer: Announcer | None = None
 
     def start(self) -> None:
@@ -106,9 +106,9 @@ class Fleet:
             for news in reply.newer:
                 self._acting.heed(news)
 
-    def everywhere(self, see: Visible) -> Everywhere:
+    def view(self, see: Visible) -> FleetView:
         """What the sender of a request may see and cancel, on all replicas."""
-        return Everywhere(self._asking, self._acting, see)
+        return FleetView(self._asking, self._acting, see)
 
 
 def checked(adapter: TypeAdapter[M], said: Any) -> M:

@@ -15,9 +15,9 @@ from pyllmcancel.server.fleet.peer import Peer, Standing
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.discovery import Place, Seek
     from pyllmcancel.server.fleet.identity import Identity
     from pyllmcancel.server.fleet.messages import Message, News, Superseding
-    from pyllmcancel.server.fleet.seeking import Place, Seek
     from pyllmcancel.server.fleet.transport import Answer
 
 logger = logging.getLogger("pyllmcancel.fleet")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.messages import Cancelled
-    from pyllmcancel.server.request_answers import CancelAnswer, RequestEntry, SessionEntry
+    from pyllmcancel.server.requests.answers import CancelAnswer, RequestEntry, SessionEntry
 
 
 def merged_requests(found: Mapping[str, Sequence[RequestEntry]]) -> list[RequestEntry]:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from pyllmcancel.request import Rank
+from pyllmcancel.requests.request import Rank
 from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME
 from pyllmcancel.server.live.events import SnapshotEvent
-from pyllmcancel.server.request_answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
+from pyllmcancel.server.requests.answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
 from pyllmcancel.server.state import Asked
 
 # Characters of an id, a name or a key. Keys that a server makes have the name of a user in them.

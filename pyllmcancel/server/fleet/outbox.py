@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import NamedTuple
 
-from pyllmcancel.holds import LONGEST_PREPARATION
+from pyllmcancel.requests.holds import LONGEST_PREPARATION
 from pyllmcancel.server.fleet.messages import MOST_NEWS, News, Superseding
 from pyllmcancel.server.fleet.transport import Answer
 from pyllmcancel.shares import largest_first

@@ -14,13 +14,13 @@ import httpx
 from pydantic import ValidationError
 
 from pyllmcancel.server.bodies import check_size
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.addresses import fitting
 from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
 from pyllmcancel.server.fleet.messages import AskResponse, Follow, ListRequests, ListSessions, Superseding, TakeSnapshot
+from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE, PeerSlots
 from pyllmcancel.server.fleet.transport import Answer
-from pyllmcancel.server.fleet.turns import TOO_MUCH_AT_ONCE, Turns
-from pyllmcancel.server.request_context import PEERS_PATH
+from pyllmcancel.server.http.request_context import PEERS_PATH
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.addresses import Address
@@ -103,7 +103,7 @@ class Peer:
         self.met = asyncio.Event()  # it was greeted, with whatever result
         self._wake = asyncio.Event()
         self._skew_told = False
-        self._lists, self._cancels = Turns(), Turns()
+        self._lists, self._cancels = PeerSlots(), PeerSlots()
 
     @property
     def name(self) -> str:

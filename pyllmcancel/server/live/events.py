@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 
 from pyllmcancel.cancellation import CancelReason
-from pyllmcancel.server.request_answers import RequestEntry, SessionEntry, StepSequence, StepStatus
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.requests.answers import RequestEntry, SessionEntry, StepSequence, StepStatus
+from pyllmcancel.server.wire.fields import Answer
 
 At = Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.request import Times
+from pyllmcancel.requests.request import Times
 from pyllmcancel.server.live.recorder import Added, Admitted, Cancelled, Ended, Record, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyllmcancel.cancellation import CancelReason
-    from pyllmcancel.observer import StepPart, StepRecord
-    from pyllmcancel.request import Request, RequestSummary
+    from pyllmcancel.requests.observer import StepPart, StepRecord
+    from pyllmcancel.requests.request import Request, RequestSummary
     from pyllmcancel.server.live.events import Stats
 
 
@@ -130,7 +130,7 @@ class FactFinder:
     """Makes facts of records, in the order that the feed promises.
 
     Of each request `added` comes first and `ended` last, `cancelled` before that, each once. Records may come in any
-    order: threads write them (see `pyllmcancel.observer.Observer`). What one presumes is told before it,
+    order: threads write them (see `pyllmcancel.requests.observer.Observer`). What one presumes is told before it,
     and what has been told already is not told again.
     """
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live.facts import Fact, FactFinder, StatsFact
 from pyllmcancel.server.live.frames import Frames
 from pyllmcancel.server.live.pace import Pace
@@ -23,12 +23,12 @@ from pyllmcancel.server.live.source import Source
 from pyllmcancel.server.live.statistics import stats_of
 
 if TYPE_CHECKING:
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.live.events import Stats
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.source import Reader
     from pyllmcancel.server.live.texts import Texts
-    from pyllmcancel.server.metrics import EngineMetrics
+    from pyllmcancel.server.running.metrics import EngineMetrics
     from pyllmcancel.shares import Shares
 
 WITHOUT_READERS = 1.0  # seconds between two flushes: then nothing is encoded, steps that are alike are joined

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.requests.observer import NullObserver
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Ending
-    from pyllmcancel.observer import StepRecord
-    from pyllmcancel.request import Request
+    from pyllmcancel.requests.observer import StepRecord
+    from pyllmcancel.requests.request import Request
 
 # Much more than happens between two flushes. If it is reached the event loop hangs, and the readers begin anew.
 MOST_RECORDS = 100_000

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import Response
 
-from pyllmcancel.server.connection import connection_of, watched
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import PING, SSE_HEADERS
+from pyllmcancel.server.http.connection import connection_of, watched
+from pyllmcancel.server.http.request_context import mark_client_gone
 from pyllmcancel.server.live.snapshot import encoded_snapshot
 from pyllmcancel.server.live.wording import frame
-from pyllmcancel.server.request_context import mark_client_gone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.live.source import Reader, Source
+    from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.server.state import ServerState
-    from pyllmcancel.server.visible import Visible
 
 
 class FeedResponse(Response):

@@ -8,15 +8,15 @@ from fastapi import APIRouter, Header, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
-from pyllmcancel.server.api_keys import owner_of
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.live.events import EVENTS, TYPES
 from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
 from pyllmcancel.server.openapi.description import errors, stream_of
+from pyllmcancel.server.requests.fleet import fleet_events
+from pyllmcancel.server.requests.visible import See
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.visible import See
-from pyllmcancel.server.whole import whole_events
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 404, 503))
 
@@ -54,7 +54,7 @@ async def follow_events(
     # Where all is one owner's, that one sees everything.
     audience = Audience(see.owner if state.config.shared else None, named_types(types), replica, theirs=see.owner)
     last_event_id = header or last_event_id
-    of_all = whole_events(see, audience, owner, last_event_id)
+    of_all = fleet_events(see, audience, owner, last_event_id)
     if of_all is not None:
         return of_all
     if replica is not None and see.fleet is None:

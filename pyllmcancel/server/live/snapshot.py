@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal
 from pyllmcancel import __version__
 from pyllmcancel.events import RequestStatus
 from pyllmcancel.server.live.wording import as_json
-from pyllmcancel.server.request_answers import session_entry
+from pyllmcancel.server.requests.answers import session_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyllmcancel.request import RequestSummary
+    from pyllmcancel.requests.request import RequestSummary
     from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts, SnapshotEvent
     from pyllmcancel.server.live.feed import Feed
+    from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.server.state import ServerState
-    from pyllmcancel.server.visible import Visible
 
 Reason = Literal["new", "unknown_id", "too_old"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pyllmcancel.server.metrics import n_paused
+from pyllmcancel.server.running.metrics import n_paused
 
 if TYPE_CHECKING:
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.server.live.events import Stats
-    from pyllmcancel.server.metrics import EngineMetrics
+    from pyllmcancel.server.running.metrics import EngineMetrics
 
 
 def stats_of(engine: Engine, metrics: EngineMetrics) -> Stats:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyllmcancel.embeddings.request import EmbeddingRequest
-from pyllmcancel.observer import NullObserver
+from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.events import Ending
-    from pyllmcancel.request import Request, RequestSummary
+    from pyllmcancel.requests.request import Request, RequestSummary
 
 MOST_CHARACTERS = 2_000
 MOST_REQUESTS = 1_024

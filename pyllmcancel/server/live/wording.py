@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.server.live.events import FeedEntry, OtherEvent, StatsEvent
 from pyllmcancel.server.live.facts import AddedFact, AdmittedFact, CancelledFact, EndedFact, Fact, StatsFact, StepsFact
-from pyllmcancel.server.request_answers import request_entry, step_sequence
+from pyllmcancel.server.requests.answers import request_entry, step_sequence
 
 if TYPE_CHECKING:
-    from pyllmcancel.request import RequestSummary
+    from pyllmcancel.requests.request import RequestSummary
     from pyllmcancel.server.live.texts import Texts
-    from pyllmcancel.server.request_answers import StepStatus
+    from pyllmcancel.server.requests.answers import StepStatus
 
 
 def frame(event_id: str | None, name: str, data: bytes) -> bytes:

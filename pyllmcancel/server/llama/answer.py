@@ -15,18 +15,18 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.chosen import chosen
+from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
 from pyllmcancel.server.generate import Dialect
-from pyllmcancel.server.llama.errors import LlamaErrorAnswer, llama_error
-from pyllmcancel.server.timings import PromptProgress, Timings, progress, timings
-from pyllmcancel.server.tokens import text_of
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.wire.chosen import chosen
+from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.timings import PromptProgress, Timings, progress, timings
+from pyllmcancel.server.wire.tokens import text_of
 
 if TYPE_CHECKING:
-    from pyllmcancel.engine import Engine
+    from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, TokenLogprobs, Usage
-    from pyllmcancel.request import Choice, Request
-    from pyllmcancel.server.error_responses import ApiError
+    from pyllmcancel.requests.request import Choice, Request
+    from pyllmcancel.server.errors.responses import ApiError
     from pyllmcancel.server.llama.body import AnsweringBody
 
 LOWEST = -3.4028234663852886e38  # what llama-server writes for the logarithm of 0, which JSON does not have

@@ -35,9 +35,9 @@ from pyllmcancel.server.limits import (
     MAX_FIELD_PATH,
     MAX_PROMPTS,
 )
-from pyllmcancel.server.lora import LoraScale
-from pyllmcancel.server.sampling_fields import MOST, SamplerFields, known_samplers
-from pyllmcancel.server.wire import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
+from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
+from pyllmcancel.server.wire.lora import LoraScale
+from pyllmcancel.server.wire.sampling_fields import MOST, SamplerFields, known_samplers
 
 MAX_STOPS = 64
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.request import GenerationParams
+from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.llama.body import PromptObject
-from pyllmcancel.server.wire import RENAMED, sampling_values, seconds, stop_strings
+from pyllmcancel.server.wire.fields import RENAMED, sampling_values, seconds, stop_strings
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
     from pyllmcancel.sampling import SamplingParams
     from pyllmcancel.server.llama.body import AnsweringBody, LogitBias, Prompt, SamplingBody
-    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.wire.tokens import TextReader
 
 Biases = tuple[tuple[int, float], ...]
 RANDOM_SEEDS = (-1, 2**32 - 1)  # the same number, to llama-server

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from pyllmcancel.choices import check_count
+from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
+from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.server.answer_form import answer_constraint
 from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
 from pyllmcancel.server.chat.turn import chat_length
-from pyllmcancel.server.error_shapes import LLAMA
+from pyllmcancel.server.errors.shapes import LLAMA
 from pyllmcancel.server.generate import EngineResponse, generate
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.llama.answer import CompletionAnswer, CompletionEvent, LlamaDialect
@@ -30,18 +30,18 @@ from pyllmcancel.server.llama.params import (
     prompt_tokens,
     token_biases,
 )
-from pyllmcancel.server.lora import check_lora
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.tokens import check_tokens, text_of
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.lora import check_lora
+from pyllmcancel.server.wire.tokens import check_tokens, text_of
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.pausing import Pause
     from pyllmcancel.server.llama.body import AnsweringBody
-    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.wire.tokens import TextReader
 
 router = APIRouter(tags=["llama-server"], route_class=BodyRoute)
 GENERATES: dict[str, Any] = {

@@ -11,20 +11,20 @@ from pydantic import Field
 from pyllmcancel import __version__
 from pyllmcancel.errors import Error
 from pyllmcancel.models import packaged_model_path
-from pyllmcancel.request import GenerationParams
-from pyllmcancel.server.api_keys import is_admin, owner_of
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.requests.request import GenerationParams
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import is_admin, owner_of
 from pyllmcancel.server.llama.params import settings_json
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.tokens import text_of
-from pyllmcancel.server.wire import ABSENT, BATCH_INVARIANT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, BATCH_INVARIANT, Answer
+from pyllmcancel.server.wire.tokens import text_of
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
-    from pyllmcancel.chat_template import ChatTemplate
-    from pyllmcancel.engine import Engine
-    from pyllmcancel.request import Choice
+    from pyllmcancel.chat.template import ChatTemplate
+    from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.requests.request import Choice
 
 router = APIRouter(tags=["llama-server"])
 REFUSED: dict[str, Any] = {"responses": errors(501), "status_code": 501, "response_model": None}

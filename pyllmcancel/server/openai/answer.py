@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 
 from pyllmcancel import __version__
 from pyllmcancel.events import FinishReason
-from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.timings import PromptProgress, Timings
-from pyllmcancel.server.usage import UsageAnswer
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.timings import PromptProgress, Timings
+from pyllmcancel.server.wire.usage import UsageAnswer
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.events import Delta
-    from pyllmcancel.server.wire_generation import GenerationBody
+    from pyllmcancel.server.wire.generation import GenerationBody
 
 # What a seed's answers depend on, besides the seed.
 FINGERPRINT = f"pyllmcancel-{__version__}"

@@ -12,8 +12,8 @@ from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, by_choice, chunk_usage
 from pyllmcancel.server.openai.logprobs import ChatLogprobs, chat_shape
-from pyllmcancel.server.usage import UsageAnswer, usage_json
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model

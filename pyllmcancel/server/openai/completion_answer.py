@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
 from pyllmcancel.server.chat.logprobs import Ledger
 from pyllmcancel.server.openai.answer import FINISH, ChunkUsage, Envelope, Finish, by_choice, chunk_usage
 from pyllmcancel.server.openai.logprobs import CompletionLogprobs, LegacyLogprobs, PromptText, Row, legacy_shape
-from pyllmcancel.server.usage import UsageAnswer, usage_json
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from pyllmcancel.choices import check_count, room_after
+from pyllmcancel.chat.infill import fim_prompt
+from pyllmcancel.engine.choices import check_count, room_after
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.infill import fim_prompt
-from pyllmcancel.request import GenerationParams
+from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
-from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.tokens import check_tokens
-from pyllmcancel.server.wire import TokenId
-from pyllmcancel.server.wire_generation import MAX_CHOICES, MOST_LOGPROBS, GenerationBody
-from pyllmcancel.server.wire_sampling import Switch, extra
+from pyllmcancel.server.wire.fields import TokenId
+from pyllmcancel.server.wire.generation import MAX_CHOICES, MOST_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire.sampling import Switch, extra
+from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.tokens import check_tokens
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
     from pyllmcancel.sampling import SamplingParams
-    from pyllmcancel.server.tokens import TextReader
+    from pyllmcancel.server.wire.tokens import TextReader
 
 Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
 

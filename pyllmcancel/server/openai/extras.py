@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyllmcancel.server.chosen import chosen
 from pyllmcancel.server.generate import Dialect, generate
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.timings import progress, timings
-from pyllmcancel.server.tokens import text_of
+from pyllmcancel.server.wire.chosen import chosen
+from pyllmcancel.server.wire.timings import progress, timings
+from pyllmcancel.server.wire.tokens import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.request import Choice, GenerationParams, Request
+    from pyllmcancel.requests.request import Choice, GenerationParams, Request
     from pyllmcancel.server.generate import EngineResponse
-    from pyllmcancel.server.wire_generation import GenerationBody
+    from pyllmcancel.server.wire.generation import GenerationBody
 
 
 class OpenAIDialect(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from pydantic import Field
 
 from pyllmcancel.server.chat.logprobs import ChatTokenLogprob, Placed, escaped, finite, token_logprobs
-from pyllmcancel.server.wire import Answer
+from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
     from pyllmcancel._native import Model

@@ -9,15 +9,15 @@ from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
-from pyllmcancel.server.api_keys import PUBLIC_PATHS
-from pyllmcancel.server.error_shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
+from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
+from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
+from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.live.events import EVENTS as FEED_EVENTS
 from pyllmcancel.server.llama.answer import CompletionEvent
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openapi.examples import EXAMPLES
-from pyllmcancel.server.request_context import SANE_ID
 from pyllmcancel.server.responses.answer import ResponseEvent
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 
-from pyllmcancel.server.wire import ABSENT, Answer
+from pyllmcancel.server.wire.fields import ABSENT, Answer
 
 if TYPE_CHECKING:
     from pyllmcancel.events import Usage

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.errors import RequestCancelled, RequestFailed
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.server.error_responses import api_error
+from pyllmcancel.server.errors.responses import api_error
 from pyllmcancel.server.responses.answer import response_usage
-from pyllmcancel.server.responses.log import Log
+from pyllmcancel.server.responses.event_log import EventLog
 from pyllmcancel.server.responses.output import End, broken_off, ended
 from pyllmcancel.server.responses.reading import merged
 
 if TYPE_CHECKING:
+    from pyllmcancel.requests.token_stream import AsyncStream
     from pyllmcancel.server.responses.answer import ResponseAnswer
-    from pyllmcancel.server.responses.log import Head
+    from pyllmcancel.server.responses.event_log import Head
     from pyllmcancel.server.responses.reading import Reader
-    from pyllmcancel.token_stream import AsyncStream
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -34,7 +34,7 @@ class Background:
         self.owner = owner
         self.id = head.response["id"]
         self.request_id = stream.request.id
-        self.log = Log(head)
+        self.log = EventLog(head)
         self.ended = asyncio.Event()
         self._stream = stream
         self._reader = reader

@@ -13,15 +13,15 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.thinking import Effort
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_NAME, MAX_TOOLS
 from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
-from pyllmcancel.server.sampling_fields import MOST
-from pyllmcancel.server.wire import GeneratingBody, RequestBody, Sent
-from pyllmcancel.server.wire_generation import MOST_LOGPROBS
-from pyllmcancel.server.wire_sampling import NO_EFFECT, SamplingFields, Switch
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent
+from pyllmcancel.server.wire.generation import MOST_LOGPROBS
+from pyllmcancel.server.wire.sampling import NO_EFFECT, SamplingFields, Switch
+from pyllmcancel.server.wire.sampling_fields import MOST
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pyllmcancel.server.generate import Dialect
-from pyllmcancel.server.request_context import request_id_of
+from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output import End, Output, broken_off, ended
 from pyllmcancel.server.responses.reading import Reader, merged
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.server.chat.turn import ChatTurn
-    from pyllmcancel.server.error_responses import ApiError
+    from pyllmcancel.server.errors.responses import ApiError
     from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent, ResponseHead
     from pyllmcancel.server.responses.body import ResponsesBody
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from fastapi.responses import Response
 
-from pyllmcancel.server.connection import watched
 from pyllmcancel.server.generate import PING, SSE_HEADERS, frame
-from pyllmcancel.server.request_context import mark_client_gone
-from pyllmcancel.server.responses.log import Telling
+from pyllmcancel.server.http.connection import watched
+from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.responses.event_log import Telling
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.server.responses.answer import ResponseEvent
-    from pyllmcancel.server.responses.log import Log
+    from pyllmcancel.server.responses.event_log import EventLog
 
 
 # How many entries of the log are told before the event loop's other work has a turn.
@@ -26,7 +26,7 @@ TOLD_AT_ONCE = 64
 class Follower:
     """Tells all events of a log, from the first, as they come."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
         self._telling = Telling(log.head)
         self._n_told = 0
@@ -63,7 +63,7 @@ class FollowingResponse(Response):
         Seconds of silence after which a comment is sent; 0: never.
     """
 
-    def __init__(self, log: Log, after: int, ping_interval: float) -> None:
+    def __init__(self, log: EventLog, after: int, ping_interval: float) -> None:
         super().__init__()
         self._follower = Follower(log)
         self._after = after

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pyllmcancel.server.chat.hosted import hosted_text
 from pyllmcancel.server.limits import MAX_TOOLS
 from pyllmcancel.server.responses.tools import HostedTool, Tool
-from pyllmcancel.server.wire import Sent
+from pyllmcancel.server.wire.fields import Sent
 
 TEXT_PARTS = ("input_text", "output_text", "text")
 

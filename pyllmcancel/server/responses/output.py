@@ -17,7 +17,7 @@ from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, response_usage
 from pyllmcancel.server.responses.output_items import OpenCall, OpenCustomCall, OpenMessage, OpenReasoning
 
 if TYPE_CHECKING:
-    from pyllmcancel.server.error_facts import ErrorFacts
+    from pyllmcancel.server.errors.facts import ErrorFacts
     from pyllmcancel.server.responses.answer import (
         ItemStatus,
         OutputItem,
@@ -39,7 +39,7 @@ TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplet
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an answer broke off, for programs; see `pyllmcancel.server.error_facts`."""
+    """Why an answer broke off, for programs; see `pyllmcancel.server.errors.facts`."""
 
     code: str | None
     message: str

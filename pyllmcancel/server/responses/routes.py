@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 
-from pyllmcancel.server.api_keys import owner_of
 from pyllmcancel.server.bodies import BodyRoute, prepared
 from pyllmcancel.server.chat.turn import chat_turn
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
 from pyllmcancel.server.origin import origin_of
-from pyllmcancel.server.request_context import request_id_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.background import Background
 from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
-from pyllmcancel.server.responses.desk import desk_of, id_taken
+from pyllmcancel.server.responses.created import created_responses, id_taken
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
+from pyllmcancel.server.responses.event_log import Head
 from pyllmcancel.server.responses.following import FollowingResponse
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
-from pyllmcancel.server.responses.kept_items import kept
-from pyllmcancel.server.responses.log import Head
 from pyllmcancel.server.responses.reading import Reader
+from pyllmcancel.server.responses.storage.items import kept
 from pyllmcancel.server.responses.stored import asking, read_items
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.unenforced import name_unenforced
-from pyllmcancel.server.workers import Work
+from pyllmcancel.server.wire.unenforced import name_unenforced
 
 if TYPE_CHECKING:
     from pyllmcancel.pausing import Pause
@@ -71,7 +71,7 @@ async def create_response(request: Request, body: ResponsesBody) -> Any:
     with params_renamed(table):
         if body.background:
             return await in_background(request, asked, stream=body.stream)
-        keep = partial(desk_of(request).keep, owner_of(request.scope), items=asked.items) if stored else None
+        keep = partial(created_responses(request).keep, owner_of(request.scope), items=asked.items) if stored else None
         dialect = ResponsesDialect(head.output(), reader_of(request, turn), keep)
         return await generate(request, chat, [turn.tokens], turn.params, dialect)
 
@@ -92,7 +92,7 @@ async def in_background(request: Request, asked: Asked, *, stream: bool) -> Any:
     origin["client"] = None  # it may leave
     submitted = await submit(request, asked.chat, [turn.tokens], turn.params, origin)
     background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
-    await desk_of(request).begin(background, asked.items)
+    await created_responses(request).begin(background, asked.items)
     if stream:
         return FollowingResponse(background.log, -1, state_of(request).config.sse_ping_interval)
     return background.response()
@@ -104,8 +104,8 @@ def reader_of(request: Request, turn: ChatTurn) -> Reader:
 
 async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
     """ApiError for what has to be stored, and cannot be."""
-    desk = desk_of(request)
-    if not desk.stores:
+    created = created_responses(request)
+    if not created.stores:
         if body.background:
             message = "this server stores nothing (--store off), so no response can come in the background"
             raise ApiError(400, message, param="background", code="unsupported_field")
@@ -116,18 +116,18 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
         return False
     # An id that the server has made is new.
     response_id = f"{RESPONSE_PREFIX}{request_id_of(request.scope)}"
-    if "x-request-id" in request.headers and await desk.exists(owner_of(request.scope), response_id):
+    if "x-request-id" in request.headers and await created.exists(owner_of(request.scope), response_id):
         raise id_taken()
     return True
 
 
 async def conversation_of(request: Request, body: ResponsesBody, table: ToolTable) -> tuple[list[AnyItem], ChatBody]:
     """The input's items, with what they refer to, and the chat that they go on with."""
-    desk, owner = desk_of(request), owner_of(request.scope)
+    created, owner = created_responses(request), owner_of(request.scope)
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
-        before = await desk.history(owner, body.previous_response_id, asking(request))
-    referred = await desk.items(owner, body.references)
+        before = await created.history(owner, body.previous_response_id, asking(request))
+    referred = await created.items(owner, body.references)
 
     def translated(pause: Pause) -> tuple[list[AnyItem], ChatBody]:
         items = resolved(body.items, referred)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pyllmcancel.server.api_keys import owner_of
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.openapi.description import answers, errors
 from pyllmcancel.server.responses.answer import (
     DeletedResponse,
@@ -16,9 +16,9 @@ from pyllmcancel.server.responses.answer import (
     ResponseEvent,
 )
 from pyllmcancel.server.responses.body import INCLUDABLE
-from pyllmcancel.server.responses.desk import desk_of
+from pyllmcancel.server.responses.created import created_responses
+from pyllmcancel.server.responses.event_log import EventLog
 from pyllmcancel.server.responses.following import FollowingResponse
-from pyllmcancel.server.responses.log import Log
 from pyllmcancel.server.responses.stored import asking, cancelled, deleted, found_elsewhere, log_of
 from pyllmcancel.server.state import state_of
 
@@ -51,7 +51,7 @@ async def list_input_items(
         whole_id = response_id + ITEMS
         return await get_response(request, whole_id, stream=stream, starting_after=starting_after, include=include)
     check_include(include)
-    items = await desk_of(request).input_items(owner_of(request.scope), response_id, asking(request))
+    items = await created_responses(request).input_items(owner_of(request.scope), response_id, asking(request))
     if order == "desc":
         items.reverse()
     first = 0
@@ -87,12 +87,12 @@ async def get_response(
     include: Include = [],  # noqa: B006
 ) -> Any:
     check_include(include)
-    owner, desk = owner_of(request.scope), desk_of(request)
-    background = desk.find(owner, response_id)
+    owner, created = owner_of(request.scope), created_responses(request)
+    background = created.find(owner, response_id)
     if background is not None:
         return following(request, background.log, starting_after) if stream else background.response()
     try:
-        kept = await desk.kept(owner, response_id)
+        kept = await created.kept(owner, response_id)
     except ApiError as error:
         found = await found_elsewhere(request, error, response_id, "find" if stream else "get")
         if stream:
@@ -115,7 +115,7 @@ async def get_response(
 @router.post("/responses/{response_id:path}/cancel", include_in_schema=False)
 async def cancel_response(request: Request, response_id: str) -> Any:
     try:
-        return await cancelled(desk_of(request), owner_of(request.scope), response_id)
+        return await cancelled(created_responses(request), owner_of(request.scope), response_id)
     except ApiError as error:
         return await found_elsewhere(request, error, response_id, "cancel")
 
@@ -124,7 +124,7 @@ async def cancel_response(request: Request, response_id: str) -> Any:
 @router.delete("/responses/{response_id:path}", include_in_schema=False)
 async def delete_response(request: Request, response_id: str) -> Any:
     try:
-        await desk_of(request).delete(owner_of(request.scope), response_id)
+        await created_responses(request).delete(owner_of(request.scope), response_id)
     except ApiError as error:
         return await found_elsewhere(request, error, response_id, "delete")
     return deleted(response_id)
@@ -136,7 +136,7 @@ def ends_an_id(request: Request, ending: str) -> bool:
     return sent.lower().endswith(ending.replace("/", "%2f").encode())
 
 
-def following(request: Request, log: Log, after: int) -> FollowingResponse:
+def following(request: Request, log: EventLog, after: int) -> FollowingResponse:
     return FollowingResponse(log, after, state_of(request).config.sse_ping_interval)
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from pydantic import TypeAdapter, ValidationError
 
-from pyllmcancel.server.api_keys import owner_of
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.limits import MAX_NAME, MAX_TO_PEERS
-from pyllmcancel.server.responses.database import DamagedResponseError
-from pyllmcancel.server.responses.desk import damaged, not_found
+from pyllmcancel.server.requests.fleet import fleet_view
+from pyllmcancel.server.requests.visible import Visible
+from pyllmcancel.server.responses.created import damaged, not_found
+from pyllmcancel.server.responses.event_log import EventLog, read
 from pyllmcancel.server.responses.input_items import AnyItem, Item
-from pyllmcancel.server.responses.log import Log, read
-from pyllmcancel.server.responses.rows import Part, are_items, said
+from pyllmcancel.server.responses.storage.database import DamagedResponseError
+from pyllmcancel.server.responses.storage.rows import Part, are_items, said
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.visible import Visible
-from pyllmcancel.server.whole import whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from pyllmcancel.server.responses.answer import DeletedResponse
-    from pyllmcancel.server.responses.desk import Ask, Desk
-    from pyllmcancel.server.responses.rows import Kept
+    from pyllmcancel.server.responses.created import Ask, CreatedResponses
+    from pyllmcancel.server.responses.storage.rows import Kept
     from pyllmcancel.server.state import Asked
 
 ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
@@ -39,37 +39,37 @@ CANNOT_CANCEL = {
 }
 
 
-class Archive:
-    """What the desk of this server has, for other servers."""
+class Responses:
+    """The responses that were created here: `created` for clients of this server, `act` for other servers."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, created: CreatedResponses) -> None:
+        self.created = created
 
     @property
     def full(self) -> bool:
-        return self._desk.full
+        return self.created.full
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]:
         """The answer, as JSON has it; ApiError 404 if there is no such response here."""
         match asked:
             case "get":
-                background = self._desk.find(owner, response_id)
+                background = self.created.find(owner, response_id)
                 if background is not None:
                     return {**background.response()}
-                kept = await self._desk.kept(owner, response_id)
+                kept = await self.created.kept(owner, response_id)
                 check_carried(len(kept.response), "this response")
                 return as_dict(kept.response)
             case "find":
-                if self._desk.find(owner, response_id) is None:
-                    await self._desk.kept(owner, response_id)
+                if self.created.find(owner, response_id) is None:
+                    await self.created.kept(owner, response_id)
                 return {}
             case "cancel":
-                return await cancelled(self._desk, owner, response_id, patience)
+                return await cancelled(self.created, owner, response_id, patience)
             case "delete":
-                await self._desk.delete(owner, response_id)
+                await self.created.delete(owner, response_id)
                 return {**deleted(response_id)}
             case "input" | "history":
-                part = await self._desk.part(owner, response_id, output=asked == "history")
+                part = await self.created.part(owner, response_id, output=asked == "history")
                 if part.missing == response_id:
                     raise not_found(response_id)
                 if part.n_bytes > MAX_TO_PEERS:  # which counts instructions and tools, too
@@ -81,9 +81,11 @@ class Archive:
                 assert_never(asked)
 
 
-async def cancelled(desk: Desk, owner: str, response_id: str, patience: float | None = None) -> dict[str, Any]:
+async def cancelled(
+    created: CreatedResponses, owner: str, response_id: str, patience: float | None = None
+) -> dict[str, Any]:
     """How it stands after its cancel; one that does not end in `patience` seconds is not waited for."""
-    background = desk.find(owner, response_id)
+    background = created.find(owner, response_id)
     if background is not None:
         background.cancel()
         with suppress(TimeoutError):
@@ -93,7 +95,7 @@ async def cancelled(desk: Desk, owner: str, response_id: str, patience: float | 
         if background.ended.is_set():
             check_cancelled(response["status"])
         return {**response}
-    kept = await desk.kept(owner, response_id)
+    kept = await created.kept(owner, response_id)
     if not kept.background:
         raise ApiError(400, "Cannot cancel a synchronous response.", param="response_id")
     check_cancelled(kept.status)
@@ -119,10 +121,10 @@ def check_carried(n_bytes: int, what: str) -> None:
         raise ApiError(400, message, code="elsewhere")
 
 
-def log_of(kept: Kept, response_id: str) -> Log:
+def log_of(kept: Kept, response_id: str) -> EventLog:
     """What a response that has ended has told; ApiError if it is damaged."""
     try:
-        return Log(*read(kept, response_id))
+        return EventLog(*read(kept, response_id))
     except DamagedResponseError:
         raise damaged(response_id) from None
 
@@ -149,7 +151,7 @@ async def elsewhere(request: Request, response_id: str, asked: Asked) -> dict[st
     state = state_of(request)
     if state.fleet is None or len(response_id) > MAX_NAME:
         return None
-    everywhere = whole(Visible(state, owner_of(request.scope), unreached))
+    everywhere = fleet_view(Visible(state, owner_of(request.scope), unreached))
     return None if everywhere is None else await everywhere.response(response_id, asked)
 
 

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.chat.tool_fields import NAME, Parameters
-from pyllmcancel.server.wire import RequestBody, Sent
+from pyllmcancel.server.wire.fields import RequestBody, Sent
 
 ToolName = Annotated[str, Field(pattern=f"^{NAME}$", examples=["get_weather"])]
 CUSTOM_PARAMETERS = {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from pyllmcancel.server.bodies import check_size
-from pyllmcancel.server.error_responses import ApiError
+from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.live.events import (
     AddedEvent,
     AdmittedEvent,

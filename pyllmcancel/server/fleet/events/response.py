@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pyllmcancel.server.fleet.asking import reply_in
 from pyllmcancel.server.fleet.events.relayed import as_of, replica_event, snapshot_seen
 from pyllmcancel.server.fleet.messages import Snapshot, TakeSnapshot
-from pyllmcancel.server.fleet.turns import TOO_MUCH_AT_ONCE
+from pyllmcancel.server.fleet.queries import reply_in
+from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE
 from pyllmcancel.server.live.response import FeedResponse
 from pyllmcancel.server.live.snapshot import encoded_snapshot
 from pyllmcancel.server.live.wording import as_json, frame
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.live.source import Reader
+    from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.server.state import ServerState
-    from pyllmcancel.server.visible import Visible
 
 
 PAUSES = (0.25, 0.5, 1.0, 2.0)  # seconds

@@ -1,0 +1,1 @@
+"""Chats: templates, what they need, and the grammar of their answers."""

@@ -1,0 +1,225 @@
+"""Chat templates, rendered by the library that they are written for. Only the helper process imports this.
+
+Jinja2 in its sandbox, with what transformers' `apply_chat_template` adds to it. llama.cpp's chat layer calls it by
+`_native.ChatTemplate`, to analyse a template as well as to render a conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from datetime import datetime
+from traceback import walk_tb
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import SandboxedEnvironment
+
+from pyllmcancel.chat.plain_tools import plain_tools
+from pyllmcancel.chat.template_caps import TALK, caps_of
+from pyllmcancel.chat.tools_in_words import in_words
+
+MAX_ERROR = 300  # characters of it that are reported
+
+Variables = dict[str, Any]
+Way = Callable[[Variables], Variables]
+
+
+class TemplateFault(Exception):  # noqa: N818 - `TemplateError` is Jinja2's
+    """A template cannot be compiled, or refuses what it is given; one line, with the line of the template."""
+
+
+class Engine:
+    """Templates of one process, each compiled once. One thread at a time.
+
+    Parameters
+    ----------
+    adapts
+        Templates that know nothing of tools have them told in words.
+    """
+
+    def __init__(self, *, adapts: bool = False) -> None:
+        self._adapts = adapts
+        self._environment = environment()
+        self._programs: dict[str, Program] = {}
+
+    def caps(self, source: str) -> dict[str, bool]:
+        """What a template can express, by llama.cpp's names.
+
+        Raises
+        ------
+        TemplateFault
+            It cannot be compiled.
+        """
+        return self._program(source).caps
+
+    def render(self, source: str, variables: str) -> str:
+        """The text that a template makes of its variables, which are JSON.
+
+        Raises
+        ------
+        TemplateFault
+            It refuses them, or fails.
+        """
+        return self._program(source).render(variables)
+
+    def _program(self, source: str) -> Program:
+        if source not in self._programs:
+            self._programs[source] = Program(_compile(self._environment, source), adapts=self._adapts)
+        return self._programs[source]
+
+
+class Program:
+    """A compiled template, and the variables that it takes for granted."""
+
+    def __init__(self, template: Template, *, adapts: bool) -> None:
+        self._template = template
+        self._complete: Way = next((way for way in WAYS if self._knows(way)), WAYS[0])
+        self.caps = caps_of(self._or_none)
+        if adapts and not (self.caps["supports_tools"] or self.caps["supports_tool_calls"]):
+            self._complete = self._in_words(self._complete)
+            self.caps = caps_of(self._or_none)
+
+    def render(self, variables: str) -> str:
+        """The text, or a TemplateFault."""
+        try:
+            return self._render(json.loads(variables))
+        except TemplateFault:
+            given: Variables = json.loads(variables)  # again: it may have changed them
+            tools = plain_tools(given.get("tools"))
+            # It goes through their schemas, and knows less of them than there is. What an answer obeys is the whole.
+            text = None if tools == given.get("tools") else self._or_none({**given, "tools": tools})
+            if text is None:
+                raise
+            return text
+
+    def _render(self, variables: Variables) -> str:
+        # Not by Template.render, which compiles code for each frame of a traceback.
+        context = self._template.new_context(self._complete(variables))
+        try:
+            return "".join(self._template.root_render_func(context))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise TemplateFault(_said(error, self._line(error))) from None
+
+    def _or_none(self, variables: Variables) -> str | None:
+        """None if the template refuses."""
+        try:
+            return self._render(deepcopy(variables))
+        except TemplateFault:
+            return None
+
+    def _knows(self, way: Way) -> bool:
+        self._complete = way
+        return any(self._or_none(talk) is not None for talk in TALK)
+
+    def _in_words(self, way: Way) -> Way:
+        takes_system, takes_strings = self.caps["supports_system_role"], self.caps["supports_string_content"]
+        return lambda variables: way(in_words(variables, takes_system=takes_system, takes_strings=takes_strings))
+
+    def _line(self, error: Exception) -> int | None:
+        """The innermost line of the template that was being rendered."""
+        inner = [line for frame, line in walk_tb(error.__traceback__) if "__jinja_template__" in frame.f_globals]
+        return self._template.get_corresponding_lineno(inner[-1]) if inner else None
+
+
+def _as_transformers(variables: Variables) -> Variables:
+    """With what transformers defines whether a conversation has it or not."""
+    return {"tools": None, "documents": None, "add_generation_prompt": False, **variables}
+
+
+def _as_given(variables: Variables) -> Variables:
+    """For templates that are meant for conversations with tools only, and go through them without asking."""
+    return variables
+
+
+def _as_firefunction(variables: Variables) -> Variables:
+    """For templates from before there was a variable `tools`: their users pass texts."""
+    functions = [tool["function"] for tool in variables.get("tools") or []]
+    texts = {"functions": to_json(functions, indent=4), "datetime": strftime_now("%b %d %Y")}
+    return {**texts, **_as_transformers(variables)}
+
+
+WAYS = (_as_transformers, _as_given, _as_firefunction)  # the first with which a template renders a question is taken
+
+
+def environment() -> SandboxedEnvironment:
+    """As transformers sets it up, but lists may be appended to, as Kimi K2's template does: no one else has them."""
+    made = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    made.filters["tojson"] = to_json
+    made.globals["raise_exception"] = raise_exception
+    made.globals["strftime_now"] = strftime_now
+    return made
+
+
+class Generation(Extension):
+    """``{% generation %}``, which marks what an assistant wrote, for those who train; its content is rendered."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja2's own declaration
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("content"), [], [], body).set_lineno(line)
+
+    def content(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As transformers has it, for Jinja2's own escapes for HTML; and of what `map` and `select` make, the list."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_listed
+    )
+
+
+def _listed(value: object) -> list[object]:
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _compile(environment: SandboxedEnvironment, source: str) -> Template:
+    try:
+        return environment.from_string(source)
+    except MemoryError:
+        raise
+    except TemplateSyntaxError as error:
+        raise TemplateFault(_one_line(error.message or "", error.lineno)) from None
+    except Exception as error:
+        raise TemplateFault(_said(error, None)) from None
+
+
+def _said(error: Exception, line: int | None) -> str:
+    match error:
+        case RecursionError():
+            return _one_line("it is nested too deeply", line)
+        case TemplateError():
+            return _one_line(str(error.message), line)
+        case SyntaxError():  # of the Python that it becomes, whose lines say nothing
+            return _one_line(error.msg, line)
+        case _:
+            return _one_line(str(error) or type(error).__name__, line)
+
+
+def _one_line(text: str, line: int | None) -> str:
+    place = "" if line is None else f"line {line}: "
+    return place + " ".join(text.split())[:MAX_ERROR]

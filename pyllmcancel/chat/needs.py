@@ -1,0 +1,147 @@
+"""Finds out what a chat template refuses, or leaves out in silence, by rendering small conversations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyllmcancel.chat.order import Message, arranged
+from pyllmcancel.errors import InvalidRequestError
+
+Render = Callable[[list[Message]], str]
+
+CPU_SECONDS = 1.0  # for all of it, usually a tenth: of a slower template less is found out
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {}}},
+}
+MARK = "4711"  # in each text, so that no template has it by itself
+LONG_IDS = ("call_0123456789abcdefghijklmn", "call_abcdefghijklmn0123456789")  # as OpenAI's
+IDS = ("call00001", "call00002")
+
+
+class Rendering(NamedTuple):
+    """What became of a conversation; the better one is the greater one."""
+
+    is_taken: bool
+    n_missing: int  # texts, below zero
+    is_in_order: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return self == (True, 0, True)
+
+
+def found_needs(render: Render) -> list[str]:
+    """Names of the steps of `order` without which this template does worse.
+
+    Parameters
+    ----------
+    render
+        The prompt of a conversation; raises InvalidRequestError for one that the template refuses.
+    """
+    until = time.process_time() + CPU_SECONDS
+    needs: list[str] = []
+    for step, conversations in TRIED.items():
+        if time.process_time() < until and _helps(step, conversations, needs, render):
+            needs.append(step)
+    return needs
+
+
+def _helps(step: str, conversations: Sequence[list[Message]], needs: Sequence[str], render: Render) -> bool:
+    """Whether the step makes one of the conversations come out better, and none worse."""
+    found = [rendering(conversation, arranged(conversation, needs), render) for conversation in conversations]
+    if all(each.is_whole for each in found):
+        return False  # as of most templates
+    changed = [
+        rendering(conversation, arranged(conversation, [*needs, step]), render) for conversation in conversations
+    ]
+    return changed != found and all(after >= before for before, after in zip(found, changed, strict=True))
+
+
+def rendering(conversation: list[Message], messages: list[Message], render: Render) -> Rendering:
+    """What becomes of the conversation if its template gets these messages."""
+    try:
+        prompt = render(messages)
+    except InvalidRequestError:
+        return Rendering(False, 0, False)
+    # A text beside calls is left out by many templates, and means to be: no step brings it back.
+    texts = [str(message["content"]) for message in conversation if message["content"] and "tool_calls" not in message]
+    calls = [call for message in conversation for call in message.get("tool_calls", ())]
+    places = [place for text in texts if (place := prompt.find(text)) >= 0]
+    n_calls = sum(call["function"]["arguments"].split('"')[3] in prompt for call in calls)
+    return Rendering(True, len(places) + n_calls - len(texts) - len(calls), places == sorted(places))
+
+
+def _system(text: str) -> Message:
+    return {"role": "system", "content": f"{text} {MARK}"}
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": f"{text} {MARK}"}
+
+
+def _answer(text: str) -> Message:
+    return {"role": "assistant", "content": f"{text} {MARK}"}
+
+
+def _calls(*ids: str, text: str = "") -> Message:
+    calls = [
+        {"id": each, "type": "function", "function": {"name": "look", "arguments": f'{{"at": "{MARK}{number}"}}'}}
+        for number, each in enumerate(ids)
+    ]
+    return {"role": "assistant", "content": text, "tool_calls": calls}
+
+
+def _result(text: str, call_id: str = IDS[0]) -> Message:
+    found: dict[str, Any] = {"role": "tool", "name": "look", "content": f"{text} {MARK}"}
+    return found | {"tool_call_id": call_id} if call_id else found
+
+
+ONE = IDS[0]
+EMPTY = {"role": "assistant", "content": ""}
+TALK = [_user("one"), _answer("two"), _user("three")]
+# What each step is tried on, in the order in which they are tried: a later one may need an earlier one.
+TRIED: Mapping[str, Sequence[list[Message]]] = {
+    "known_ids": [[_user("one"), _calls(""), _result("two", "")]],
+    "short_ids": [[_user("one"), _calls(LONG_IDS[0]), _result("two", LONG_IDS[0])]],
+    "single_calls": [
+        [_user("one"), _calls(*IDS), _result("two", IDS[0]), _result("three", IDS[1])],
+        [_user("one"), _calls(*IDS, text="beside"), _result("two", IDS[0]), _result("three", IDS[1])],
+    ],
+    "joined_turns": [
+        [_user("one"), _user("two")],
+        [_system("zero"), _user("one"), _user("two"), _answer("three"), _user("four"), _user("five")],
+        [_user("one"), _answer("two"), _answer("three"), _user("four")],
+    ],
+    "user_first": [
+        [_answer("one"), _user("two")],
+        [_system("zero"), _answer("one"), _user("two")],
+        [_system("zero")],
+    ],
+    "text_in_result": [
+        [_user("one"), _calls(ONE), _result("two"), _user("three")],
+        [_user("one"), _calls(ONE), _result("two"), _user("three"), _answer("four"), _user("five")],
+    ],
+    "answered_calls": [
+        [_user("one"), _calls(ONE), _user("two"), _result("three")],
+        [_user("one"), _calls(ONE), _user("two"), _answer("three"), _user("four")],
+        [_result("one"), _user("two")],
+        [_system("zero"), _user("one"), _answer("two"), _result("three"), _user("four")],
+    ],
+    "one_system": [[_system("zero"), _system("one"), _user("two")]],
+    "no_late_system": [
+        [_user("one"), _answer("two"), _system("three"), _user("four")],
+        [_user("one"), _system("two")],
+        [_user("one"), _calls(ONE), _result("two"), _system("three")],
+        [_system("zero"), *TALK, _system("four")],
+    ],
+    "no_system": [
+        [_system("zero"), _user("one")],
+        [_system("zero"), *TALK],
+        [_system("zero"), _user("one"), _calls(ONE), _result("two")],
+        [_system("zero")],
+    ],
+    "no_empty_answer": [[_user("one"), EMPTY, _user("two")]],
+}

@@ -1,0 +1,253 @@
+"""The model's chat template, by llama.cpp's chat layer: what a conversation is to the model, how its answer is read.
+
+A template comes with the model's file, from anywhere, and is a program, which Jinja2 runs. Its sandbox limits neither
+time nor memory, so it is in another process, which does; a conversation that takes it too long ends that process, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from pyllmcancel.chat.grammar import narrowed
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError
+from pyllmcancel.helper import Helper, HelperClosed, HelperEnded, HelperError
+from pyllmcancel.pausing import Pause, no_pause
+
+logger = logging.getLogger("pyllmcancel.server")
+
+# For models that bring no template: the ChatML form that most fine-tunes understand.
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+RETRY_SECONDS = 60.0  # until a template is compiled again that had not enough time or memory
+CPU_SECONDS = 1.0  # for all messages of a conversation; usual ones take a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """The texts around a model's reasoning; `begun` if the prompt ends within it, `over` if it ends behind it."""
+
+    start: str
+    ends: tuple[str, ...]
+    begun: bool
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatForm:
+    """What a conversation becomes, and the form of its answer.
+
+    Attributes
+    ----------
+    prompt
+        The text that the model goes on with.
+    generation_prompt
+        The end of it that opens the answer.
+    parser
+        JSON, for a `_native.ChatParser`.
+    grammar
+        GBNF that calls of tools obey, empty for none; it begins with the generation prompt, unless it waits.
+    triggers
+        Kind and value of what wakes a grammar that waits; empty: it does not wait.
+    preserved_tokens
+        Control tokens that the parser must see in the text.
+    stops
+        Texts that end the answer.
+    thinking
+        None for a model that does not reason, or is told not to.
+    unenforced
+        For each tool the paths in its schema of what the grammar lacks; an empty path stands for all of the schema.
+        Empty: no tool's schema is in it.
+    unenforced_of_answer
+        The same of the answer's own schema, where the grammar has that.
+    """
+
+    prompt: str
+    generation_prompt: str
+    parser: bytes
+    grammar: str
+    triggers: tuple[tuple[str, str], ...]
+    preserved_tokens: tuple[str, ...]
+    stops: tuple[str, ...]
+    thinking: Thinking | None
+    unenforced: tuple[tuple[str, ...], ...] = ()
+    unenforced_of_answer: tuple[str, ...] = ()
+
+
+class ChatTemplate:
+    """One model's template. Any thread may call any method; the first call starts the process, which takes a moment.
+
+    Parameters
+    ----------
+    source
+        Jinja, as found in a model's metadata; None for ChatML.
+    bos, eos
+        Texts of the model's special tokens, which templates may insert.
+    tool_use_source
+        Another template, for conversations with tools. If only one of the two can be compiled, the conversations of the
+        other are refused.
+    jinja
+        False: the template is recognised as one of those that llama.cpp has built in, by its text or its name. These
+        know neither tools nor variables, and cannot go on with an answer.
+
+    Raises
+    ------
+    InvalidRequestError
+        By every method, if no template can be compiled.
+    """
+
+    def __init__(
+        self, source: str | None, bos: str = "", eos: str = "", *, tool_use_source: str = "", jinja: bool = True
+    ) -> None:
+        self.source = source or CHATML
+        self.jinja = jinja
+        self._helper = Helper("open_template", self.source, bos, eos, tool_use_source, jinja, cpu_seconds=CPU_SECONDS)
+        self._lock = threading.Lock()
+        self._opened: dict[str, Any] | None = None
+        self._refused: str | None = None  # why it is not rendered
+        self._refused_until = 0.0
+
+    def begin(self) -> None:
+        """Start the process; `prepare` waits until it can be used."""
+        self._helper.begin()
+
+    def prepare(self) -> None:
+        """Start the process, and have the template compiled."""
+        with self._lock:
+            if self._opened is None and time.monotonic() >= self._refused_until:
+                self._open()
+            refused = self._refused
+        if refused is not None:
+            raise InvalidRequestError(refused, "chat_template")
+
+    def _open(self) -> None:
+        self._refused = None
+        try:
+            self._opened = self._helper.open()
+            for purpose, why in self._opened["refused"].items():
+                logger.error("the chat template for %s cannot be compiled: %s; they will be refused", purpose, why)
+            return
+        except HelperClosed as error:
+            raise EngineClosedError(str(error)) from None
+        except HelperEnded as error:
+            # The machine may have been too busy.
+            self._refused = f"the chat template cannot be compiled: {error}"
+            self._refused_until = time.monotonic() + RETRY_SECONDS
+        except HelperError as error:
+            self._refused, self._refused_until = f"the chat template cannot be compiled: {error}", inf
+        logger.error("%s; chats will be refused", self._refused)
+
+    @property
+    def caps(self) -> Mapping[str, bool]:
+        """What the template knows, by llama.cpp's names."""
+        caps: dict[str, bool] = self._known("caps")
+        return caps
+
+    @property
+    def wraps_content(self) -> bool:
+        """Whether a model writes more before the text of its answer than reasoning."""
+        return bool(self._known("wraps_content"))
+
+    @property
+    def switches(self) -> frozenset[str]:
+        """Variables that say whether, and how much, the model is to reason."""
+        found = {"reasoning_effort"} if self.caps["supports_reasoning_effort"] else set()
+        return frozenset(found | {"enable_thinking"}) if "thinking" in self.source else frozenset(found)
+
+    def _known(self, name: str) -> Any:
+        self.prepare()
+        assert self._opened is not None
+        return self._opened[name]
+
+    def knows_role(self, role: str) -> bool:
+        """Whether the template speaks of a role. One that writes out whatever it gets knows none but the usual."""
+        return f'"{role}"' in self.source or f"'{role}'" in self.source
+
+    def apply(self, inputs: Mapping[str, Any], pause: Pause = no_pause) -> ChatForm:
+        """What a conversation becomes.
+
+        Parameters
+        ----------
+        inputs
+            For `_native.ChatTemplate.apply`.
+        pause
+            Called now and then; ends the attempt by raising.
+
+        Raises
+        ------
+        InvalidRequestError
+            The template refuses these messages (an unknown role, say), or takes too long over them.
+        """
+        self._check_compiled("tools" if inputs.get("tools") else "chats")
+        try:
+            found = self._rendered(inputs, pause)
+        except HelperClosed as error:
+            raise EngineClosedError(str(error)) from None
+        except HelperEnded as error:
+            raise InvalidRequestError(f"the chat template cannot be rendered: {error}", "messages") from error
+        except HelperError as error:
+            raise InvalidRequestError(f"the chat template refuses these messages: {error}", "messages") from error
+        return chat_form(inputs, found)
+
+    def _check_compiled(self, purpose: str) -> None:
+        why = self._known("refused").get(purpose)
+        if why is not None:
+            param = "tools" if purpose == "tools" else "chat_template"
+            raise InvalidRequestError(f"the chat template for {purpose} cannot be compiled: {why}", param)
+
+    def _rendered(self, inputs: Mapping[str, Any], pause: Pause) -> Any:
+        try:
+            return self._helper.call("apply_template", inputs, pause=pause)
+        except HelperEnded:
+            if not inputs.get("tools") or not inputs.get("enforces_schemas", True):
+                raise
+        # It may have been the grammar of the tools' schemas that took too long.
+        return self._helper.call("apply_template", {**inputs, "enforces_schemas": False}, pause=pause)
+
+    def close(self) -> None:
+        """End the process. Idempotent."""
+        self._helper.close()
+
+
+def chat_form(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> ChatForm:
+    """From what `_native.ChatTemplate.apply` takes, and says."""
+    triggers = [(trigger["type"], trigger["value"]) for trigger in found["grammar_triggers"]]
+    form = {key: found[key] for key in ("format", "parser", "generation_prompt")}
+    # Of an answer that goes on the client has what the prompt holds.
+    form["is_continuation"] = bool(inputs.get("continue_final_message"))
+    return ChatForm(
+        prompt=found["prompt"],
+        generation_prompt=found["generation_prompt"],
+        parser=json.dumps(form).encode(),
+        grammar=narrowed(
+            found["grammar"],
+            required=inputs.get("tool_choice") == "required",
+            parallel=inputs.get("parallel_tool_calls", True),
+        ),
+        triggers=tuple(triggers) if found["grammar_lazy"] else (),
+        preserved_tokens=tuple(found["preserved_tokens"]),
+        stops=tuple(found["additional_stops"]),
+        thinking=thinking_of(found),
+        unenforced=tuple(map(tuple, found.get("unenforced", ()))),
+        unenforced_of_answer=tuple(found.get("unenforced_of_answer", ())),
+    )
+
+
+def thinking_of(found: Mapping[str, Any]) -> Thinking | None:
+    """From what `_native.ChatTemplate.apply` says. An answer that goes on, or a switch, leaves no reasoning to come."""
+    start, ends = found["thinking_start_tag"], tuple(found["thinking_end_tags"])
+    if not (found["supports_thinking"] and start and ends):
+        return None
+    _, begun, behind = found["generation_prompt"].rpartition(start)
+    # Some templates write the whole of it without being asked to open an answer.
+    over = any(end in behind for end in ends) if begun else found["prompt"].rstrip().endswith(ends)
+    return Thinking(start, ends, bool(begun) and not over, over)

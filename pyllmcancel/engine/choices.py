@@ -1,0 +1,100 @@
+"""What a request's choices are made of: room for their answers, samplers, detokenizers, constraints.
+
+Everything that can be wrong with a request is found here, before it is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError, UsageError
+from pyllmcancel.requests.detokenizer import Detokenizer
+from pyllmcancel.requests.request import Choice, Request
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model, Sampler
+    from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.sampling import SamplingParams
+
+MAX_CHOICES = 128
+MOST_TOKENS = 1 << 31  # of any vocabulary
+
+
+class ChoiceMaker:
+    """Makes choices for one model; may be used from any thread."""
+
+    def __init__(self, model: Model, native: Any) -> None:
+        self._model = model
+        self._native = native  # the module that has the model's `Sampler`
+
+    def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
+        """`n` choices for each prompt, prompt by prompt.
+
+        Parameters
+        ----------
+        n_ctx
+            Most tokens of one choice, prompt and answer together.
+
+        Raises
+        ------
+        InvalidRequestError
+            Never servable as it stands.
+        """
+        params = request.params
+        check_count(len(prompts), params.n)
+        if params.max_tokens is not None and params.max_tokens < 0:
+            raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
+        if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
+            raise InvalidRequestError("timeout must not be negative", "timeout")
+        if any(not isinstance(token, int) or not 0 <= token < MOST_TOKENS for token in params.stop_tokens):
+            raise InvalidRequestError("stop_tokens must be numbers of tokens", "stop_tokens")
+        choices: list[Choice] = []
+        for prompt in prompts:
+            room = room_after(prompt, n_ctx)
+            for number in range(params.n):
+                max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
+                sibling = choices[0].sampler if choices else None
+                sampler = self._sampler(params.sampling, prompt, number, sibling)
+                detokenizer = Detokenizer(self._pieces(params), params.stop, params.min_indent)
+                choice = Choice(request, len(choices), prompt, sampler, max_tokens, detokenizer)
+                choice.constraint = params.constraint.new() if params.constraint is not None else None
+                choices.append(choice)
+        return choices
+
+    def _pieces(self, params: GenerationParams) -> Callable[[int], bytes]:
+        """The bytes of a token in an answer, where some control tokens are to be seen."""
+        piece = self._model.piece
+        if not params.visible_tokens and not params.all_visible:
+            return piece
+        return lambda token: piece(token, special=params.shows(token))
+
+    def _sampler(
+        self, sampling: SamplingParams, prompt: Sequence[int], number: int, sibling: Sampler | None
+    ) -> Sampler:
+        """Choices of one prompt differ by their seeds, each derived from the request's."""
+        try:
+            sampler: Sampler = self._native.Sampler(self._model, sampling.with_seed(sampling.seed + number), sibling)
+        except UsageError as error:
+            raise InvalidRequestError(str(error), "grammar" if sampling.grammar else "logit_bias") from error
+        try:
+            sampler.accept_prompt(prompt)
+        except (UsageError, OverflowError) as error:
+            raise InvalidRequestError(str(error), "prompt") from error
+        return sampler
+
+
+def check_count(n_prompts: int, n: int) -> None:
+    """InvalidRequestError if a request can have no `n` choices for each of so many prompts."""
+    if n < 1 or n_prompts * n > MAX_CHOICES:
+        raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {n_prompts * n}", "n")
+
+
+def room_after(prompt: Sequence[int], n_ctx: int) -> int:
+    """Most tokens that an answer to `prompt` can have; InvalidRequestError if it can have none."""
+    if not prompt:
+        raise InvalidRequestError("the prompt is empty", "prompt")
+    room = n_ctx - len(prompt)
+    if room < 1:
+        raise ContextLengthError(len(prompt), n_ctx)
+    return room

@@ -1,0 +1,444 @@
+"""The engine: submit a request, read its stream, cancel it. The only entry point to the layers below.
+
+The life of a request: ``Engine.submit`` → ``Registry.accept`` (supersede keys, waiting queue) → ``EngineLoop`` (admit,
+step, publish) → ``Endings.conclude``. A cancel goes ``Engine.cancel`` → ``Endings.cancel`` → ``Cancellation.request``
+(the flag that the compiled core reads) → ``Endings.conclude``, by the engine thread or, for a request that still waits,
+by the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, cast
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.embeddings.workload import Embedding, pooling_of
+from pyllmcancel.engine.fitting import placed, summary
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.engine.loop import EngineLoop
+from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
+from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
+from pyllmcancel.events import Sink
+from pyllmcancel.missing_libraries import missing_library
+from pyllmcancel.models import packaged_model_path
+from pyllmcancel.pooling import Pooling
+from pyllmcancel.requests.endings import Endings
+from pyllmcancel.requests.observer import NullObserver, Observers, StepTrace
+from pyllmcancel.requests.registry import Counts, Registry
+from pyllmcancel.requests.request import NO_OWNER, GenerationParams, Request
+from pyllmcancel.requests.token_stream import FORKED, AsyncStream, LoopSink, ThreadSink, ThreadStream
+from pyllmcancel.requests.watcher import Watcher
+from pyllmcancel.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyllmcancel.embeddings.request import Embedded
+    from pyllmcancel.placement import Device
+    from pyllmcancel.requests.observer import Observer
+    from pyllmcancel.requests.registry import Accepted
+    from pyllmcancel.requests.request import Origin, Rank
+    from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+TRACED_STEPS = 1024
+DOES_NOT_GENERATE = "this model makes embeddings, it does not generate"
+ESCAPED = codecs.getencoder("unicode_escape")  # found here: Python imports a codec when it is used first
+
+
+class Engine:
+    """Runs a workload in the one thread that computes. Every method may be called from any thread.
+
+    One that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. In a forked child,
+    where there is no such thread, whatever would wait for it raises EngineClosedError.
+
+    Parameters
+    ----------
+    workload
+        What it computes, and with which configuration: generation, or embeddings.
+    observer
+        Told of everything that happens; see `pyllmcancel.requests.observer`.
+
+    Attributes
+    ----------
+    stopped : concurrent.futures.Future of None
+        Done when the engine thread computes no more: with None after `close`, or else with the exception that it died
+        of. Every request has got its ending by then.
+
+    Examples
+    --------
+    >>> with Engine.load(EngineConfig()) as engine:  # doctest: +SKIP
+    ...     with engine.generate("def hello_world():", max_tokens=16) as stream:
+    ...         print("".join(delta.text for delta in stream))
+    """
+
+    def __init__(self, workload: Generation | Embedding, *, observer: Observer | None = None) -> None:
+        self.workload = workload
+        self.config = workload.config
+        self.model = workload.model
+        self.trace = StepTrace(TRACED_STEPS)
+        self.registry = Registry(self.config.max_queue, self.config.max_running)
+        self.registry.ring = workload.ring
+        self._observers = Observers(observer or NullObserver())
+        self._endings = Endings(self.registry, self._observers)
+        self._watcher = Watcher(self._endings.cancel, self._endings.shut_down)
+        self._loop = EngineLoop(
+            workload, self.registry, self._endings, self._watcher, observer=self._observers, trace=self.trace
+        )
+        self.stopped: Future[None] = Future()
+        self._pid = os.getpid()
+        # None of its threads refers to the engine: one that is dropped must be collected.
+        self._thread = threading.Thread(
+            target=work, args=(self._loop, self.stopped), name="pyllmcancel-engine", daemon=True
+        )
+        self._thread.start()
+        self._unclosed = weakref.finalize(self, end_unclosed, weakref.ref(self), self._watcher, self._pid)
+
+    @classmethod
+    def load(
+        cls,
+        config: EngineConfig | None = None,
+        *,
+        observer: Observer | None = None,
+        progress: Callable[[float], bool | None] | None = None,
+    ) -> Engine:
+        """Load a model and start an engine on it: of a model that pools, it makes embeddings.
+
+        Parameters
+        ----------
+        progress
+            Called with a fraction in [0, 1]; returning False cancels the load.
+
+        Raises
+        ------
+        UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
+        """
+        native = compiled_module()
+        config = placed(config or EngineConfig(), native, progress)
+        model = native.Model.load(
+            config.model or packaged_model_path(),
+            placement=config.placement,
+            mmap=config.mmap,
+            mlock=config.mlock,
+            lora=config.lora,
+            progress=progress,
+        )
+        logger.info("placement: %s", summary(model.layers_by_device))
+        if (variant := native.cpu_variant()) is not None:
+            logger.info("the CPU's back end: %s", variant)
+        pooling = pooling_of(model, config.pooling, required=config.embeddings)
+        generates = pooling is Pooling.NONE
+        workload = Generation.on(model, config, native) if generates else Embedding.on(model, pooling, config, native)
+        engine = cls(workload, observer=observer)
+        if (why := engine.varies_because) is None:
+            logger.info("an answer depends on its own request only")
+        else:
+            logger.info("the last bits of an answer may depend on other requests: %s", why)
+        native.tell_before_abort(engine)
+        return engine
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens that one choice, prompt and answer together, may have; or one text."""
+        return self.workload.n_ctx
+
+    @property
+    def varies_because(self) -> str | None:
+        """The reason why the last bits of a result may depend on other requests; None if they do not."""
+        return self.workload.varies_because
+
+    @property
+    def n_embd(self) -> int | None:
+        """Length of an embedding; None of a model that generates."""
+        return self.workload.n_embd if isinstance(self.workload, Embedding) else None
+
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one."""
+        return self.workload.n_threads
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine died, if it did."""
+        died_of = self.registry.died_of
+        return None if died_of is None else said(died_of)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the engine's, and so has no engine thread."""
+        return os.getpid() != self._pid
+
+    def stalled_for(self) -> float:
+        """Seconds since the running step began; 0 between steps."""
+        return self._loop.stalled_for()
+
+    def counts(self, owner: str | None = None) -> Counts:
+        """Of one owner, or of all."""
+        return self.registry.counts(owner)
+
+    def occupancy(self) -> Occupancy:
+        """Slots and cells in use, as of the last turn of the engine thread."""
+        return self._loop.occupancy
+
+    @property
+    def capacity(self) -> Capacity:
+        """Slots and cells that there are."""
+        return self.workload.capacity
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens generated so far, for cancelled requests too."""
+        return self.workload.n_generated if isinstance(self.workload, Generation) else 0
+
+    @property
+    def n_preempted(self) -> int:
+        """How often a running choice, or text, has given its slot back to be computed later."""
+        return self.workload.scheduler.n_preempted
+
+    def add_observer(self, observer: Observer) -> None:
+        """Tell another one, from now on, of everything that happens. It must not refer to the engine."""
+        self._observers.add(observer)
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Tell it no more. Idempotent."""
+        self._observers.remove(observer)
+
+    # -- submitting ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: GenerationParams,
+        sink: Sink,
+        **origin: Unpack[Origin],
+    ) -> Request:
+        """Accept a request; its events go to `sink`. Of two with one `supersede` key the earlier arrival is cancelled.
+
+        Parameters
+        ----------
+        prompts
+            Token ids; `params.n` choices are generated for each.
+        origin
+            Id, owner, session, key, priority, time of arrival, client: see `pyllmcancel.requests.request.Origin`.
+
+        Raises
+        ------
+        InvalidRequestError
+            Never servable as it stands; nothing was changed.
+        QueueFullError, EngineClosedError
+            Not now; nothing was changed.
+        """
+        if not isinstance(self.workload, Generation):
+            raise InvalidRequestError(DOES_NOT_GENERATE, "model")
+        return self._accept(self.workload.request(prompts, params, sink, **origin))
+
+    def submit_texts(
+        self,
+        texts: Sequence[Sequence[int]],
+        sink: Sink,
+        *,
+        timeout: float | None = None,
+        **origin: Unpack[Origin],
+    ) -> Request:
+        """As `submit`, for an embedding of each text (token ids): `sink` gets an `Embedded` for each, and the end."""
+        if not isinstance(self.workload, Embedding):
+            raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
+        return self._accept(self.workload.request(texts, sink, timeout=timeout, **origin))
+
+    def _accept(self, request: Request) -> Request:
+        if self.forked:
+            raise EngineClosedError(FORKED)
+        accepted = self.registry.accept(request)
+        self._observers.request_added(request)
+        self._log_added(request)
+        self._end_superseded(accepted)
+        timeout = request.params.timeout if request.params.timeout is not None else self.config.request_timeout
+        if timeout is not None:
+            self._watcher.at_deadline(request, request.arrived_at + timeout)
+        return request
+
+    def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
+        """Another process has accepted a request of this supersede key: an older one that is here is cancelled.
+
+        Returns the newest one of the key that is known here, if there is a newer one.
+        """
+        if self.forked:
+            return None
+        newer, accepted = self.registry.heed(owner, key, rank)
+        self._end_superseded(accepted)
+        return newer
+
+    def _end_superseded(self, accepted: Accepted) -> None:
+        """Tell of what was cancelled for a newer request, and end what of it was waiting."""
+        for cancelled in accepted.cancelled:
+            self._observers.request_cancelled(cancelled)
+            if cancelled.superseded_by is not None:
+                facts = {"request_id": cancelled.id, "superseded_by": cancelled.superseded_by}
+                logger.info("request %s superseded by %s", cancelled.id, cancelled.superseded_by, extra=facts)
+        for cancelled in accepted.withdrawn:
+            self._endings.conclude_waiting(cancelled)
+
+    def generate(
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
+    ) -> ThreadStream:
+        """Generate for a reader in a plain thread; `options` are fields of GenerationParams or SamplingParams."""
+        sink = ThreadSink()
+        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
+        return ThreadStream(request, self, sink)
+
+    def agenerate(
+        self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
+    ) -> AsyncStream:
+        """As `generate`, for a reader in the running event loop."""
+        sink = LoopSink(asyncio.get_running_loop())
+        request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
+        return AsyncStream(request, self, sink)
+
+    def embed(self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None) -> NDArray[np.float32]:
+        """Embed texts, and wait; an exception in the waiting thread, Ctrl-C too, cancels.
+
+        Returns
+        -------
+        ndarray
+            Shape (len(texts), n_embd); each row has length 1 (L2).
+        """
+        import numpy as np  # not before: the command answers to Ctrl-C while NumPy is imported
+
+        sink = ThreadSink()
+        request = self.submit_texts([self.text_tokens(text) for text in texts], sink, timeout=timeout)
+        with ThreadStream(request, self, sink) as stream:
+            vectors = {delta.index: cast("Embedded", delta).embedding for delta in stream}
+        return np.stack([vectors[index] for index in range(len(texts))])
+
+    def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+
+    def text_tokens(self, text: str | Sequence[int]) -> Sequence[int]:
+        """The tokens of a text to embed, with what the model wants around it; special tokens in it are read as such."""
+        return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
+
+    def _log_added(self, request: Request) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        counts = self.counts()
+        logger.info(
+            "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
+            request.id,
+            request.owner or "-",
+            ESCAPED(request.session or "-")[0].decode(),  # a client's text, line feeds and all
+            f"{request.n_prompt_tokens:,}",
+            counts.waiting,
+            counts.running,
+            extra={
+                "request_id": request.id,
+                "owner": request.owner or None,
+                "session": request.session,
+                "parent": request.parent,
+                "prompt_tokens": request.n_prompt_tokens,
+                "waiting": counts.waiting,
+                "running": counts.running,
+            },
+        )
+
+    # -- cancelling ---------------------------------------------------------------------------------------------------
+
+    def cancel(self, request: Request, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
+        """Cancel a request: sticky, first reason wins, a no-op after the end. Returns whether this call decided it.
+
+        Returns at once; ``request.ended`` resolves when the computation has stopped and its slots are free.
+        """
+        return not self.forked and self._endings.cancel(request, reason)
+
+    def dropped(self, request: Request) -> None:
+        """A reader dropped its stream; may be called from a destructor."""
+        self._watcher.dropped(request)
+
+    def cancel_session(
+        self,
+        session: str,
+        reason: CancelReason = CancelReason.EXPLICIT,
+        *,
+        owner: str = NO_OWNER,
+        descendants: bool = True,
+        hold: float = 0.0,
+    ) -> list[Request] | None:
+        """Cancel all requests of a session and, with `descendants`, of the sessions below it; None if it is not known.
+
+        Returns the requests that had not ended. With a positive `hold`, the ones that arrive within so many seconds are
+        cancelled on their arrival, of a session that is not known yet too.
+        """
+        family = self.registry.family_to_cancel(session, owner, descendants=descendants, hold=hold)
+        if family is None:
+            return None
+        requests = [request for members in family.values() for request in members]
+        for request in requests:
+            self.cancel(request, reason)
+        return requests
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def close(self, drain: float = 0.0) -> None:
+        """Accept no more, let the live requests finish for `drain` seconds, cancel the rest, and stop. Idempotent.
+
+        Does nothing in a forked child.
+        """
+        if self.forked:
+            return
+        self.registry.close()
+        if not self.registry.wait_until_empty(drain):
+            self._endings.shut_down()
+        self._thread.join()
+        self._watcher.close()
+        self._unclosed.detach()
+
+    def end_all(self, why: str) -> None:
+        """For the compiled core, which ends the process afterwards: every request ends with an error now."""
+        say_last_words(self._loop, self.stopped, why)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def compiled_module() -> Any:
+    """``pyllmcancel._native``, or an ImportError that says why it is not there."""
+    try:
+        from pyllmcancel import _native
+    except ImportError as error:
+        why = missing_library(error) or (
+            "pyllmcancel's compiled module is missing; this is the source tree, not the installed package: "
+            "run python with -P, or from another folder"
+        )
+        raise ImportError(why, name=error.name, path=error.path) from error
+    return _native
+
+
+def devices() -> list[Device]:
+    """What this build can compute on beside the CPU, on this machine."""
+    found: list[Device] = compiled_module().devices()
+    return found
+
+
+def generation_params(**options: Any) -> GenerationParams:
+    """GenerationParams from flat options, fields of SamplingParams included."""
+    names = [field.name for field in fields(GenerationParams) if field.name != "sampling"]
+    own = {name: options.pop(name) for name in names if name in options}
+    return GenerationParams(sampling=SamplingParams(**options), **own)

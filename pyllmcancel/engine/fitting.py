@@ -1,0 +1,216 @@
+"""Before a model is loaded: where it goes, and whether it fits there.
+
+Nothing is measured without a device, nor where no layer is to go to one. Otherwise llama.cpp loads the model without
+its weights and makes the context without its cells, and tells what both would take.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.embeddings.workload import Embedding, pooling_of
+from pyllmcancel.engine.generation import Generation
+from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
+from pyllmcancel.models import packaged_model_path
+from pyllmcancel.placement import CPU, Device, DeviceUse, Placement, gib
+from pyllmcancel.pooling import Pooling
+
+if TYPE_CHECKING:
+    from pyllmcancel.config import EngineConfig
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+# What a placement, with so many cells, would take of each device.
+Measure = Callable[[Placement, int], Sequence[DeviceUse]]
+CELLS_STEP = 256  # llama.cpp rounds contexts to it
+
+
+def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None = None) -> EngineConfig:
+    """`config` with a placement that fits, before anything is loaded.
+
+    Parameters
+    ----------
+    progress
+        As of `Engine.load`; asked before each measurement.
+
+    Raises
+    ------
+    UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
+    """
+    asked = config.placement
+    placement, used = resolved(asked, native)
+    if not used:
+        if asked.devices is None and asked.n_gpu_layers not in ("auto", 0):
+            logger.warning("there is no device: --n-gpu-layers %s does nothing", asked.n_gpu_layers)
+        return replace(config, placement=placement)
+    if not placement.fit or placement.split_mode == "tensor":  # which llama.cpp cannot measure
+        return config
+    path = config.model or packaged_model_path()
+    heed(progress)
+    sketch = native.Model.load(path, placement=placement, without_weights=True)
+    pooling = pooling_of(sketch, config.pooling, required=config.embeddings)
+    options = (
+        Generation.context_options(sketch, config)
+        if pooling is Pooling.NONE
+        else Embedding.context_options(sketch, pooling, config)
+    )
+
+    def measure(placement: Placement, n_ctx: int) -> Sequence[DeviceUse]:
+        heed(progress)
+        uses: Sequence[DeviceUse] = native.memory_use(path, placement, **options | {"n_ctx": n_ctx})
+        return uses
+
+    fitted = partial(native.fitted, path, **options)
+    return replace(config, placement=fit(placement, sketch.n_layer + 1, measure, options["n_ctx"], fitted))
+
+
+def heed(progress: Callable[[float], bool | None] | None) -> None:
+    if progress is not None and progress(0.0) is False:
+        raise LoadCancelled("the load was cancelled while it was measured where the model goes")
+
+
+def resolved(placement: Placement, native: Any) -> tuple[Placement, list[Device]]:
+    """`placement` after its check, and the devices that layers go to: none if no layer does.
+
+    Raises
+    ------
+    UsageError
+        It makes no sense on this machine.
+    """
+    there = native.devices()
+    placement.check(there, native.buffer_types() if placement.override_tensors else ())
+    for pattern, _ in placement.override_tensors:
+        native.check_tensor_pattern(pattern)
+    devices = placement.used(there)
+    if not devices:
+        return replace(placement, n_gpu_layers=0), []
+    return placement, [] if placement.n_gpu_layers == 0 else devices
+
+
+def fit(
+    placement: Placement,
+    n_layers: int,
+    measure: Measure,
+    n_ctx: int,
+    fitted: Callable[[Placement, list[int]], Placement | None],
+) -> Placement:
+    """`placement` with a number of layers that fits.
+
+    Parameters
+    ----------
+    n_layers
+        The model's, that of its output included.
+    measure
+        Tells what a placement would take.
+    n_ctx
+        Cells of the context.
+    fitted
+        llama.cpp's own search: takes the placement and the bytes that each device keeps free; None if it finds nothing.
+
+    Raises
+    ------
+    PlacementError
+        It says how many layers there are to be, and they do not fit.
+    """
+    if placement.n_gpu_layers != "auto":
+        uses = measure(placement, n_ctx)
+        if all(has_room(uses, (0,))):
+            return placement
+        raise PlacementError(explain(placement, uses, n_layers, measure, n_ctx))
+    margins = [mib << 20 for mib in placement.fit_target]
+    is_open = placement.split_mode == "layer" and not placement.tensor_split and not placement.overrides()
+    found = searched(placement, margins, fitted) if is_open else None
+    if found is not None:
+        return found
+    everything = replace(placement, n_gpu_layers="all")
+    if fits(everything, margins, measure, n_ctx):
+        return everything
+    return replace(placement, n_gpu_layers=most_layers(placement, n_layers, margins, measure, n_ctx))
+
+
+def searched(
+    placement: Placement, margins: list[int], fitted: Callable[[Placement, list[int]], Placement | None]
+) -> Placement | None:
+    """What llama.cpp's search finds. It ends with an error if all layers cannot even be measured."""
+    try:
+        return fitted(placement, margins)
+    except ModelLoadError:
+        return None
+
+
+def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: int) -> bool:
+    """Whether it does; not if it cannot be measured, as when a buffer is larger than a device can address."""
+    try:
+        return all(has_room(measure(placement, n_ctx), margins))
+    except ModelLoadError as error:
+        logger.warning("%s layers on devices do not fit: %s", placement.n_gpu_layers, error)
+        return False
+
+
+def has_room(uses: Sequence[DeviceUse], margins: Sequence[int]) -> list[bool]:
+    """Whether each device keeps its margin free; the last one is for all devices that have none of their own.
+
+    A device that tells no memory, as some drivers do, is taken to have it.
+    """
+    kept = [margins[min(place, len(margins) - 1)] for place in range(len(uses))]
+    return [not use.total or use.taken + margin <= use.free for use, margin in zip(uses, kept, strict=True)]
+
+
+def most_layers(placement: Placement, n_layers: int, margins: Sequence[int], measure: Measure, n_ctx: int) -> int:
+    """How many layers fit, of `n_layers` that together do not."""
+    found, exceeds = 0, n_layers
+    while exceeds - found > 1:
+        middle = (found + exceeds) // 2
+        if fits(replace(placement, n_gpu_layers=middle), margins, measure, n_ctx):
+            found = middle
+        else:
+            exceeds = middle
+    return found
+
+
+def most_cells(placement: Placement, measure: Measure, n_ctx: int) -> int:
+    """How many cells, fewer than `n_ctx`, fit with these layers; 0 if they do not fit with any.
+
+    By two measurements, between which memory grows with the cells, and a third that confirms it.
+    """
+    found = n_ctx
+    for small, large in zip(measure(placement, CELLS_STEP), measure(placement, n_ctx), strict=True):
+        if small.taken > small.free:
+            return 0
+        if large.taken > large.free:
+            share = (small.free - small.taken) / (large.taken - small.taken)
+            found = min(found, int(CELLS_STEP + share * (n_ctx - CELLS_STEP)))
+    found -= found % CELLS_STEP
+    return found if found < n_ctx and all(has_room(measure(placement, found), (0,))) else 0
+
+
+def explain(placement: Placement, uses: Sequence[DeviceUse], n_layers: int, measure: Measure, n_ctx: int) -> str:
+    """Which device lacks how much, and what would fit."""
+    lacking = [use for use, fits in zip(uses, has_room(uses, (0,)), strict=True) if not fits]
+    parts = [
+        f"{use.name} has {gib(use.free)} of {gib(use.total)} free, and {gib(use.taken)} would be taken"
+        f" (weights {gib(use.weights)}, cells {gib(use.cells)}, buffers {gib(use.buffers)})"
+        for use in lacking
+    ]
+    asked = placement.last_layers()
+    n_fit = most_layers(placement, n_layers if asked < 0 else min(asked, n_layers), (0,), measure, n_ctx)
+    n_cells = most_cells(placement, measure, n_ctx)
+    fitting = [f"{n_fit} of {n_layers} layers"] + ([f"these layers with --ctx-size {n_cells}"] if n_cells else [])
+    told = f"--n-gpu-layers {placement.n_gpu_layers} does not fit: {'; '.join(parts)}"
+    return f"{told}. Would fit: {', or '.join(fitting)}. With --fit off nothing is measured"
+
+
+def summary(layers_by_device: dict[str, int]) -> str:
+    """Which device has how many layers: ``of 29 layers 20 on Vulkan0, 9 on the CPU``."""
+    n_layers = sum(layers_by_device.values())
+    on_devices = {name: count for name, count in layers_by_device.items() if name != CPU}
+    if not on_devices:
+        return f"all {n_layers} layers on the CPU"
+    told = [f"{count} on {name}" for name, count in on_devices.items()]
+    if n_cpu := layers_by_device.get(CPU, 0):
+        told.append(f"{n_cpu} on the CPU")
+    return f"of {n_layers} layers {', '.join(told)}"

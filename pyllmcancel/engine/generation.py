@@ -1,0 +1,369 @@
+"""Generation, the loop's first workload: tokens of the choices that hold slots, their stop conditions and faults.
+
+A choice leaves the batch in the step in which it ends, and a request is over with its last choice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.cancellation import Cancellation
+from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
+from pyllmcancel.engine.batch_invariance import varies_because
+from pyllmcancel.engine.cell_layout import cell_layout
+from pyllmcancel.engine.choices import ChoiceMaker
+from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
+from pyllmcancel.errors import ConstraintError
+from pyllmcancel.events import Delta, FinishReason, Limit, RequestStatus, TokenLogprobs
+from pyllmcancel.placement import CPU
+from pyllmcancel.requests.request import Choice, Request
+from pyllmcancel.scheduling.scheduler import Capacity, Scheduler
+from pyllmcancel.scheduling.workload import Finished, Progress, StepMember
+from pyllmcancel.step import LogitFault
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
+
+    from pyllmcancel._native import Context, Model
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.events import Sink
+    from pyllmcancel.requests.observer import Observer
+    from pyllmcancel.requests.request import GenerationParams, Origin
+    from pyllmcancel.scheduling.workload import Update
+    from pyllmcancel.step import StepItem, StepResult, StepRow
+
+
+class Generation:
+    """Generates. `request` may be called from any thread, everything else is the engine thread's.
+
+    Parameters
+    ----------
+    context
+        A context of its own.
+    config
+        Sizes, limits and targets.
+    native
+        The module that made `context`, for its `CancelFlag` and `Sampler`.
+    """
+
+    def __init__(self, context: Context, config: EngineConfig, native: Any) -> None:
+        self.config = config
+        self.model: Model = context.model
+        self.scheduler = Scheduler(context, config)
+        self.varies_because = varies_because(self.model, context, config, native.kernel_features())
+        self._context = context
+        self._native = native
+        self._choice_maker = ChoiceMaker(self.model, native)
+        self._runs_ahead = is_mostly_offloaded(self.model) if config.steps_ahead is None else config.steps_ahead
+        if self._runs_ahead:
+            context.start_ahead()
+        self.ahead: list[StepItem] = []  # the step that has begun by itself
+        self._late: StepResult | None = None  # that step's result, if something was to be released before it was taken
+        self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
+
+    @classmethod
+    def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
+        """Make a context on a loaded model, and generate in it; ContextError if that cannot be."""
+        context = native.Context(
+            model,
+            **cls.context_options(model, config),
+            n_threads=config.n_threads(),
+            n_threads_batch=config.n_threads_batch(),
+            adapt_threads=config.adapts_threads(),
+            checkpoint_interval=config.checkpoint_interval,
+            n_checkpoints=config.ctx_checkpoints,
+            checkpoint_bytes=config.checkpoint_mib << 20,
+        )
+        return cls(context, config, native)
+
+    @staticmethod
+    def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
+        """Those of the context's options on which its memory depends."""
+        layout = cell_layout(model, config)
+        n_seq_max = config.parallel + n_spare_sequences(model, config, unified=layout.unified)
+        return {
+            "n_ctx": layout.n_cells,
+            "n_seq_max": n_seq_max,
+            "n_batch": max(config.step_tokens(), n_seq_max),
+            "kv_unified": layout.unified,
+            "kv_offload": config.placement.kv_offload,
+            "op_offload": config.placement.op_offload,
+            "flash_attention": FLASH_ATTENTION[config.flash_attn],
+            "type_k": CACHE_TYPES[config.cache_type_k],
+            "type_v": CACHE_TYPES[config.cache_type_v],
+        }
+
+    @property
+    def n_ctx(self) -> int:
+        """Most tokens, prompt and answer together, that one choice may have."""
+        return min(self._context.n_ctx, self.model.n_ctx_train)
+
+    @property
+    def capacity(self) -> Capacity:
+        return Capacity(self.config.parallel, self._context.n_cells)
+
+    @property
+    def n_threads(self) -> int:
+        """Compute threads of the running step, or of the last one."""
+        return self._context.n_threads
+
+    def request(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: GenerationParams,
+        sink: Sink,
+        **origin: Unpack[Origin],
+    ) -> Request:
+        """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
+        request = Request(params, Cancellation(self._native.CancelFlag()), sink, **origin)
+        request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
+        return request
+
+    # -- into and out of slots ----------------------------------------------------------------------------------------
+
+    def expire(self, requests: Iterable[Request]) -> list[Update]:
+        """Finish requests whose prompt took longer than `max_prompt_seconds`, with an empty answer."""
+        now = time.monotonic()
+        updates: list[Update] = []
+        for request in requests:
+            most, began = request.params.max_prompt_seconds, request.admitted_at
+            if (
+                request.status is RequestStatus.PREFILL
+                and most is not None
+                and began is not None
+                and now - began > most
+            ):
+                # Choices with `max_tokens` of 0 may have finished already.
+                for choice in [choice for choice in request.choices if choice.finish_reason is None]:
+                    choice.finish_reason = FinishReason.LENGTH
+                    late = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, limit=Limit.PROMPT_TIME)
+                    updates.append(self._finish_choice(choice, late))
+        return updates
+
+    def heed_readers(self, requests: Iterable[Request]) -> None:
+        """Pause requests whose sinks are full, and resume them when their sinks are not."""
+        for request in requests:
+            full = request.sink.full
+            if full == request.paused:
+                continue
+            request.paused = full
+            if not full:
+                self.scheduler.resume(request.choices)
+                continue
+            self.scheduler.pause(request.choices)
+            for choice in request.choices:
+                choice.resumes = True
+
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        return self.scheduler.choose(heads)
+
+    def admit(self, request: Request, observer: Observer) -> list[Update]:
+        self.scheduler.add(request)
+        # The leader that was chosen, and no other: another owner's request may be next.
+        return self._started(self.scheduler.admit(most=1), observer)
+
+    def release(self, request: Request, *, keep: bool) -> None:
+        self._come_to_rest()
+        for choice in request.choices:
+            self.scheduler.release(choice, keep=keep)
+
+    def _started(self, choices: Iterable[Choice], observer: Observer) -> list[Update]:
+        """Note that choices have got their slots: of new requests, siblings of leaders, preempted ones."""
+        updates: list[Update] = []
+        for choice in choices:
+            request = choice.request
+            choice.slot = choice.seq
+            if choice.admitted_at is None:
+                choice.admitted_at = time.monotonic()
+            if request.admitted_at is None:
+                request.admitted_at = choice.admitted_at
+                request.status = RequestStatus.PREFILL
+                observer.request_admitted(request)
+            updates += prompt_progress(choice)
+        return updates
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
+        """The scheduler's next step, each constraint's allowed tokens set. A constraint that fails ends its request."""
+        updates = self._started(self.scheduler.admit(), observer)
+        items = self.scheduler.plan()
+        for item in items:
+            choice = self.scheduler.choice(item.seq) if self.scheduler.holds(item.seq) else None
+            if choice is None or choice.constraint is None or item.n_tokens < choice.n_pending:
+                continue
+            try:
+                choice.sampler.restrict(choice.constraint.mask())
+            except ConstraintError as error:
+                updates.append(self._fail(choice.request, str(error), error.param, keep=True))
+        return [item for item in items if self.scheduler.holds(item.seq)], updates
+
+    def maintain(self) -> None:
+        self.scheduler.maintain()
+
+    def maintain_idle(self) -> bool:
+        return self.scheduler.maintain_idle()
+
+    def rest(self) -> None:
+        self._context.rest()
+
+    def compute(self, items: list[StepItem]) -> StepResult:
+        fixed, per_token = self.scheduler.cost.fit()
+        ends = self._ends(items) if self._runs_ahead else None
+        return self._noted(self._context.step(items, fixed_cost=fixed, cost_per_token=per_token, ends=ends), items)
+
+    def collect(self, *, goes_on: bool) -> StepResult:
+        return self._noted(self._context.collect(goes_on=goes_on), self.ahead)
+
+    def take_late(self) -> StepResult | None:
+        late, self._late = self._late, None
+        return late
+
+    def ring(self) -> None:
+        self._context.ring()
+
+    def hush(self) -> None:
+        self._context.hush()
+
+    def is_steady(self, requests: Iterable[Request]) -> bool:
+        """Whether no reader is to be heeded, no prompt's time limit can expire, and no prefix is due to be copied."""
+        for request in requests:
+            expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
+            if expires or request.sink.full != request.paused:
+                return False
+        return not self.scheduler.maintenance_is_due
+
+    def _ends(self, items: list[StepItem]) -> list[tuple[int, Collection[int]]] | None:
+        """When each sequence ends, if this step and the next one are decode steps of all that is active; else None."""
+        choices = self.scheduler.active
+        if len(items) < len(choices) or not all(decodes_freely(choice) for choice in choices):
+            return None
+        by_item = [self.scheduler.choice(item.seq) for item in items]
+        return [(choice.max_tokens - len(choice.generated), choice.request.params.stop_tokens) for choice in by_item]
+
+    def _noted(self, result: StepResult, items: list[StepItem]) -> StepResult:
+        self.ahead = items if result.ahead else []
+        if self.ahead:
+            self.scheduler.note_ahead(self.ahead)
+        return result
+
+    def _come_to_rest(self) -> None:
+        """Before slots are given back: a step that is ahead is waited for, and none follows it."""
+        if self.ahead:
+            self._late = self.collect(goes_on=False)
+
+    def member(self, item: StepItem) -> StepMember:
+        choice = self.scheduler.choice(item.seq)
+        phase = "decode" if choice.generated and item.n_tokens == 1 else "prefill"
+        return StepMember(choice.request, choice.index, phase)
+
+    def take(self, rows: Sequence[StepRow], observer: Observer) -> list[Update]:
+        updates: list[Update] = []
+        # Looked up first: a faulty row ends its request, which frees the slots of its siblings' rows. Not of all rows:
+        # choices may have ended beside a step ahead, and their tokens in it are nobody's.
+        for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows if self.scheduler.holds(row.seq)]:
+            if choice.seq is None:
+                continue  # a sibling's row has ended the request
+            choice.n_committed += row.n_tokens
+            choice.prompt_logprobs += [TokenLogprobs(*described) for described in row.described]
+            updates += prompt_progress(choice)
+            if row.fault is not LogitFault.NONE:
+                updates.append(self._fail(choice.request, FAULTS[row.fault], blamed(choice, row.fault), keep=False))
+            elif row.token >= 0:
+                updates.append(self._take_token(choice, row, observer))
+        return updates
+
+    def _take_token(self, choice: Choice, row: StepRow, observer: Observer) -> Update:
+        if choice.leads and not choice.generated:
+            self.scheduler.prompt_computed(choice)
+        prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
+        if choice.max_tokens == 0:
+            # Only the prompt was asked for; computing it samples a token all the same.
+            choice.finish_reason = FinishReason.LENGTH
+            delta = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, prompt_logprobs=prompt_logprobs)
+        else:
+            clock_token(choice, observer)
+            try:
+                delta = self._delta(choice, row, prompt_logprobs)
+            except ConstraintError as error:
+                return self._fail(choice.request, str(error), error.param, keep=True)
+        return Progress(choice.request, delta) if choice.finish_reason is None else self._finish_choice(choice, delta)
+
+    def _delta(self, choice: Choice, row: StepRow, prompt_logprobs: tuple[TokenLogprobs, ...]) -> Delta:
+        choice.generated.append(row.token)
+        self.n_generated += 1
+        params = choice.request.params
+        eog, stops = self.model.is_eog(row.token), row.token in params.stop_tokens
+        hidden = eog or (stops and not params.stop_shown)
+        text = "" if hidden else choice.detokenizer.feed(row.token)
+        choice.has_line_feed = choice.has_line_feed or "\n" in text
+        complete = not eog and choice.constraint is not None and choice.constraint.accept(row.token)
+        limit = passed_limit(choice)
+        choice.finish_reason = finish_reason(choice, limit, ended=eog or stops or complete)
+        stop_text = choice.detokenizer.stopped_by
+        if choice.finish_reason is not None:
+            text += choice.detokenizer.flush()
+            text += stop_text or "" if params.stop_shown else ""
+        tokens = () if hidden else (row.token,)
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if row.logprob is not None and row.top_logprobs is not None and not hidden:
+            logprobs = (TokenLogprobs(row.token, row.logprob, row.top_logprobs),)
+        limit = limit if choice.finish_reason is FinishReason.LENGTH else None
+        return Delta(
+            choice.index, text, tokens, logprobs, choice.finish_reason, stop_text, prompt_logprobs, limit=limit
+        )
+
+    def _finish_choice(self, choice: Choice, delta: Delta) -> Update:
+        assert choice.finish_reason is not None
+        request = choice.request
+        self._come_to_rest()
+        self.scheduler.release(choice)
+        if any(sibling.finish_reason is None for sibling in request.choices):
+            return Progress(request, delta)
+        return Finished(request, choice.finish_reason, delta)
+
+    def _fail(self, request: Request, error: str, param: str | None, *, keep: bool) -> Finished:
+        self.release(request, keep=keep)
+        return Finished(request, FinishReason.ERROR, error=error, param=param)
+
+
+def is_mostly_offloaded(model: Model) -> bool:
+    """Whether Python has a core to itself while a step computes: with steps ahead it competes with compute threads."""
+    n_layers = sum(model.layers_by_device.values())
+    return model.is_offloaded and 2 * model.layers_by_device.get(CPU, 0) < n_layers
+
+
+def n_spare_sequences(model: Model, config: EngineConfig, *, unified: bool) -> int:
+    """Sequences beside the running ones, for idle prefixes: each takes a part of divided cells, or a whole state."""
+    if model.memory_kind == "attention":
+        return config.cached_sequences if unified else 0
+    # One, for what a preempted choice has computed: such a memory cannot be swapped out.
+    return min(1, config.cached_sequences)
+
+
+def decodes_freely(choice: Choice) -> bool:
+    """Whether a choice's next tokens need nothing but the compiled core."""
+    return bool(choice.generated) and choice.n_pending == 1 and choice.constraint is None
+
+
+def prompt_progress(choice: Choice) -> Sequence[Update]:
+    """How much of its prompt is computed, if that was asked for."""
+    if choice.generated or not choice.request.params.prompt_progress:
+        return ()
+    done = min(choice.n_committed, len(choice.prompt))
+    return [Progress(choice.request, Delta(choice.index, "", prompt_done=done))]
+
+
+def clock_token(choice: Choice, observer: Observer) -> None:
+    request, now = choice.request, time.monotonic()
+    if request.first_token_at is None:
+        request.first_token_at = now
+        request.status = RequestStatus.DECODE
+        observer.first_token(request, now - request.arrived_at)
+    elif choice.last_token_at is not None and not choice.resumes:
+        observer.next_token(request, now - choice.last_token_at)
+    choice.first_token_at = choice.first_token_at or now
+    choice.last_token_at = now
+    choice.resumes = False

@@ -1,0 +1,109 @@
+"""Loading an engine in a thread of its own, and fetching the model before if it is not there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pyllmcancel.engine.engine import Engine
+
+if TYPE_CHECKING:
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.requests.observer import Observer
+
+logger = logging.getLogger("pyllmcancel.engine.loading")
+
+PROGRESS_EVERY_SECONDS = 1.0
+
+
+class Loading:
+    """Begins at once. Every method may be called from any thread.
+
+    Parameters
+    ----------
+    config, observer
+        What the engine is loaded with.
+    fetch
+        Finds the model's file where `config` names none: takes `progress`, as `load` does, and ends with LoadCancelled
+        when that says so.
+    load
+        What does the work: takes both, and `progress`, as `Engine.load` does.
+
+    Attributes
+    ----------
+    future : concurrent.futures.Future of Engine
+        Never cancelled: it ends with the engine, or with whatever exception `load` raised.
+    began : float
+        Monotonic seconds.
+    stage : str
+        ``downloading`` while `fetch` is at work, and then ``loading``.
+    progress : float
+        In [0, 1], of the stage.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        observer: Observer,
+        *,
+        fetch: Callable[[Callable[[float], bool]], Path] | None = None,
+        load: Callable[..., Engine] = Engine.load,
+    ) -> None:
+        self.future: Future[Engine] = Future()
+        self.future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it
+        self.began = self._reported_at = time.monotonic()
+        self.stage: Literal["downloading", "loading"] = "loading" if fetch is None else "downloading"
+        self.progress = 0.0  # written by the loading thread, as are `stage`, `began` and `_reported_at`
+        self._given_up = False  # sticky; read by the loading thread
+        self._config = config
+        self._observer = observer
+        self._fetch = fetch
+        self._load = load
+        # No daemon: the end of the interpreter would tear it out of the middle of llama.cpp.
+        self._thread = threading.Thread(target=self._run, name="pyllmcancel-loading")
+        self._thread.start()
+
+    def give_up(self) -> None:
+        """Have the load fail with LoadCancelled as soon as may be; waits for nothing.
+
+        One that has come so far as to make the context brings its engine all the same.
+        """
+        self._given_up = True
+
+    def close(self) -> None:
+        """Give up, wait, and close the engine if there is one. Idempotent."""
+        self.give_up()
+        self._thread.join()
+        if self.future.exception() is None:
+            self.future.result().close()
+
+    def _run(self) -> None:
+        try:
+            config = self._config
+            if self._fetch is not None:
+                config = replace(config, model=self._fetch(self._on_fetched))
+                self.stage, self.progress = "loading", 0.0
+                self.began = self._reported_at = time.monotonic()
+            logger.info("loading %s", config.model or "the packaged model")
+            self.future.set_result(self._load(config, observer=self._observer, progress=self._on_progress))
+        except BaseException as error:
+            # Any exception: the server waits for the future.
+            self.future.set_exception(error)
+
+    def _on_fetched(self, fraction: float) -> bool:
+        self.progress = fraction
+        return not self._given_up
+
+    def _on_progress(self, fraction: float) -> bool:
+        self.progress = fraction
+        now = time.monotonic()
+        if now - self._reported_at >= PROGRESS_EVERY_SECONDS:
+            self._reported_at = now
+            logger.info("loading: %.0f %%", fraction * 100)
+        return not self._given_up

@@ -1,0 +1,316 @@
+"""The engine thread's loop: it admits requests, has steps planned and computed, publishes results, ends requests.
+
+One turn: end what was cancelled; expire what took too long; pause what is not read, and resume what is; publish, admit,
+plan, publish; look for cancels once more; compute a step with the GIL released; take its results. What is computed is
+the workload's: `generation`, or `embeddings.workload`.
+
+A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: a step
+*ahead*, one at most. The turn beside it changes nothing. It publishes, looks for cancels and other changes, and waits
+for the step. If nothing has changed by then another step has begun; else the next turn is one at rest, as above.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.errors import said
+from pyllmcancel.events import FinishReason
+from pyllmcancel.requests.observer import StepPart, StepRecord
+from pyllmcancel.requests.request import Request
+from pyllmcancel.requests.token_stream import Outbox
+from pyllmcancel.scheduling.workload import Finished, Progress
+from pyllmcancel.step import StepStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyllmcancel.requests.endings import Endings
+    from pyllmcancel.requests.observer import Observer, StepTrace
+    from pyllmcancel.requests.registry import Registry
+    from pyllmcancel.requests.watcher import Watcher
+    from pyllmcancel.scheduling.workload import AheadOutcome, StepMember, StepOutcome, Update, Workload
+    from pyllmcancel.step import StepItem
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+IDLE_AFTER = 0.1  # seconds without a request until idle housekeeping: a client that goes on at once is not held up
+
+
+class ComputedStep(NamedTuple):
+    """A step, and what it computed for. `began` is in monotonic seconds, `seconds` is how long it took."""
+
+    items: list[StepItem]
+    members: list[StepMember]
+    outcome: StepOutcome
+    began: float
+    seconds: float
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(item.n_tokens for item in self.items)
+
+
+def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: AheadOutcome) -> ComputedStep:
+    """A step that had begun by itself."""
+    seconds = (outcome.decode_us + outcome.sample_us) / 1e6
+    return ComputedStep(items, members, outcome, outcome.began_us / 1e6, seconds)
+
+
+class EngineLoop:
+    """Runs in one thread, from :meth:`run`; for other threads there are `stalled_for` and `occupancy`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        registry: Registry,
+        endings: Endings,
+        watcher: Watcher,
+        *,
+        observer: Observer,
+        trace: StepTrace,
+    ) -> None:
+        self._workload = workload
+        self._scheduler = workload.scheduler
+        self._registry = registry
+        self._endings = endings
+        self._watcher = watcher
+        self._observer = observer
+        self._trace = trace
+        self._outbox = Outbox()
+        self._running: list[Request] = []
+        self._n_steps = 0
+        self._members_ahead: list[StepMember] = []  # of the step ahead; some may have ended when it is recorded
+        # Written by the engine thread, replaced whole; read from any.
+        self.occupancy = self._scheduler.occupancy()
+        # Monotonic seconds; written by the engine thread, read by health checks.
+        self._step_began: float | None = None
+
+    def run(self) -> None:
+        """Work until the registry is closed and everything has ended."""
+        while self._workload.ahead or self._computes() or self._wait_for_work():
+            self.turn()
+
+    def turn(self) -> None:
+        """One iteration; at most one step, whose events are published when the next turn, or the wait, begins."""
+        if self._workload.ahead:
+            self._turn_beside_step()
+        else:
+            self._turn_at_rest()
+
+    def _turn_beside_step(self) -> None:
+        # Events first: all that follows waits.
+        self._outbox.flush()
+        self._collect(goes_on=not self._cancelled() and self._workload.is_steady(self._running))
+
+    def _turn_at_rest(self) -> None:
+        # Before anything is looked at: news that come from here on keep the next step from running ahead.
+        self._workload.hush()
+        # Before admission: a request that supersedes another finds its slot and its cells given back. Published before
+        # admission, which may copy cells.
+        self._end_cancelled()
+        self._report(self._workload.expire(self._running))
+        # Before admission, too: a slot that is given back may be all that the next one waits for.
+        self._workload.heed_readers(self._running)
+        self._publish()
+        self._admit()
+        items, updates = self._workload.plan(self._observer)
+        # Publish endings from planning before the step.
+        self._report(updates)
+        self._publish()
+        if items:
+            self._workload.maintain()
+            self.occupancy = self._scheduler.occupancy()  # the last look for as long as steps run ahead
+            # Once more: all of that takes time, and no step may begin for a client that has left.
+            if self._cancelled():
+                self._scheduler.resync(items)  # undoes what planning noted
+            else:
+                self._step(items)
+
+    def stalled_for(self) -> float:
+        """Seconds since the running step began; 0 between steps. May be called from any thread."""
+        began = self._step_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def bury(self, died_of: BaseException) -> None:
+        """End every request before the thread dies of an error. If this raises, call it again."""
+        self._step_began = None
+        self._outbox.flush()  # the thread may have died while it wrote an ending
+        failure: Exception | None = None
+        for request in self._registry.take_all(died_of):
+            try:
+                self._endings.bury(request, self._outbox, f"the engine died: {said(died_of)}")
+            except Exception as error:
+                failure = error  # the other requests end all the same
+        self._outbox.flush()
+        if failure is not None:
+            raise failure
+
+    def _computes(self) -> bool:
+        return any(not request.paused for request in self._running)
+
+    def _wait_for_work(self) -> bool:
+        """Wait; whether there may be work, and it is not the end."""
+        self._publish()
+        wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
+        has_work = wait(0.0)
+        if has_work is None:
+            self._workload.rest()
+            has_work = wait(IDLE_AFTER)
+        while has_work is None and self._workload.maintain_idle():
+            self._publish()
+            has_work = wait(0.0)
+        return wait() is True if has_work is None else has_work
+
+    # -- requests: in and out -----------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        while (request := self._registry.take_next(self._choose)) is not None:
+            self._watcher.look((request,))
+            if request.cancellation.requested:
+                # It was cancelled while it waited, or between its leaving the queue and now: it never had a slot.
+                self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
+            else:
+                self._running.append(request)
+                self._report(self._workload.admit(request, self._observer))
+
+    def _choose(self, heads: Sequence[Request]) -> Request | None:
+        cancelled = next((request for request in heads if request.cancellation.requested), None)
+        return self._workload.choose(heads) if cancelled is None else cancelled
+
+    def _end_cancelled(self) -> None:
+        for request in self._cancelled():
+            self._end(request, FinishReason.CANCELLED)
+
+    def _cancelled(self) -> list[Request]:
+        """Running requests that are cancelled. Clients of paused ones are not looked at: no step begins for them."""
+        self._watcher.look([request for request in self._running if not request.paused])
+        return [request for request in self._running if request.cancellation.requested]
+
+    def _end(
+        self, request: Request, finish_reason: FinishReason, *, keep: bool = True, error: str | None = None
+    ) -> None:
+        """End a request before it is complete: the slots first, then the event."""
+        self._workload.release(request, keep=keep)
+        self._finish(Finished(request, finish_reason, error=error))
+
+    def _report(self, updates: Iterable[Update]) -> None:
+        for update in updates:
+            match update:
+                case Progress(request, delta):
+                    self._outbox.add(request.sink, delta)
+                case Finished():
+                    self._finish(update)
+
+    def _finish(self, finished: Finished) -> None:
+        request, finish_reason, last, error, param = finished
+        self._running.remove(request)
+        # Before the ending: a reader in a plain thread has it at once, and finds its slots free.
+        self.occupancy = self._scheduler.occupancy()
+        self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error, param=param)
+
+    def _publish(self) -> None:
+        self.occupancy = self._scheduler.occupancy()
+        self._outbox.flush()
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _step(self, items: list[StepItem]) -> None:
+        began = self._step_began = time.monotonic()
+        outcome = self._workload.compute(items)
+        step = ComputedStep(items, self._members_of(items), outcome, began, time.monotonic() - began)
+        self._note_ahead(step)
+        self._record(step)
+        self._take(step)
+
+    def _collect(self, *, goes_on: bool) -> None:
+        items, members = self._workload.ahead, self._members_ahead
+        step = computed_ahead(items, members, self._workload.collect(goes_on=goes_on))
+        self._note_ahead(step)
+        self._record(step)
+        self._take(step)
+
+    def _note_ahead(self, step: ComputedStep) -> None:
+        """Whether the step after this one has begun."""
+        items = self._workload.ahead
+        self._step_began = time.monotonic() if items else None
+        if items:
+            self._members_ahead = self._members_of(items)
+            # Asked while a step computes, the context would not tell.
+            self.occupancy = self.occupancy._replace(cells=self.occupancy.cells + step.n_tokens)
+
+    def _members_of(self, items: list[StepItem]) -> list[StepMember]:
+        return [self._workload.member(item) for item in items]
+
+    def _take(self, step: ComputedStep) -> None:
+        """Take over what has become of a step."""
+        items, outcome = step.items, step.outcome
+        match outcome.status:
+            case StepStatus.OK:
+                self._scheduler.cost.observe(step.n_tokens, step.seconds)
+                self._take_rows(outcome)
+            case StepStatus.ABORTED:
+                self._scheduler.cost.aborted(step.n_tokens)
+                self._scheduler.resync(items)
+            case StepStatus.NO_ROOM:
+                if not self._scheduler.recover_from_no_room():
+                    self._fail(items, "the context has no room for this request")
+            case StepStatus.INVALID | StepStatus.FAILED_ALLOC | StepStatus.FAILED_COMPUTE:
+                self._scheduler.resync(items)
+                self._isolate_failure(items, outcome.status)
+
+    def _take_rows(self, outcome: StepOutcome) -> None:
+        items, members = self._workload.ahead, self._members_ahead
+        updates = self._workload.take(outcome.rows, self._observer)
+        late = self._workload.take_late()
+        if late is None:
+            self._report(updates)
+            return
+        # Recorded before the endings are told: nothing is computed for a request that has ended.
+        self._step_began = None
+        step = computed_ahead(items, members, late)
+        self._record(step)
+        self._report(updates)
+        self._take(step)
+
+    def _isolate_failure(self, items: list[StepItem], status: StepStatus) -> None:
+        """Have each sequence of a failed step computed alone, and fail the one that fails alone."""
+        logger.warning("step %d of %d sequences failed: %s", self._n_steps, len(items), status.name.lower())
+        if len(items) > 1:
+            self._scheduler.suspect(item.seq for item in items)
+        else:
+            self._fail(items, f"the computation failed ({status.name.lower()})")
+
+    def _fail(self, items: list[StepItem], error: str) -> None:
+        held = [item for item in items if self._scheduler.holds(item.seq)]
+        for request in {member.request for member in self._members_of(held)}:
+            self._end(request, FinishReason.ERROR, keep=False, error=error)
+
+    def _record(self, step: ComputedStep) -> None:
+        outcome = step.outcome
+        self._n_steps += 1
+        sequences = []
+        n_wasted = n_survivors = 0
+        for item, member in zip(step.items, step.members, strict=True):
+            request = member.request
+            part = StepPart(request.id, member.index, member.phase, item.n_tokens, item.seq, request.owner)
+            sequences.append(part)
+            cancelled = request.cancellation.requested
+            n_survivors += not cancelled
+            if cancelled or outcome.status is StepStatus.ABORTED:
+                n_wasted += item.n_tokens
+        status = outcome.status.name.lower()
+        record = StepRecord(
+            self._n_steps,
+            step.began,
+            step.seconds,
+            tuple(sequences),
+            status,
+            outcome.spared,
+            n_survivors,
+            outcome.n_threads,
+        )
+        self._trace.append(record)
+        self._observer.step_done(record, n_wasted)

@@ -1,0 +1,52 @@
+"""When and why a choice's answer ends: stop tokens and strings, limits, and faults of its rows of logits."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pyllmcancel.events import FinishReason, Limit
+from pyllmcancel.step import LogitFault
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Choice
+
+FAULTS = {
+    LogitFault.NOT_FINITE: "the model produced logits that are not finite",
+    LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
+    LogitFault.GRAMMAR: "the grammar, or what else limits the answer's tokens, allows no continuation",
+    LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to read this answer than can be followed",
+}
+
+
+def blamed(choice: Choice, fault: LogitFault) -> str | None:
+    """The field of the request without which there were no such fault."""
+    if fault not in (LogitFault.GRAMMAR, LogitFault.TOO_COMPLEX):
+        return None
+    params = choice.request.params
+    return "grammar" if params.sampling.grammar or params.constraint is not None else "logit_bias"
+
+
+def finish_reason(choice: Choice, limit: Limit | None, *, ended: bool) -> FinishReason | None:
+    """Why `choice` is complete with its last token; None if it goes on."""
+    if ended or choice.detokenizer.stopped_by is not None:
+        return FinishReason.STOP
+    if limit is not None or len(choice.generated) >= choice.max_tokens:
+        return FinishReason.LENGTH
+    return None
+
+
+def passed_limit(choice: Choice) -> Limit | None:
+    """The limit, besides that of tokens, at which `choice` has come."""
+    if choice.detokenizer.outdented:
+        return Limit.INDENT
+    return Limit.ANSWER_TIME if is_late(choice) else None
+
+
+def is_late(choice: Choice) -> bool:
+    """Whether the answer has taken longer than it may, from its first token, with a line feed in it."""
+    most = choice.request.params.max_predict_seconds
+    if most is None or not choice.has_line_feed:
+        return False
+    assert choice.first_token_at is not None
+    return time.monotonic() - choice.first_token_at > most

@@ -1,0 +1,182 @@
+"""How a request is cancelled, and how it ends, once: sealed, forgotten, logged, counted, reported.
+
+A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
+That is the engine thread or, for a request that waits, a thread that cancels it: by taking it out of the queue that
+thread becomes responsible for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import Ending, FinishReason, RequestStatus
+from pyllmcancel.requests.token_stream import Outbox
+
+if TYPE_CHECKING:
+    from pyllmcancel.events import Delta
+    from pyllmcancel.requests.observer import Observers
+    from pyllmcancel.requests.registry import Registry
+    from pyllmcancel.requests.request import Request
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+
+class Endings:
+    """Writes the one ending of each request."""
+
+    def __init__(self, registry: Registry, observers: Observers) -> None:
+        self._registry = registry
+        self._observers = observers
+
+    def cancel(self, request: Request, reason: CancelReason) -> bool:
+        """Cancel `request`, from any thread; returns whether this call decided its fate."""
+        if not request.cancellation.request(reason):
+            return False
+        self._observers.request_cancelled(request)
+        if self._registry.withdraw(request):
+            self.conclude_waiting(request)
+        else:
+            # The engine thread may be asleep, because every running request is paused.
+            self._registry.wake()
+        return True
+
+    def shut_down(self) -> None:
+        """Accept no more, and cancel all there is; the engine thread ends when all of it has ended."""
+        self._registry.close()
+        for request in self._registry.requests():
+            self.cancel(request, CancelReason.SHUTDOWN)
+
+    def conclude_waiting(self, request: Request) -> None:
+        """End a cancelled request that never left the queue; the caller has withdrawn it, and so is responsible."""
+        outbox = Outbox()
+        self.conclude(request, FinishReason.CANCELLED, outbox)
+        outbox.flush()
+
+    def bury(self, request: Request, outbox: Outbox, error: str) -> None:
+        """End a request of the engine thread. That thread is dying, maybe in the middle of ending this request."""
+        if not request.cancellation.sealed:
+            self._registry.seal(request)
+        if not request.ended.done():
+            self._write(request, FinishReason.ERROR, outbox, error=error)
+
+    def conclude(
+        self,
+        request: Request,
+        finish_reason: FinishReason,
+        outbox: Outbox,
+        *,
+        last: Delta | None = None,
+        error: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        """End `request`, which the calling thread is responsible for.
+
+        A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
+        answer look complete, is then not sent.
+        """
+        self._registry.seal(request)
+        self._write(request, finish_reason, outbox, last=last, error=error, param=param)
+
+    def _write(
+        self,
+        request: Request,
+        finish_reason: FinishReason,
+        outbox: Outbox,
+        *,
+        last: Delta | None = None,
+        error: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        """The ending of a sealed request."""
+        reason = request.cancellation.reason
+        if reason is not None:
+            finish_reason, last, error, param = FinishReason.CANCELLED, None, None, None
+        ended_at = time.monotonic()
+        requested_at = request.cancellation.requested_at
+        ending = Ending(
+            finish_reason=finish_reason,
+            usage=request.usage(),
+            phase=request.status,
+            cancel_reason=reason,
+            error=error,
+            param=param,
+            cancel_latency=None if requested_at is None else ended_at - requested_at,
+            limit=None if last is None else last.limit,
+        )
+        outbox.owe(request, ending, last)
+        request.ended_at = ended_at
+        request.status = RequestStatus.FINISHED
+        try:
+            self._registry.forget(request, ending)
+            self._log(request, ending)
+            self._observers.request_ended(request, ending)
+        finally:
+            # Last: a thread that waits for the ending finds every table, log and counter up to date.
+            outbox.pay()
+
+    def _log(self, request: Request, ending: Ending) -> None:
+        if not logger.isEnabledFor(logging.INFO) and ending.finish_reason is not FinishReason.ERROR:
+            return
+        facts = _facts(request, ending)
+        counts = self._registry.counts()
+        tail = f"waiting {counts.waiting}, running {counts.running}"
+        usage = ending.usage
+        match ending.finish_reason:
+            case FinishReason.CANCELLED:
+                assert ending.cancel_latency is not None
+                logger.info(
+                    "request %s cancelled (%s) in %s after %s, stopped in %.1f ms, %s",
+                    request.id,
+                    ending.cancel_reason,
+                    ending.phase,
+                    _progress(request, ending),
+                    ending.cancel_latency * 1e3,
+                    tail,
+                    extra=facts,
+                )
+            case FinishReason.ERROR:
+                text = "request %s failed in %s: %s, %s"
+                logger.error(text, request.id, ending.phase, ending.error, tail, extra=facts)
+            case FinishReason.STOP | FinishReason.LENGTH:
+                logger.info(
+                    "request %s finished (%s): %s prompt tokens, %s cached, %s generated, %.2f s, %s",
+                    request.id,
+                    ending.limit or ending.finish_reason,
+                    f"{usage.prompt_tokens:,}",
+                    f"{usage.cached_tokens:,}",
+                    f"{usage.completion_tokens:,}",
+                    facts["seconds"],
+                    tail,
+                    extra=facts,
+                )
+
+
+def _progress(request: Request, ending: Ending) -> str:
+    if ending.phase is RequestStatus.DECODE:
+        return f"{ending.usage.completion_tokens:,} generated tokens"
+    return f"{ending.usage.prompt_tokens:,} of {request.n_prompt_tokens:,} tokens"
+
+
+def _facts(request: Request, ending: Ending) -> dict[str, object]:
+    """What the log's fields say of an ending; None is left out."""
+    usage = ending.usage
+    return {
+        "request_id": request.id,
+        "owner": request.owner or None,
+        "session": request.session,
+        "finish_reason": ending.finish_reason,
+        "limit": ending.limit,
+        "reason": ending.cancel_reason,
+        "superseded_by": request.superseded_by,
+        "phase": ending.phase,
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "cancel_latency_ms": None if ending.cancel_latency is None else round(ending.cancel_latency * 1e3, 3),
+        "seconds": round((request.ended_at or 0.0) - request.arrived_at, 6),
+        "error": ending.error,
+        "param": ending.param,
+    }

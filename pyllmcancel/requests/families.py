@@ -1,0 +1,203 @@
+"""Sessions, which group requests, and families: a session and its descendants.
+
+A session has any number of live requests. It is remembered for a while when they have ended, for the relation to its
+parent: between two requests of an agent its sub-agents go on.
+
+Not synchronised: the registry guards it, and the other tables, with one lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import InvalidRequestError, QueueFullError
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Request
+
+MAX_SESSIONS = 1024  # of one owner
+MAX_GENERATIONS = 16  # of one family
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """One owner's session. `created_at` and `used_at` are seconds since the epoch.
+
+    `cancelled_at` and `family_cancelled_at`, in monotonic seconds: when it alone, or with its descendants, was last
+    cancelled.
+    """
+
+    owner: str
+    name: str
+    parent: Session | None = None
+    children: dict[str, Session] = field(default_factory=dict)
+    live: dict[str, Request] = field(default_factory=dict)  # by id, oldest first
+    n_requests: int = 0
+    created_at: float = field(default_factory=time.time)
+    used_at: float = 0.0
+    cancelled_at: float = 0.0
+    family_cancelled_at: float = 0.0
+
+    def note_cancel(self, *, descendants: bool) -> None:
+        """It is being cancelled now, with its descendants or without."""
+        self.cancelled_at = time.monotonic()
+        if descendants:
+            self.family_cancelled_at = self.cancelled_at
+
+    def cancels(self, request: Request) -> bool:
+        """Whether a cancel of it reaches `request`, its own or a descendant's, which had arrived before that."""
+        return request.arrived_at < (self.cancelled_at if request.group == self.name else self.family_cancelled_at)
+
+    @property
+    def forgettable(self) -> bool:
+        return not self.live and not self.children
+
+    def lineage(self) -> Iterator[Session]:
+        """Itself, its parent, and so on."""
+        session: Session | None = self
+        while session is not None:
+            yield session
+            session = session.parent
+
+    def family(self) -> Iterator[Session]:
+        """Itself and all descendants."""
+        yield self
+        for child in self.children.values():
+            yield from child.family()
+
+    def n_generations(self) -> int:
+        return 1 + max((child.n_generations() for child in self.children.values()), default=0)
+
+    def summary(self) -> SessionSummary:
+        return SessionSummary(
+            id=self.name,
+            owner=self.owner,
+            parent=None if self.parent is None else self.parent.name,
+            children=tuple(self.children),
+            requests=tuple(self.live),
+            n_requests=self.n_requests,
+            created_at=self.created_at,
+            used_at=self.used_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """A session as it is shown to the outside: `requests` are the ids of the live ones, `n_requests` counts all."""
+
+    id: str
+    owner: str
+    parent: str | None
+    children: tuple[str, ...]
+    requests: tuple[str, ...]
+    n_requests: int
+    created_at: float
+    used_at: float
+
+
+class Families:
+    """The sessions of all owners."""
+
+    def __init__(self) -> None:
+        # Least recently used first; a session is never used without its ancestors, so that children come before them.
+        self._sessions: dict[str, dict[str, Session]] = {}
+        self._n_live = Counter[str]()  # sessions with live requests, by owner: each line of the log counts
+
+    def find(self, owner: str, name: str) -> Session | None:
+        return self._sessions.get(owner, {}).get(name)
+
+    def sessions(self, owner: str | None = None) -> list[Session]:
+        """Of one owner, or all; most recently used first."""
+        return sorted(self._of(owner), key=lambda session: session.used_at, reverse=True)
+
+    def count_live(self, owner: str | None = None) -> int:
+        """Sessions that have live requests."""
+        return self._n_live.total() if owner is None else self._n_live[owner]
+
+    def _of(self, owner: str | None) -> Iterator[Session]:
+        """Of one owner, or all."""
+        owners = self._sessions.values() if owner is None else [self._sessions.get(owner, {})]
+        return (session for sessions in owners for session in sessions.values())
+
+    def declare(self, owner: str, name: str, parent: str | None = None) -> Session:
+        """The session of this name, made if need be, as a child of `parent`.
+
+        Raises
+        ------
+        InvalidRequestError
+            It would be its own ancestor, has another parent while requests of it live, or is too deep in its family.
+            Nothing was changed.
+        QueueFullError
+            Too many sessions.
+        """
+        sessions = self._sessions.setdefault(owner, {})
+        if parent is not None:
+            self._check_parent(sessions, name, parent)
+        self._make_room(sessions, {name} if parent is None else {name, parent})
+        session = self._get(owner, name)
+        if parent is not None and (session.parent is None or session.parent.name != parent):
+            if session.parent is not None:
+                del session.parent.children[name]
+            session.parent = self._get(owner, parent)
+            session.parent.children[name] = session
+        self._use(sessions, session)
+        return session
+
+    def join(self, request: Request) -> None:
+        """Have its session list an accepted request."""
+        if request.group is None:
+            return
+        session = self.declare(request.owner, request.group, None if request.session is None else request.parent)
+        self._n_live[request.owner] += not session.live
+        session.live[request.id] = request
+        session.n_requests += 1
+
+    def leave(self, request: Request) -> None:
+        """Its session lists an ended request no more."""
+        session = self.of_request(request)
+        if session is not None and session.live.get(request.id) is request:
+            del session.live[request.id]
+            self._n_live[request.owner] -= not session.live
+
+    def of_request(self, request: Request) -> Session | None:
+        return None if request.group is None else self.find(request.owner, request.group)
+
+    def _check_parent(self, sessions: dict[str, Session], name: str, parent: str) -> None:
+        if name == parent:
+            raise InvalidRequestError("a session cannot be its own parent", "parent_session_id")
+        session, above = sessions.get(name), sessions.get(parent)
+        lineage = [] if above is None else list(above.lineage())
+        if session is not None:
+            if session in lineage:
+                raise InvalidRequestError("this parent is a descendant of the session", "parent_session_id")
+            if session.live and session.parent is not None and session.parent is not above:
+                raise InvalidRequestError("the session has another parent", "parent_session_id")
+        n_above, n_below = max(len(lineage), 1), 1 if session is None else session.n_generations()
+        if n_above + n_below > MAX_GENERATIONS:
+            raise InvalidRequestError(f"a family has at most {MAX_GENERATIONS} generations", "parent_session_id")
+
+    def _make_room(self, sessions: dict[str, Session], wanted: set[str]) -> None:
+        """Forget the least recently used sessions that can be, until those that are `wanted` have room."""
+        n_excess = len(sessions) + sum(name not in sessions for name in wanted) - MAX_SESSIONS
+        if n_excess <= 0:
+            return
+        old = [name for name, session in sessions.items() if session.forgettable and name not in wanted][:n_excess]
+        if len(old) < n_excess:
+            raise QueueFullError(f"{MAX_SESSIONS} sessions are in use already")
+        for name in old:
+            session = sessions.pop(name)
+            if session.parent is not None:
+                del session.parent.children[name]
+
+    def _get(self, owner: str, name: str) -> Session:
+        return self._sessions[owner].setdefault(name, Session(owner, name))
+
+    def _use(self, sessions: dict[str, Session], session: Session) -> None:
+        now = time.time()
+        for used in session.lineage():
+            used.used_at = now
+            sessions[used.name] = sessions.pop(used.name)

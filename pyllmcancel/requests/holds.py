@@ -1,0 +1,101 @@
+"""Holds: ids and sessions whose requests are cancelled on arrival, because the cancel came before the request.
+
+Not synchronised: the registry guards it, and the other tables, with one lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.errors import QueueFullError
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.families import Session
+    from pyllmcancel.requests.request import Request
+
+MAX_HOLDS = 1024  # of one owner
+LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
+
+
+class SessionHold(NamedTuple):
+    """Until when, on the monotonic clock, a session is held, and until when its descendants are."""
+
+    own: float
+    descendants: float
+
+
+NOT_HELD = SessionHold(0.0, 0.0)
+
+
+class OwnerHolds:
+    """Of one owner."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, float] = {}  # until when
+        self.sessions: dict[str, SessionHold] = {}
+
+    def __len__(self) -> int:
+        return len(self.requests) + len(self.sessions)
+
+    def drop_expired(self, now: float) -> None:
+        self.requests = {held: until for held, until in self.requests.items() if until > now}
+        self.sessions = {held: hold for held, hold in self.sessions.items() if hold.own > now}
+
+
+class Holds:
+    """Of all owners. What a client was promised stays: a later hold takes nothing back."""
+
+    def __init__(self) -> None:
+        self._of_owner: dict[str, OwnerHolds] = {}
+
+    def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
+        """Cancel the request of this id that arrives within `seconds`. QueueFullError: too many holds."""
+        held = self._with_room(owner, request_id).requests
+        held[request_id] = max(time.monotonic() + seconds, held.get(request_id, 0.0))
+
+    def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
+        """Cancel all requests of a session that arrive within `seconds`; 0: that have arrived by now.
+
+        QueueFullError: too many holds.
+        """
+        held = self._with_room(owner, session).sessions
+        until, before = time.monotonic() + seconds, held.get(session, NOT_HELD)
+        below = max(until, before.descendants) if descendants else before.descendants
+        held[session] = SessionHold(max(until, before.own), below)
+
+    def check_room(self, owner: str, sessions: Collection[str]) -> None:
+        """QueueFullError if these cannot be held all at once."""
+        now, held = time.monotonic(), self._of_owner.get(owner, OwnerHolds())
+        names = {name for name, hold in held.sessions.items() if hold.own > now}.union(sessions)
+        if len(names) + sum(until > now for until in held.requests.values()) > MAX_HOLDS:
+            raise too_many()
+
+    def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
+        """Whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
+        holds = self._of_owner.get(request.owner)
+        if holds is None:
+            return False
+        if holds.requests.pop(request.id, 0.0) > request.arrived_at:
+            return True
+        for generation, session in enumerate(lineage):
+            hold = holds.sessions.get(session.name, NOT_HELD)
+            if (hold.descendants if generation else hold.own) > request.arrived_at:
+                return True
+        return False
+
+    def _with_room(self, owner: str, name: str) -> OwnerHolds:
+        """The owner's holds, which have room for one of this name."""
+        holds, now = self._of_owner.setdefault(owner, OwnerHolds()), time.monotonic()
+        # One that has run out is kept, if there is room, for requests that arrived before and are being prepared.
+        for latest in (now - LONGEST_PREPARATION, now):
+            if len(holds) >= MAX_HOLDS:
+                holds.drop_expired(latest)
+        if len(holds) >= MAX_HOLDS and name not in holds.requests.keys() | holds.sessions.keys():
+            raise too_many()
+        return holds
+
+
+def too_many() -> QueueFullError:
+    return QueueFullError("too many ids are held for cancellation")

@@ -1,0 +1,166 @@
+"""Who watches an engine: metrics, traces, tests. Told by the thread that ends the computation, not by HTTP."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pyllmcancel.requests.request import NO_OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyllmcancel.events import Ending
+    from pyllmcancel.requests.request import Request
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+
+class StepPart(NamedTuple):
+    """What a step computed for one sequence: of `owner`'s `request`, in a `slot`."""
+
+    request: str
+    choice: int
+    phase: str
+    n_tokens: int
+    slot: int
+    owner: str = NO_OWNER
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step as it happened.
+
+    Attributes
+    ----------
+    number
+        Counts steps from 1.
+    started_at
+        On the monotonic clock, in seconds.
+    seconds
+        Duration of decode and sampling.
+    sequences
+        That it computed.
+    status
+        ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``.
+    spared
+        A member was cancelled, and the step finished for the others.
+    survivors
+        Sequences whose request was not cancelled.
+    threads
+        That computed it.
+    """
+
+    number: int
+    started_at: float
+    seconds: float
+    sequences: tuple[StepPart, ...]
+    status: str
+    spared: bool = False
+    survivors: int = 0
+    threads: int = 1
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(part.n_tokens for part in self.sequences)
+
+
+class Observer(Protocol):
+    """Called by the engine; must be quick and must not raise.
+
+    `request_added` and `request_cancelled` are called by the thread that submits, or cancels, the others by the engine
+    thread, and `request_ended` by the one that is responsible for the request. So a request that is over quickly may be
+    seen to end, by another thread, before it was seen to come.
+    """
+
+    def request_added(self, request: Request) -> None: ...
+    def request_admitted(self, request: Request) -> None: ...
+    def request_cancelled(self, request: Request) -> None: ...
+    def request_ended(self, request: Request, ending: Ending) -> None: ...
+    def step_done(self, record: StepRecord, n_wasted: int) -> None: ...
+    def first_token(self, request: Request, seconds: float) -> None: ...
+    def next_token(self, request: Request, seconds: float) -> None: ...
+
+
+class NullObserver:
+    """Watches nothing."""
+
+    def request_added(self, request: Request) -> None: ...
+    def request_admitted(self, request: Request) -> None: ...
+    def request_cancelled(self, request: Request) -> None: ...
+    def request_ended(self, request: Request, ending: Ending) -> None: ...
+    def step_done(self, record: StepRecord, n_wasted: int) -> None: ...
+    def first_token(self, request: Request, seconds: float) -> None: ...
+    def next_token(self, request: Request, seconds: float) -> None: ...
+
+
+class Observers:
+    """All observers of an engine. More can be added, and taken away, from any thread.
+
+    One that fails when it is told of a request is logged, and harms nobody: a counter that fails must not leave
+    a client without its ending.
+    """
+
+    def __init__(self, *observers: Observer) -> None:
+        self._lock = threading.Lock()
+        self._all = observers  # replaced whole, under the lock; read from any thread
+
+    def add(self, observer: Observer) -> None:
+        with self._lock:
+            self._all += (observer,)
+
+    def remove(self, observer: Observer) -> None:
+        """Tell it no more; other threads may be in the middle of telling it. Idempotent."""
+        with self._lock:
+            self._all = tuple(one for one in self._all if one is not observer)
+
+    def request_added(self, request: Request) -> None:
+        self._tell(request, "beginning", lambda observer: observer.request_added(request))
+
+    def request_admitted(self, request: Request) -> None:
+        self._tell(request, "admission", lambda observer: observer.request_admitted(request))
+
+    def request_cancelled(self, request: Request) -> None:
+        self._tell(request, "cancel", lambda observer: observer.request_cancelled(request))
+
+    def request_ended(self, request: Request, ending: Ending) -> None:
+        self._tell(request, "end", lambda observer: observer.request_ended(request, ending))
+
+    def _tell(self, request: Request, moment: str, tell: Callable[[Observer], None]) -> None:
+        for observer in self._all:
+            try:
+                tell(observer)
+            except Exception:
+                facts = {"request_id": request.id}
+                logger.exception("an observer failed at the %s of request %s", moment, request.id, extra=facts)
+
+    def step_done(self, record: StepRecord, n_wasted: int) -> None:
+        for observer in self._all:
+            observer.step_done(record, n_wasted)
+
+    def first_token(self, request: Request, seconds: float) -> None:
+        for observer in self._all:
+            observer.first_token(request, seconds)
+
+    def next_token(self, request: Request, seconds: float) -> None:
+        for observer in self._all:
+            observer.next_token(request, seconds)
+
+
+class StepTrace:
+    """The last steps, oldest first. Written by the engine thread; `snapshot` may be called from any."""
+
+    def __init__(self, length: int) -> None:
+        self._records: deque[StepRecord] = deque(maxlen=length)
+        self.n_steps = 0
+
+    def append(self, record: StepRecord) -> None:
+        self._records.append(record)
+        self.n_steps = record.number
+
+    def snapshot(self) -> list[StepRecord]:
+        # deque.copy() is one call of C code: no append can come between.
+        return list(self._records.copy())

@@ -1,0 +1,382 @@
+"""A request, its choices, and what becomes of them.
+
+One thread at most is responsible for a request: none while it is in the waiting queue, then the engine thread, which
+admits it, or the canceller that withdraws it. Only that thread writes its mutable fields; others read them. The
+exception is `superseded_by`, which the registry writes under its lock.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
+
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.events import RequestStatus, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyllmcancel._native import Sampler
+    from pyllmcancel.cancellation import Cancellation, CancelReason
+    from pyllmcancel.constraints.protocol import Constraint, ConstraintFactory
+    from pyllmcancel.events import Ending, FinishReason, Sink, TokenLogprobs
+    from pyllmcancel.requests.detokenizer import Detokenizer
+    from pyllmcancel.sampling import SamplingParams
+
+
+NO_OWNER = ""  # of requests without an API key
+PRIORITIES = (-1, 0, 1)  # background, normal, interactive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationParams:
+    """What to generate, for all choices of a request.
+
+    Attributes
+    ----------
+    n
+        Choices per prompt.
+    max_tokens
+        Most tokens to generate per choice; None goes on until the context is full, 0 computes the prompt only.
+    stop
+        Stop strings.
+    timeout
+        Deadline in seconds from arrival, time in the queue included; None for the engine's default.
+    constraint
+        Makes what decides, token by token, which tokens are allowed; see `pyllmcancel.constraints.protocol`.
+    prompt_logprobs
+        Report logprobs of the prompt's tokens too, with as many alternatives as `sampling` says; the whole prompt is
+        computed then, whatever is in the cache.
+    reuse_prefix
+        Start from what the cache holds of the prompt.
+    max_prompt_seconds, max_predict_seconds
+        Most time for the prompt, from admission, and for the answer, from its first token, once it has a line feed.
+        Then the answer ends, with LENGTH: for editors that prefer a short completion to a late one.
+    min_indent
+        A line of the answer that is indented by fewer blanks ends it, with LENGTH; not the line that it begins in.
+    prompt_progress
+        Send a delta after each step of the prompt, and one before the first.
+    visible_tokens
+        Control tokens that are part of the text, spelled out; others have none.
+    all_visible
+        All control tokens are.
+    stop_tokens
+        They end the answer, as the model's own do.
+    stop_shown
+        The text ends with the stop string, or with the token of `stop_tokens`, that ended it.
+    """
+
+    sampling: SamplingParams
+    n: int = 1
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    timeout: float | None = None
+    constraint: ConstraintFactory | None = None
+    prompt_logprobs: bool = False
+    reuse_prefix: bool = True
+    max_prompt_seconds: float | None = None
+    max_predict_seconds: float | None = None
+    min_indent: int = 0
+    prompt_progress: bool = False
+    visible_tokens: frozenset[int] = frozenset()
+    all_visible: bool = False
+    stop_tokens: frozenset[int] = frozenset()
+    stop_shown: bool = False
+
+    def shows(self, token: int) -> bool:
+        """Whether a control token is part of the text."""
+        return self.all_visible or token in self.visible_tokens
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One sequence of a request: its prompt, what it generated, where it computes.
+
+    Of the `n` choices of one prompt the first is the leader: it computes the prompt, the others share its cells.
+    """
+
+    request: Request
+    index: int
+    prompt: Sequence[int]
+    sampler: Sampler
+    max_tokens: int
+    detokenizer: Detokenizer
+    generated: list[int] = field(default_factory=list)
+    seq: int | None = None  # while it holds a slot
+    n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
+    n_cached: int = 0  # tokens that its first admission found in the cache
+    admitted_before: bool = False
+    slot: int | None = None  # the `seq` that it has, or had last
+    admitted_at: float | None = None  # these three: monotonic seconds
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    resumes: bool = False  # the next token is the first one after a pause
+    has_line_feed: bool = False
+    finish_reason: FinishReason | None = None
+    constraint: Constraint | None = None
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # until the first delta takes them along
+
+    @property
+    def n_known(self) -> int:
+        return len(self.prompt) + len(self.generated)
+
+    @property
+    def n_pending(self) -> int:
+        """Tokens that are known and not computed: the rest of the prompt, or the one sampled last."""
+        return self.n_known - self.n_committed
+
+    @property
+    def n_described(self) -> int:
+        """Leading tokens whose logprobs are still wanted: all of a leader's prompt, or none."""
+        wanted = self.request.params.prompt_logprobs and self.leads and not self.generated
+        return len(self.prompt) if wanted else 0
+
+    @property
+    def leads(self) -> bool:
+        return self.index % self.request.params.n == 0
+
+    @property
+    def siblings(self) -> list[Choice]:
+        """The other choices of a leader's prompt."""
+        return self.request.choices[self.index + 1 : self.index + self.request.params.n]
+
+
+class Client(Protocol):
+    """Who a request is for, as far as that can be asked."""
+
+    def has_left(self) -> bool:
+        """Whether the client has closed its connection.
+
+        Asked by the engine thread right before each step, so it must not wait, not for the GIL either.
+        """
+
+
+class TraceContext(NamedTuple):
+    """Where a request is in the trace of its client, by W3C's headers, and what it was asked as."""
+
+    traceparent: str | None
+    tracestate: str | None
+    path: str
+    model: str
+
+
+class Rank(NamedTuple):
+    """When a request arrived, in microseconds since the epoch, and its id.
+
+    Of one key's requests in several processes the greatest is the newest. Whole numbers, so that all of them compare
+    the same number, however it has travelled; the id decides between equals, so that no two are equal.
+    """
+
+    arrived_us: int
+    id: str
+
+
+class Origin(TypedDict, total=False):
+    """Where a request comes from, and which others it belongs to.
+
+    Attributes
+    ----------
+    request_id
+        By default one is made.
+    owner
+        Ids, sessions and keys are those of an owner, and so are cached prefixes. By default `NO_OWNER`.
+    session
+        The group that it belongs to, of any number of live requests; cancelling the session cancels all of them.
+    parent
+        The session whose child `session` is; a cancel reaches all descendants.
+    supersede
+        Of one key at most one request lives: of two, the one that arrived earlier is cancelled.
+    priority
+        -1, 0 or 1: among the requests of an owner the higher starts first, and lower ones give their slots to it.
+    arrived_at
+        Monotonic seconds: deadlines count from here, and of a key's requests the one that arrived last is the newest.
+        By default now.
+    arrived_us
+        The same moment in microseconds since the epoch, for requests of the same key in other processes. By default
+        now, less the time since `arrived_at`.
+    client
+        Looked at right before each step: none begins for one that has left.
+    trace
+        For observers; the engine does not look at it.
+    """
+
+    request_id: str | None
+    owner: str
+    session: str | None
+    parent: str | None
+    supersede: str | None
+    priority: int
+    arrived_at: float | None
+    arrived_us: int | None
+    client: Client | None
+    trace: TraceContext | None
+
+
+class Request:
+    """A request from its acceptance to its one ending."""
+
+    def __init__(
+        self,
+        params: GenerationParams,
+        cancellation: Cancellation,
+        sink: Sink,
+        *,
+        request_id: str | None = None,
+        owner: str = NO_OWNER,
+        session: str | None = None,
+        parent: str | None = None,
+        supersede: str | None = None,
+        priority: int = 0,
+        arrived_at: float | None = None,
+        arrived_us: int | None = None,
+        client: Client | None = None,
+        trace: TraceContext | None = None,
+    ) -> None:
+        if priority not in PRIORITIES:
+            raise InvalidRequestError(f"priority must be one of {PRIORITIES}", "priority")
+        self.id = request_id or f"req-{secrets.token_hex(8)}"
+        self.params = params
+        self.owner = owner
+        self.session = session
+        self.parent = parent
+        self.supersede = supersede
+        self.priority = priority
+        self.cancellation = cancellation
+        self.created_at = time.time()
+        # Monotonic seconds: when its client asked, which may be some work before it is submitted.
+        self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        # Written by the registry, under its lock, until the request is accepted; then never.
+        self.arrived_us = epoch_us(self.arrived_at) if arrived_us is None else arrived_us
+        self.superseded_by: str | None = None  # written by the registry, under its lock
+        # Written by the responsible thread only.
+        self.choices: list[Choice] = []
+        self.status = RequestStatus.WAITING
+        self.paused = False  # by its reader: without slots until that reads on
+        self.admitted_at: float | None = None
+        self.first_token_at: float | None = None
+        self.ended_at: float | None = None
+        self.sink: Sink = sink
+        self.client = client
+        self.trace = trace
+        # Resolved once, by the responsible thread, when everything else about the ending is done.
+        self.ended: Future[Ending] = Future()
+        # Running from the start, so that a waiter that is cancelled cannot cancel it.
+        self.ended.set_running_or_notify_cancel()
+
+    @property
+    def rank(self) -> Rank:
+        """Its place among the requests of its key, in this process and in others."""
+        return Rank(self.arrived_us, self.id)
+
+    @property
+    def live(self) -> bool:
+        """Accepted, not ended and not cancelled."""
+        return self.status is not RequestStatus.FINISHED and not self.cancellation.requested
+
+    @property
+    def cancelling(self) -> bool:
+        return self.status is not RequestStatus.FINISHED and self.cancellation.requested
+
+    @property
+    def group(self) -> str | None:
+        """The session that lists it; one that names only a parent is a member of that."""
+        return self.parent if self.session is None else self.session
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        return sum(len(choice.prompt) for choice in self.choices[:: self.params.n])
+
+    def usage(self) -> Usage:
+        """Tokens processed so far; a prompt shared by n choices counts once."""
+        prompt = cached = 0
+        for first in range(0, len(self.choices), self.params.n):
+            siblings = self.choices[first : first + self.params.n]
+            prompt += max(min(choice.n_committed, len(choice.prompt)) for choice in siblings)
+            cached += siblings[0].n_cached
+        completion = sum(len(choice.generated) for choice in self.choices)
+        return Usage(prompt, completion, cached)
+
+    def n_uncomputed(self) -> int:
+        """Tokens that are still to be computed for it, at most: of its prompts, and of answers that have not ended."""
+        answers = sum(choice.max_tokens - len(choice.generated) for choice in self.choices if not choice.finish_reason)
+        return self.n_prompt_tokens - self.usage().prompt_tokens + answers
+
+    def times(self) -> Times:
+        cancelled_at = self.cancellation.requested_at
+        return Times(self.arrived_at, self.admitted_at, self.first_token_at, cancelled_at, self.ended_at)
+
+    def summary(self, ending: Ending | None = None) -> RequestSummary:
+        """How the request stands now, or stood when it ended; may be called from any thread."""
+        usage = self.usage()
+        return RequestSummary(
+            id=self.id,
+            owner=self.owner,
+            status=self.status,
+            session=self.session,
+            parent=self.parent,
+            supersede=self.supersede,
+            priority=self.priority,
+            n=len(self.choices),
+            prompt_tokens=self.n_prompt_tokens,
+            prompt_tokens_done=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+            cancel_reason=self.cancellation.reason,
+            superseded_by=self.superseded_by,
+            created_at=self.created_at,
+            seconds=(self.ended_at or time.monotonic()) - self.arrived_at,
+            slots=tuple(choice.seq for choice in self.choices if choice.seq is not None),
+            paused=self.paused and self.status is not RequestStatus.FINISHED,
+            ending=ending,
+            times=self.times(),
+            max_tokens=self.params.max_tokens,
+        )
+
+
+def epoch_us(at: float) -> int:
+    """A moment of the monotonic clock, in microseconds since the epoch, as the system's clock is set now."""
+    return int((time.time() - time.monotonic() + at) * 1e6)
+
+
+class Times(NamedTuple):
+    """When what happened to a request, in monotonic seconds; None until it does."""
+
+    arrived: float
+    admitted: float | None = None
+    first_token: float | None = None
+    cancelled: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSummary:
+    """A request as it is shown to the outside, while it lives and for a while after.
+
+    `created_at` is seconds since the epoch, `seconds` its age, or how long it lived. While it is `paused` its reader
+    takes nothing, and it has no slot. `max_tokens` is what was asked for, of each choice.
+    """
+
+    id: str
+    owner: str
+    status: RequestStatus
+    session: str | None
+    parent: str | None
+    supersede: str | None
+    priority: int
+    n: int
+    prompt_tokens: int
+    prompt_tokens_done: int
+    cached_tokens: int
+    completion_tokens: int
+    cancel_reason: CancelReason | None
+    superseded_by: str | None
+    created_at: float
+    seconds: float
+    slots: tuple[int, ...]
+    ending: Ending | None
+    times: Times
+    max_tokens: int | None = None
+    paused: bool = False

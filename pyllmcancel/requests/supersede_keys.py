@@ -1,0 +1,112 @@
+"""The supersede keys: under each key of an owner at most one live request, the newest.
+
+Not synchronised: the registry guards it, and the other tables, with one lock.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.requests.holds import LONGEST_PREPARATION
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Rank, Request
+
+MOST_REMEMBERED = 4096  # keys of one owner whose newest request is in another process
+MOST_OWNERS = 1024  # of such keys
+
+
+class Superseding(NamedTuple):
+    """The older request of a key, which is to be cancelled, and the id of the newer one."""
+
+    older: Request
+    by: str
+
+
+class Mark(NamedTuple):
+    """A request of another process, and until when it is remembered, on the monotonic clock."""
+
+    rank: Rank
+    until: float
+
+
+class SupersedeKeys:
+    """Which request is the newest under each key."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Request] = {}
+        self._elsewhere: dict[str, dict[str, Mark]] = {}  # by owner and key, the last that was told at the end
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def newest(self, owner: str, key: str) -> Request | None:
+        return self._newest.get((owner, key))
+
+    def rival(self, request: Request) -> Request | None:
+        """The request that holds the key of `request` now."""
+        return None if request.supersede is None else self.newest(request.owner, request.supersede)
+
+    def install(self, request: Request) -> Superseding | None:
+        """Have the key of `request`, if it has one, name the newer of its two requests.
+
+        Newer is the one that arrived later: a request that took longer to prepare must not supersede one that its
+        client sent after it, nor one that another process has told of.
+        """
+        if request.supersede is None:
+            return None
+        rival = self.rival(request)
+        if rival is not None:
+            if rival.arrived_at > request.arrived_at:
+                return Superseding(request, rival.id)
+            # The system's clock may have been set back. Other processes must see the order that is seen here: else of
+            # three requests in two processes each could be superseded by another.
+            request.arrived_us = max(request.arrived_us, rival.arrived_us + 1)
+        elsewhere = self._remembered(request.owner, request.supersede)
+        if elsewhere is not None and elsewhere > request.rank:
+            return Superseding(request, elsewhere.id)
+        self._newest[request.owner, request.supersede] = request
+        return None if rival is None else Superseding(rival, request.id)
+
+    def remove(self, request: Request) -> None:
+        """Forget an ended request, unless a newer one has taken its place."""
+        if request.supersede is not None and self.rival(request) is request:
+            del self._newest[request.owner, request.supersede]
+
+    # -- requests of other processes ----------------------------------------------------------------------------------
+
+    def remember(self, owner: str, key: str, rank: Rank) -> None:
+        """Another process has accepted a request of this key: one that arrived before it may still be in preparation.
+
+        It is remembered for as long as that may take, unless too many are. What is older makes that no longer: a rank
+        that a wrong clock gave would never be forgotten where its key is in use.
+        """
+        now = time.monotonic()
+        if owner not in self._elsewhere and len(self._elsewhere) >= MOST_OWNERS:
+            self._elsewhere = {one: marks for one, marks in self._elsewhere.items() if _latest(marks) > now}
+            if len(self._elsewhere) >= MOST_OWNERS:
+                del self._elsewhere[next(iter(self._elsewhere))]
+        marks = self._elsewhere.setdefault(owner, {})
+        known = marks.get(key)
+        if known is None or known.rank < rank or known.until <= now:
+            marks.pop(key, None)
+            marks[key] = Mark(rank, now + LONGEST_PREPARATION)
+        while (oldest := next(iter(marks))) != key and (len(marks) > MOST_REMEMBERED or marks[oldest].until <= now):
+            del marks[oldest]
+
+    def newer_than(self, owner: str, key: str, rank: Rank) -> Rank | None:
+        """The newest request of the key that is known, here or elsewhere, if it is newer than the one of `rank`."""
+        mine = self.newest(owner, key)
+        known = (None if mine is None else mine.rank, self._remembered(owner, key))
+        newer = [one for one in known if one is not None and one > rank]
+        return max(newer, default=None)
+
+    def _remembered(self, owner: str, key: str) -> Rank | None:
+        mark = self._elsewhere.get(owner, {}).get(key)
+        return None if mark is None or mark.until <= time.monotonic() else mark.rank
+
+
+def _latest(marks: dict[str, Mark]) -> float:
+    """Until when the last of them is remembered."""
+    return next(reversed(marks.values())).until

@@ -1,0 +1,112 @@
+"""Requests that wait for a slot: a queue for each owner.
+
+Which owner is next is not decided here, but by the workload: for generation in `fair_share`. The order of the owners
+only breaks ties.
+
+A thread becomes responsible for a request by taking it out of here: the engine thread takes one to run it, a canceller
+withdraws one to end it. No other thread may end it then.
+
+Not synchronised: the registry guards it, and the other tables, with one lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import QueueFullError
+from pyllmcancel.requests.request import PRIORITIES
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Request
+
+
+class OwnerQueue:
+    """The waiting requests of one owner: the higher priority first, then in the order of their arrival here."""
+
+    def __init__(self) -> None:
+        # A dict keeps the order of insertion, and any member can be withdrawn in constant time.
+        self._by_priority: dict[int, dict[str, Request]] = {priority: {} for priority in reversed(PRIORITIES)}
+        self.running: set[Request] = set()  # taken by the engine thread, and not ended
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_priority.values()))
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain.from_iterable(waiting.values() for waiting in self._by_priority.values())
+
+    def __contains__(self, request: Request) -> bool:
+        return self._by_priority[request.priority].get(request.id) is request
+
+    def append(self, request: Request) -> None:
+        self._by_priority[request.priority][request.id] = request
+
+    def remove(self, request: Request) -> None:
+        del self._by_priority[request.priority][request.id]
+
+
+class WaitingQueue:
+    """The queues of all owners.
+
+    Parameters
+    ----------
+    limit
+        Most requests of one owner that may wait.
+    max_running
+        Most requests of one owner that the engine thread may have; None: no limit.
+    """
+
+    def __init__(self, limit: int, max_running: int | None = None) -> None:
+        self._limit = limit
+        self._max_running = max_running
+        self._owners: dict[str, OwnerQueue] = {}  # the one that was last taken from is last
+
+    def __len__(self) -> int:
+        return sum(map(len, self._owners.values()))
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain.from_iterable(self._owners.values())
+
+    def __contains__(self, request: Request) -> bool:
+        return request.owner in self._owners and request in self._owners[request.owner]
+
+    def check(self, owner: str, n_leaving: int) -> None:
+        """QueueFullError if one more of `owner` cannot wait, although `n_leaving` will not wait any more."""
+        queue = self._owners.get(owner)
+        n_waiting = 0 if queue is None else len(queue)
+        if n_waiting - n_leaving < self._limit:
+            return
+        running = "" if self._max_running is None else f", {self._max_running} may run (max_running)"
+        raise QueueFullError(f"{n_waiting} requests are waiting already, {self._limit} may (max_queue){running}")
+
+    def append(self, request: Request) -> None:
+        self._owners.setdefault(request.owner, OwnerQueue()).append(request)
+
+    def heads(self) -> list[Request]:
+        """The next request of each owner that is below `max_running`; the owner last taken from is last."""
+        most = self._max_running
+        queues = (queue for queue in self._owners.values() if most is None or len(queue.running) < most)
+        return [next(iter(queue)) for queue in queues if len(queue)]
+
+    def take(self, request: Request) -> None:
+        """It runs from now on, and its owner goes behind the others."""
+        queue = self._owners.pop(request.owner)
+        self._owners[request.owner] = queue
+        queue.remove(request)
+        queue.running.add(request)
+
+    def withdraw(self, request: Request) -> bool:
+        """Take `request` out; False if it is not, or no longer, here."""
+        if request not in self:
+            return False
+        self._owners[request.owner].remove(request)
+        return True
+
+    def forget(self, request: Request) -> None:
+        """It has ended."""
+        queue = self._owners.get(request.owner)
+        if queue is not None:
+            queue.running.discard(request)
+            if not queue.running and not len(queue):
+                del self._owners[request.owner]

@@ -1,0 +1,131 @@
+"""The watcher: it cancels requests whose deadline has passed, whose client has left, or whose stream was dropped.
+
+A thread of its own waits for deadlines and dropped streams. Sockets are looked at by the engine thread, right before
+each step. The event loop shares the GIL and the cores with the computation, so it may notice a closed connection some
+milliseconds late. By then the next step would have begun; and one that other requests share might not be aborted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cancellation import CancelReason
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Request
+
+logger = logging.getLogger("pyllmcancel.engine")
+
+LONGEST_WAIT = 3600.0  # seconds; a client may ask for a longer deadline than a lock can wait for
+FEW = 64  # so many deadlines may be kept before those of ended requests are looked for
+
+Due = tuple[float, int, "weakref.ref[Request]", CancelReason]
+
+
+class Last(Enum):
+    """What ends the thread."""
+
+    CLOSED = "closed"
+    DROPPED = "dropped"
+
+
+class Watcher:
+    """Calls `cancel(request, reason)`, in its own thread or in that of `look`.
+
+    Its inbox is a SimpleQueue because `put` of that class may be called from a destructor, which may run anywhere, even
+    in a thread that holds the engine's lock. The heap of deadlines is touched by its own thread only.
+
+    Parameters
+    ----------
+    shut_down
+        Called after `drop_engine`, in its own thread.
+    """
+
+    def __init__(
+        self, cancel: Callable[[Request, CancelReason], object], shut_down: Callable[[], object] = lambda: None
+    ) -> None:
+        self._cancel = cancel
+        self._shut_down = shut_down
+        self._inbox: queue.SimpleQueue[Due | Last] = queue.SimpleQueue()
+        self._order = itertools.count()
+        self._pending: list[Due] = []  # a heap
+        self._most = FEW
+        self._thread = threading.Thread(target=self._run, name="pyllmcancel-watcher", daemon=True)
+        self._thread.start()
+
+    def at_deadline(self, request: Request, at: float) -> None:
+        """Cancel `request` at the monotonic time `at`, in seconds."""
+        self._inbox.put((at, next(self._order), weakref.ref(request), CancelReason.DEADLINE))
+
+    def look(self, requests: Iterable[Request]) -> None:
+        """Cancel requests whose client has left; waits for nothing, not for the GIL either. For the engine thread."""
+        for request in requests:
+            if request.client is not None and request.client.has_left():
+                self._cancel(request, CancelReason.DISCONNECT)
+
+    def dropped(self, request: Request) -> None:
+        """Cancel `request`, whose stream was dropped; may be called from a destructor."""
+        self._inbox.put((0.0, next(self._order), weakref.ref(request), CancelReason.DISCONNECT))
+
+    def close(self) -> None:
+        self._inbox.put(Last.CLOSED)
+        self._thread.join()
+
+    def drop_engine(self) -> None:
+        """The engine is gone: shut down what is left of it, and end; may be called from a destructor."""
+        self._inbox.put(Last.DROPPED)
+
+    @property
+    def n_pending(self) -> int:
+        return len(self._pending)
+
+    def _run(self) -> None:
+        while True:
+            wait = self._pending[0][0] - time.monotonic() if self._pending else None
+            if wait is not None and wait <= 0:
+                self._cancel_due(heapq.heappop(self._pending))
+                continue
+            try:
+                message = self._inbox.get(timeout=None if wait is None else min(wait, LONGEST_WAIT))
+            except queue.Empty:
+                continue
+            match message:
+                case Last.CLOSED:
+                    return
+                case Last.DROPPED:
+                    self._shut_down()
+                    return
+                case _:
+                    self._note(message)
+
+    def _cancel_due(self, due: Due) -> None:
+        _, _, reference, reason = due
+        request = reference()
+        if request is None:
+            return
+        try:
+            self._cancel(request, reason)
+        except Exception:
+            # The others' deadlines are kept all the same.
+            logger.exception("request %s could not be cancelled", request.id, extra={"request_id": request.id})
+
+    def _note(self, due: Due) -> None:
+        """Add `due`; deadlines of ended requests go when they may be half of all."""
+        heapq.heappush(self._pending, due)
+        if len(self._pending) > self._most:
+            self._pending = [one for one in self._pending if is_live(one[2]())]
+            heapq.heapify(self._pending)
+            self._most = FEW + 2 * len(self._pending)
+
+
+def is_live(request: Request | None) -> bool:
+    return request is not None and not request.ended.done()

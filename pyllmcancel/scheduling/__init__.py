@@ -1,0 +1,1 @@
+"""Scheduling: which request's tokens the next step computes, and where prefixes are kept."""

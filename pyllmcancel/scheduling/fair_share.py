@@ -1,0 +1,125 @@
+"""Fair share between owners, and priorities within an owner: who starts, who gives way, whose prompt comes next.
+
+Of all owners the one that holds the fewest slots starts the next choice. A running choice gives its slot up for a
+choice of its own owner that has a higher priority, or for an owner that holds at least two slots fewer. Owners take
+turns to have their prompts computed.
+
+Preemption terminates: it takes a slot from an owner with s slots and gives it to one with at most s - 2, who then has
+no more than the other has left. So the other cannot take it back before a choice ends, pauses or arrives. In between,
+each preemption makes the sum of the squares of the owners' slots smaller, or gives a slot of one owner to a higher
+priority. Both are bounded, and choices that compute end after a bounded number of tokens.
+
+Used by the engine thread only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyllmcancel.requests.request import Choice
+
+MIN_EXCESS = 2  # an owner is preempted by one that holds at least so many slots fewer
+
+
+class Turn(NamedTuple):
+    """The last step that an owner was in, and the last one that began with a prompt of it."""
+
+    step: int = 0
+    prompt_step: int = 0
+
+
+class FairShare:
+    """Who is next, by what each owner holds and when it had its last turn. With one owner: priority, then age."""
+
+    def __init__(self) -> None:
+        self._n_starts = 0
+        self._last_start: dict[str, int] = {}  # by owner, counted in starts
+        self._n_steps = 0
+        self._turns: dict[str, Turn] = {}  # by owner
+        self._turns_before = self._turns  # as they were before the last step, should that not count
+
+    # -- slots --------------------------------------------------------------------------------------------------------
+
+    def next_start(self, candidates: Iterable[Choice], running: Iterable[Choice]) -> Choice | None:
+        """The choice to start next: the first one of the highest priority, of the owner that holds the fewest slots.
+
+        Of owners that hold as many, the one whose last start is longest ago.
+        """
+        best: dict[str, Choice] = {}
+        for choice in candidates:
+            rival = best.get(choice.request.owner)
+            if rival is None or choice.request.priority > rival.request.priority:
+                best[choice.request.owner] = choice
+        held = slots_held(running)
+        return min(
+            best.values(),
+            key=lambda choice: (held[choice.request.owner], self._last_start.get(choice.request.owner, 0)),
+            default=None,
+        )
+
+    def note_start(self, choice: Choice) -> None:
+        self._n_starts += 1
+        self._last_start[choice.request.owner] = self._n_starts
+
+    @staticmethod
+    def gives_way_to(choice: Choice, running: Sequence[Choice]) -> Choice | None:
+        """The one of the `running` choices, oldest first, that has to give its slot up for `choice`, if any has to."""
+        held, owner = slots_held(running), choice.request.owner
+        if running and max(held.values()) >= held[owner] + MIN_EXCESS:
+            return FairShare.first_to_go(running)
+        lower = [
+            other
+            for other in running
+            if other.request.owner == owner and other.request.priority < choice.request.priority
+        ]
+        return FairShare.first_to_go(lower) if lower else None
+
+    @staticmethod
+    def first_to_go(running: Sequence[Choice]) -> Choice:
+        """Of the owner with the most slots the newest choice of the lowest priority; `running` is oldest first."""
+        held = slots_held(running)
+        newest_first = running[::-1]
+        owner = max(newest_first, key=lambda choice: held[choice.request.owner]).request.owner
+        own = (choice for choice in newest_first if choice.request.owner == owner)
+        return min(own, key=lambda choice: choice.request.priority)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def prompts_in_turn(self, prompts: Iterable[Choice]) -> list[Choice]:
+        """The `prompts`, oldest first, in the order in which to compute them: one of each owner in turn.
+
+        The owner comes first that was in no step for longest, decode steps included: one that has a long prompt and
+        nothing that decodes does not wait for another's decode steps and prompts both. Within an owner the higher
+        priority comes first, then the older one.
+        """
+        by_owner: dict[str, list[Choice]] = {}
+        for choice in sorted(prompts, key=lambda choice: -choice.request.priority):
+            by_owner.setdefault(choice.request.owner, []).append(choice)
+        owners = sorted(by_owner, key=lambda owner: self._turns.get(owner, Turn()))
+        rounds = zip_longest(*(by_owner[owner] for owner in owners))
+        return [choice for choice in chain.from_iterable(rounds) if choice is not None]
+
+    def note_step(self, decoding: Iterable[Choice], prompt: Choice | None) -> None:
+        """A step is planned, with these choices that decode, and this prompt before others."""
+        self._turns_before = self._turns
+        self._n_steps += 1
+        turns = dict(self._turns)
+        for choice in decoding:
+            turns[choice.request.owner] = turns.get(choice.request.owner, Turn())._replace(step=self._n_steps)
+        if prompt is not None:
+            turns[prompt.request.owner] = Turn(self._n_steps, self._n_steps)
+        self._turns = turns
+
+    def undo_step(self) -> None:
+        """The planned step did not count."""
+        self._turns = self._turns_before
+
+
+def slots_held(running: Iterable[Choice]) -> Counter[str]:
+    """Slots by owner."""
+    return Counter(choice.request.owner for choice in running)

@@ -1,0 +1,289 @@
+"""The prefix cache: which idle prefix a new choice starts from, and which prefixes are evicted or swapped out.
+
+An ended sequence keeps its cells: they are an idle prefix, which a later request may start from. Idle prefixes leave
+their cells least recently used first, into plain memory up to a limit in bytes where the context can copy cells.
+
+Unified cells: attention walks over all cells in use and divides the walk among the threads, so idle cells slow down
+every step. A prefix that stays idle for some steps is swapped out. Divided cells: an idle prefix costs a step nothing,
+but it occupies a slot; it is swapped out when a new choice takes that slot. While nothing runs, prefixes are copied
+ahead and stay in their cells, so that neither a new request nor one that continues the prefix waits for a copy.
+
+A prefix is reused by its owner's choices only, running, idle or swapped out: else the number of cached tokens, and the
+time to the first one, would tell what other owners have asked. The owner that holds the most cells loses its prefixes
+first, so that a flood of one costs another no prefix. Of one owner's, a session's are kept longer than others.
+
+Used by the engine thread only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from pyllmcancel.scheduling.swap_space import MAX_COPIED_PER_REUSED, MIN_SHARED_TOKENS, SwapSpace
+from pyllmcancel.scheduling.swap_store import Holder
+from pyllmcancel.shares import largest_first
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Context, SwappedPrefix
+
+SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cells
+# Of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
+MAX_SHARED_BYTES = 1 << 30
+NO_HOLDER = Holder()
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMatch:
+    """The sequence that a choice opens in, and the prefix that it starts from.
+
+    `seq` is to be given `n_shared` leading cells: of sequence `source`, or of a `swapped` prefix. With neither, `seq`
+    holds them itself.
+    """
+
+    seq: int
+    source: int | None = None
+    n_shared: int = 0
+    swapped: SwappedPrefix | None = None
+
+    @property
+    def keeps_own(self) -> bool:
+        """Whether the choice continues what `seq` holds."""
+        return self.n_shared > 0 and self.source is None and self.swapped is None
+
+
+def _neighbours(seq: int, running: Collection[int]) -> int:
+    return (seq - 1 in running) + (seq + 1 in running)
+
+
+def _extent(seq: int, running: Collection[int]) -> int:
+    """Distance from the first to the last sequence of a step that includes `seq`."""
+    return max(seq, *running) - min(seq, *running) if running else 0
+
+
+class PrefixCache:
+    """Idle prefixes: in sequences, least recently used first, and up to `swap_bytes` bytes of them in plain memory."""
+
+    def __init__(self, context: Context, *, swap_bytes: int = 0) -> None:
+        self._context = context
+        self._swap = SwapSpace(context, swap_bytes)
+        self._step = 0
+        self._due: float = (
+            inf  # the step in which `maintain` has a prefix to look at, if no sequence becomes idle before
+        )
+        # Idle sequences, least recently used first, with the step from which SWAP_AFTER_STEPS counts.
+        self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
+        # Idle since `maintain_idle` last looked. It looks at each once: where the limit in bytes is smaller than
+        # all of them, it would otherwise copy for ever.
+        self._fresh = set(self._idle)
+        # Of each sequence: whose tokens it holds, or held last.
+        self._holders = [NO_HOLDER] * context.n_seq_max
+
+    def __len__(self) -> int:
+        """Number of idle sequences."""
+        return len(self._idle)
+
+    @property
+    def n_cells(self) -> int:
+        """Cells that only idle prefixes hold."""
+        running = [seq for seq in range(self._context.n_seq_max) if seq not in self._idle]
+        return self._context.n_cells_used - self._context.n_cells_of(running)
+
+    @property
+    def swapped_bytes(self) -> int:
+        return self._swap.n_bytes
+
+    def find(self, tokens: Sequence[int], running: Collection[int], holder: Holder = NO_HOLDER) -> PrefixMatch:
+        """The best match for a prompt of `holder`; there must be an idle sequence."""
+        target = self._free_target(running)
+        found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder.owner), running, target)
+        # Idle prefixes can be evicted for a swapped one, running ones cannot.
+        room = self._context.n_cells - (self._context.n_cells_used - self.n_cells)
+        swapped, n_swapped = self._swap.find(tokens, n_tokens, min(room, self._context.n_ctx), holder)
+        return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
+
+    def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
+        """For every sequence: how many leading `tokens` its cells could give to a choice of `owner`."""
+        lengths = self._context.common_prefixes(tokens)
+        return [length if other.owner == owner else 0 for length, other in zip(lengths, self._holders, strict=True)]
+
+    def _find_in_cells(self, lengths: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
+        """The best match in cells, by what each sequence could give, and how many tokens it gives.
+
+        The longest prefix wins. It is shared into `target`, rather than continued where it lies, if it belongs to a
+        running sequence, if continuing it would discard more than it reuses, or if its sequence would compute alone.
+        """
+        usable = {seq: self._usable(seq, lengths[seq]) for seq in reversed(self._idle)}
+        best_idle = max(usable, key=usable.__getitem__)
+        n_tokens = usable[best_idle]
+        sources = [seq for seq in running if self._can_share(seq, lengths[seq])]
+        best_running = max(sources, key=lambda seq: lengths[seq], default=None)
+        if best_running is not None and lengths[best_running] >= max(n_tokens, 1) + MIN_SHARED_TOKENS:
+            return PrefixMatch(target, best_running, lengths[best_running]), lengths[best_running]
+        if n_tokens == 0:
+            return PrefixMatch(target), 0
+        is_free = target != best_idle and not self._context.n_committed(target)
+        shares = is_free and not self._keeps_half(best_idle, n_tokens)
+        if shares or self._computes_alone(best_idle, target, running):
+            return PrefixMatch(target, best_idle, n_tokens), n_tokens
+        return PrefixMatch(best_idle, None, n_tokens), n_tokens
+
+    def _usable(self, seq: int, n_tokens: int) -> int:
+        """How many of the `n_tokens` in common to reuse: none if that discards, or copies, too many others."""
+        if self._keeps_half(seq, n_tokens):
+            return n_tokens
+        return n_tokens if n_tokens >= MIN_SHARED_TOKENS and self._can_share(seq, n_tokens) else 0
+
+    def _keeps_half(self, seq: int, n_tokens: int) -> bool:
+        """Whether a choice that continues `seq` after `n_tokens` reuses at least as many tokens as it discards."""
+        return self._context.n_committed(seq) <= 2 * n_tokens
+
+    def _computes_alone(self, seq: int, target: int, running: Collection[int]) -> bool:
+        """Whether in `seq`, and not in `target`, the choice would compute alone, and moving it is cheap.
+
+        With divided cells only sequences with adjacent numbers share a ubatch.
+        """
+        if self._context.kv_unified or _neighbours(seq, running) or not _neighbours(target, running):
+            return False
+        return (
+            self._context.can_swap
+            and self._swap.can_copy_beside_others(seq)
+            and self._swap.can_copy(target, alone=False)
+        )
+
+    def take(self, found: PrefixMatch, running: Collection[int], holder: Holder = NO_HOLDER) -> None:
+        """Prepare `found.seq` for a choice of `holder`: it is no longer idle, and holds the prefix that was found.
+
+        What it held before is swapped out. If nothing is `running` its size does not matter: no other request waits.
+        """
+        del self._idle[found.seq]
+        self._fresh.discard(found.seq)
+        if not found.keeps_own:
+            self._swap.swap_out(found.seq, self._holders[found.seq], alone=not running)
+            if self._holders[found.seq].owner != holder.owner:
+                # Opening the sequence would reuse the beginning that the prompt has in common with what is left there.
+                self._context.drop_cells(found.seq)
+        elif self._keeps_half(found.seq, found.n_shared):
+            # The cells hold all that the copy has. A conversation is to have one copy, not one of each turn.
+            self._swap.discard_copy(self._context.tokens(found.seq), holder)
+        self._holders[found.seq] = holder
+        if found.source is not None:
+            self._context.share_prefix(found.source, found.seq, found.n_shared, max_bytes=MAX_SHARED_BYTES)
+        elif found.swapped is not None:
+            self._swap_in(found.seq, found.swapped, found.n_shared)
+
+    def give_back(self, seq: int) -> None:
+        """`seq` is idle again, as the most recently used."""
+        self._idle[seq] = self._step
+        self._fresh.add(seq)
+
+    def evict(self, n_cells: int) -> None:
+        """Free at least `n_cells` cells, as far as idle prefixes hold them, in the order of `_eviction_order`.
+
+        The most recently used of the evicted prefixes is swapped out, the others are not: a cancel waits for a copy.
+        """
+        held = self._eviction_order()
+        n_evicted = bisect_left(range(len(held)), n_cells, key=lambda count: self._n_freed(held[:count]))
+        evicted = held[:n_evicted]
+        for seq in evicted:
+            if seq != evicted[-1] or not self._swap.swap_out(seq, self._holders[seq]):
+                self._context.drop_cells(seq)
+
+    def _n_freed(self, seqs: Collection[int]) -> int:
+        """Cells that become free without `seqs`: those that no other sequence shares."""
+        evicted = set(seqs)
+        others = [seq for seq in range(self._context.n_seq_max) if seq not in evicted]
+        return self._context.n_cells_used - self._context.n_cells_of(others)
+
+    def note_step(self) -> None:
+        """A step without `maintain` counts, too."""
+        self._step += 1
+
+    @property
+    def maintenance_is_due(self) -> bool:
+        """Whether `maintain`, called now, would look at a prefix. Asks nothing of the context."""
+        return self._step + 1 >= self._due
+
+    def maintain(self, running: Collection[int]) -> None:
+        """Swap out a prefix that has been idle for SWAP_AFTER_STEPS; called before each step.
+
+        One at a time, because the step waits for the copy. None with divided cells, where idle prefixes do not slow
+        down steps. A prefix that is too large to copy stays: it would take long to compute again.
+        """
+        self._step += 1
+        if not self._swap.limit or not self._context.kv_unified:
+            return
+        held = [seq for seq in self._idle if self._context.n_committed(seq)]
+        seq = next((seq for seq in held if self._step - self._idle[seq] > SWAP_AFTER_STEPS), None)
+        if seq is not None and not self._is_shared(seq, running) and self._swap.swap_out(seq, self._holders[seq]):
+            held.remove(seq)
+        elif seq is not None:
+            self._idle[seq] = self._step  # looked at again later
+        self._due = min((self._idle[seq] for seq in held), default=inf) + SWAP_AFTER_STEPS + 1
+
+    def maintain_idle(self) -> bool:
+        """Copy a prefix ahead of its eviction; called while nothing runs or waits. False if nothing is left to copy.
+
+        With divided cells: the prefix in the sequence that the next request will take.
+        """
+        if not self._swap.limit:
+            return False
+        if not self._context.kv_unified:
+            seq = self._free_target(())
+            return self._swap.copy_ahead(seq, self._holders[seq])
+        for seq in [seq for seq in self._idle if seq in self._fresh]:
+            self._fresh.discard(seq)
+            tokens, holder = self._context.tokens(seq), self._holders[seq]
+            # The choices of one request share its prompt, of which one copy is enough.
+            if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_ahead(seq, holder):
+                return True
+        return False
+
+    def _can_share(self, seq: int, n_tokens: int) -> bool:
+        """Whether `n_tokens` of `seq` can be given to another sequence: divided cells are copied as a whole."""
+        if self._context.kv_unified:
+            return True
+        return self._context.can_swap and self._context.n_committed(seq) <= MAX_COPIED_PER_REUSED * n_tokens
+
+    def _is_shared(self, seq: int, running: Collection[int]) -> bool:
+        """Whether a running sequence begins with most of its tokens: they may share those cells."""
+        lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq].owner)
+        return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
+
+    def _free_target(self, running: Collection[int]) -> int:
+        """The idle sequence for a choice that continues none: an empty one, or the first to be evicted.
+
+        With divided cells one beside running sequences, because only neighbours share a ubatch, and whose content can
+        be swapped out.
+        """
+        held = self._eviction_order()
+        best_first = [*sorted(self._idle.keys() - set(held)), *held]
+        if self._context.kv_unified:
+            return best_first[0]
+        best_first.sort(key=lambda seq: (-_neighbours(seq, running), _extent(seq, running)))
+        alone = not running
+        return next(
+            (seq for seq in best_first if self._swap.can_copy(seq, alone=alone)), held[0] if held else best_first[0]
+        )
+
+    def _eviction_order(self) -> list[int]:
+        """Idle sequences that hold something: those of the owner with the most cells first, of one owner's sessions'
+        last, else by last use.
+        """
+        lengths = [self._context.n_committed(seq) for seq in range(self._context.n_seq_max)]
+        held = [seq for seq in self._idle if lengths[seq]]
+        held.sort(key=lambda seq: self._holders[seq].in_session)
+        of_owner = Counter[str]()
+        for length, holder in zip(lengths, self._holders, strict=True):
+            of_owner[holder.owner] += length
+        if len(of_owner) == 1:
+            return held
+        return list(largest_first(held, lambda seq: self._holders[seq].owner, lengths.__getitem__, of_owner))
+
+    def _swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
+        self.evict(self._context.n_cells_used - self._n_freed([seq]) + prefix.n_tokens - self._context.n_cells)
+        self._swap.swap_in(seq, prefix, n_tokens)

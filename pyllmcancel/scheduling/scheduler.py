@@ -1,0 +1,302 @@
+"""Which choices hold slots and cells. Used by the engine thread only.
+
+Choices start in the order of their requests' arrival; where there are several owners or priorities, in the order of
+`fair_share`, which also says which running choice loses its slot to them. A preempted choice keeps its tokens and its
+sampler, and goes on later with the same output. Choices are also preempted when cells run out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from pyllmcancel.scheduling.fair_share import FairShare
+from pyllmcancel.scheduling.prefix_cache import PrefixCache, PrefixMatch
+from pyllmcancel.scheduling.step_planner import StepPlanner
+from pyllmcancel.scheduling.swap_store import Holder
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import CancelFlag, Context
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.requests.request import Choice, Request
+    from pyllmcancel.scheduling.step_cost import StepCostModel
+    from pyllmcancel.step import StepItem
+
+HEADROOM = 16  # cells that a starting choice leaves free for each running one, so that none is preempted at once
+
+
+class Occupancy(NamedTuple):
+    """What is in use: slots, cells of running choices and of idle prefixes, bytes of checkpoints and swapped prefixes.
+
+    Shared cells count once, and as a running choice's if a running choice is among the sequences that share them.
+    """
+
+    slots: int = 0
+    cells: int = 0
+    idle_cells: int = 0
+    checkpoint_bytes: int = 0
+    swapped_bytes: int = 0
+
+
+class Capacity(NamedTuple):
+    """What there is: slots, and cells."""
+
+    slots: int
+    cells: int
+
+
+class Scheduler:
+    """Gives slots to choices and takes them back; `StepPlanner` plans their steps."""
+
+    def __init__(self, context: Context, config: EngineConfig) -> None:
+        self._context = context
+        on_cpu = not context.is_offloaded
+        self._shares = FairShare()
+        self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
+        self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0)
+        self._slots = min(config.parallel, context.n_seq_max)
+        # Choices of running requests that wait for a slot: not started yet, preempted, or resumed. Next one first.
+        self._pending: deque[Choice] = deque()
+        # Leaders of the requests that waited in the queue at the last look: a pending choice may not overtake the next.
+        self._heads: list[Choice] = []
+        # Choices that neither hold a slot nor wait for one, until they are resumed. A dict keeps the order.
+        self._paused: dict[Choice, None] = {}
+        # By seq_id, in the order of admission.
+        self._active: dict[int, Choice] = {}
+        # Fewer than the slots after llama.cpp found no room although cells were counted as free; until a choice ends.
+        self._most_active = self._slots
+        self.n_preempted = 0
+
+    @property
+    def cost(self) -> StepCostModel:
+        return self._planner.cost
+
+    @property
+    def active(self) -> list[Choice]:
+        return list(self._active.values())
+
+    def occupancy(self) -> Occupancy:
+        idle = self._cache.n_cells
+        used = self._context.n_cells_used
+        copies = self._context.checkpoint_bytes, self._cache.swapped_bytes
+        return Occupancy(len(self._active), used - idle, idle, *copies)
+
+    def add(self, request: Request) -> None:
+        """Take over a request that has left the queue. Its leaders wait for slots, their siblings for the leaders."""
+        self._pending.extend(choice for choice in request.choices if choice.leads)
+
+    def choice(self, seq: int) -> Choice:
+        return self._active[seq]
+
+    def holds(self, seq: int) -> bool:
+        """Whether a choice computes in `seq`."""
+        return seq in self._active
+
+    def prompt_computed(self, leader: Choice) -> None:
+        """A leader got its first token: its siblings, which can share its prompt's cells now, are next."""
+        for sibling in leader.siblings:
+            sibling.prompt_logprobs = list(leader.prompt_logprobs)
+        self._pending.extendleft(reversed(leader.siblings))
+
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        """The one of these waiting requests to start now; None if a pending choice is next, or has to wait.
+
+        `heads` has the next request of each owner.
+        """
+        leaders = {request.choices[0]: request for request in heads}
+        choice = self._shares.next_start([*self._pending, *leaders], self.active)
+        starts = choice in leaders and self._giving_way_to(choice) is not None
+        self._heads = [] if starts else list(leaders)
+        return leaders[choice] if choice is not None and starts else None
+
+    def admit(self, most: int | None = None) -> list[Choice]:
+        """Start pending choices, `most` at most, as long as there is room or others give way; returns those started."""
+        started: list[Choice] = []
+        while most is None or len(started) < most:
+            choice = self._shares.next_start([*self._pending, *self._heads], self.active)
+            if choice is None or choice not in self._pending:
+                break
+            giving_way = self._giving_way_to(choice)
+            if giving_way is None:
+                break
+            for other in giving_way:
+                self._preempt(other, keep=True)
+            self._pending.remove(choice)
+            self._open(choice)
+            self._shares.note_start(choice)
+            started.append(choice)
+        self._heads = []
+        return started
+
+    def plan(self) -> list[StepItem]:
+        """The next step's items; empty when nothing is running. May preempt."""
+        items = self._planner.plan(self._active)
+        while items and not self._make_room(sum(item.n_tokens for item in items)):
+            self._preempt(self._shares.first_to_go(self.active), keep=False)
+            items = self._planner.plan(self._active)
+        self._planner.note(items, self._active)
+        return items
+
+    def note_ahead(self, items: list[StepItem]) -> None:
+        """A decode step of these items, which are all that is active, has begun by itself."""
+        self._planner.note_ahead([self._active[item.seq] for item in items])
+        self._cache.note_step()
+
+    @property
+    def maintenance_is_due(self) -> bool:
+        """Whether `maintain` has anything to look at. Asks nothing of the context."""
+        return self._cache.maintenance_is_due
+
+    def maintain(self) -> None:
+        """Cache housekeeping before a step, after all events are published: it may take some milliseconds."""
+        self._cache.maintain(self._active)
+
+    def maintain_idle(self) -> bool:
+        """Cache housekeeping while nothing runs or waits; False if nothing is left to do."""
+        return self._cache.maintain_idle()
+
+    def release(self, choice: Choice, *, keep: bool = True) -> None:
+        """Take out a choice that has ended, wherever it is. With `keep` its cells become an idle prefix."""
+        if choice.seq is None:
+            self._paused.pop(choice, None)
+            if choice in self._pending:
+                self._pending.remove(choice)
+            return
+        self._give_up_slot(choice, keep=keep)
+        self._most_active = self._slots
+
+    def pause(self, choices: Iterable[Choice]) -> None:
+        """Take slots back until `resume`, and keep the cells as idle prefixes; pending choices wait for it too.
+
+        Siblings that have not started yet are not paused: they start when their leader has computed the prompt.
+        Idempotent.
+        """
+        for choice in choices:
+            if choice.seq is not None:
+                self._give_up_slot(choice, keep=True)
+                self._most_active = self._slots
+            elif choice in self._pending:
+                self._pending.remove(choice)
+            else:
+                continue
+            self._paused[choice] = None
+
+    def resume(self, choices: Iterable[Choice]) -> None:
+        """Have paused choices wait for slots again, before pending ones; they go on with the same output."""
+        resumed = [choice for choice in choices if choice in self._paused]
+        for choice in resumed:
+            del self._paused[choice]
+        self._pending.extendleft(reversed(resumed))
+
+    def resync(self, items: list[StepItem]) -> None:
+        """After a step that did not count: take over what the context has committed."""
+        for item in items:
+            choice = self._active.get(item.seq)
+            if choice is None:
+                continue  # ended while the step was ahead
+            choice.n_committed = self._context.n_committed(item.seq)
+            if choice.n_described:
+                del choice.prompt_logprobs[choice.n_committed :]  # what is computed again is described again
+        self._planner.undo()
+
+    def suspect(self, seqs: Iterable[int]) -> None:
+        self._planner.suspect(seqs)
+
+    def recover_from_no_room(self) -> bool:
+        """Make room after llama.cpp found none: evict idle prefixes; without any, preempt the first to go.
+
+        Returns False if there is one choice left, and nothing but its own cells.
+        """
+        self._planner.undo()
+        if self._cache.n_cells:
+            self._cache.evict(self._context.n_cells)
+            return True
+        if len(self._active) < 2:
+            return False
+        self._preempt(self._shares.first_to_go(self.active), keep=False)
+        # By our own count there may be room for it: it would start again in the next turn.
+        self._most_active = len(self._active)
+        return True
+
+    def _giving_way_to(self, choice: Choice) -> list[Choice] | None:
+        """The running choices to preempt for `choice` to start; None if it cannot start, then none is preempted."""
+        giving_way: list[Choice] = []
+        running = self.active
+        while not self._fits(choice, running):
+            other = self._shares.gives_way_to(choice, running)
+            if other is None:
+                return None
+            running.remove(other)
+            giving_way.append(other)
+        return giving_way
+
+    def _fits(self, choice: Choice, running: Sequence[Choice]) -> bool:
+        """Whether there are a slot and cells for `choice` beside these running ones."""
+        if len(running) >= min(self._slots, self._most_active):
+            return False
+        if not running or not self._context.kv_unified:
+            return True
+        held = self._context.n_cells_of([cast("int", other.seq) for other in running])
+        needed = sum(other.n_pending + HEADROOM for other in running)
+        room = self._context.n_cells - held - needed
+        return choice.n_known < room or choice.n_known - self._n_shared(choice, running) < room
+
+    def _n_shared(self, choice: Choice, running: Sequence[Choice]) -> int:
+        """Cells that `choice` would share with a running one, if it started now."""
+        found = self._find(choice)
+        return found.n_shared if any(other.seq == found.source for other in running) else 0
+
+    def _find(self, choice: Choice) -> PrefixMatch:
+        """The cached prefix that a choice starts from; none if its whole prompt is to be computed."""
+        whole = choice.n_described or self._recomputes_all(choice)
+        tokens = [] if whole else [*choice.prompt, *choice.generated]
+        return self._cache.find(tokens, self._active, holder_of(choice))
+
+    @staticmethod
+    def _recomputes_all(choice: Choice) -> bool:
+        """Whether to ignore the cache: if the request says so, for a leader that starts for the first time."""
+        return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
+
+    def _open(self, choice: Choice) -> None:
+        tokens = [*choice.prompt, *choice.generated]
+        n_described, afresh = choice.n_described, self._recomputes_all(choice)
+        found = self._find(choice)
+        self._cache.take(found, self._active, holder_of(choice))
+        flag = cast("CancelFlag", choice.request.cancellation.flag)
+        if n_described:
+            choice.prompt_logprobs.clear()  # after a preemption the prompt is described from its beginning again
+        choice.n_committed = self._context.open(
+            found.seq, tokens, choice.sampler, flag, reuse=not afresh, n_described=n_described
+        )
+        if not choice.admitted_before:
+            choice.n_cached = choice.n_committed
+        choice.admitted_before = True
+        choice.seq = found.seq
+        self._active[found.seq] = choice
+
+    def _make_room(self, n_tokens: int) -> bool:
+        """Have `n_tokens` free cells, by eviction if need be; False if running choices hold too many."""
+        missing = self._context.n_cells_used + n_tokens - self._context.n_cells
+        if missing > 0:
+            self._cache.evict(missing)
+            missing = self._context.n_cells_used + n_tokens - self._context.n_cells
+        return missing <= 0 or len(self._active) < 2
+
+    def _preempt(self, choice: Choice, *, keep: bool) -> None:
+        """Take the slot of a running choice back; with `keep` its cells stay as an idle prefix, as long as they can."""
+        self._give_up_slot(choice, keep=keep)
+        self._pending.appendleft(choice)
+        self.n_preempted += 1
+
+    def _give_up_slot(self, choice: Choice, *, keep: bool) -> None:
+        assert choice.seq is not None
+        seq, choice.seq = choice.seq, None
+        del self._active[seq]
+        self._context.close(seq, keep=keep)
+        self._cache.give_back(seq)
+
+
+def holder_of(choice: Choice) -> Holder:
+    request = choice.request
+    return Holder(request.owner, request.group is not None)

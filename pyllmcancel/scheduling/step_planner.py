@@ -1,0 +1,150 @@
+"""What goes into the next step. Used by the engine thread only.
+
+A step takes either one token of every decoding choice, or chunks of prompts, in the turns of `fair_share`. With divided
+cells, and in recurrent and hybrid models, that is a chunk of one prompt. On a GPU an attention model's steps with
+unified cells take both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from pyllmcancel.scheduling.step_cost import TILE, StepCostModel, chunk_size, even_part, with_tail
+from pyllmcancel.step import MOST_DESCRIBED, StepItem
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Context
+    from pyllmcancel.config import EngineConfig
+    from pyllmcancel.requests.request import Choice
+    from pyllmcancel.scheduling.fair_share import FairShare
+
+
+class PrefillWork(NamedTuple):
+    """Prompt tokens computed since the last decode step, and the seconds that were foreseen for them."""
+
+    n_tokens: int = 0
+    seconds: float = 0.0
+
+
+class StepPlanner:
+    """Sizes chunks of prompts by what steps have cost, and lets prompts and decodes take turns."""
+
+    def __init__(self, context: Context, config: EngineConfig, shares: FairShare, *, on_cpu: bool) -> None:
+        self._context = context
+        self._config = config
+        self._shares = shares
+        self._on_cpu = on_cpu
+        self.cost = StepCostModel()
+        # Sequences of a failed step, each to be computed alone until it is known which one makes steps fail.
+        self._suspects: deque[int] = deque()
+        # On a GPU prompts and decodes share steps: tokens cost nothing as long as they fit. llama.cpp's CPU attention
+        # computes a prompt in tiles of tokens by cells, and skips tiles in which no token attends to any cell: with
+        # decodes in its tile, a prompt would pay for the cells of all of them. In recurrent and hybrid memories an
+        # abort harms every sequence of the batch, so that a prompt computes alone. With divided cells too: prompts of
+        # different lengths, and decodes, would be several ubatches.
+        self._prompts_alone = context.memory_kind != "attention" or not context.kv_unified
+        self._mixes = not self._prompts_alone and not self._on_cpu
+        # With the step that is planned, and without it, should that step not count.
+        self._prefill = self._prefill_before = PrefillWork()
+
+    def suspect(self, seqs: Iterable[int]) -> None:
+        """Compute each of these sequences of a failed step alone, next."""
+        self._suspects = deque(seqs)
+
+    def plan(self, active: Mapping[int, Choice]) -> list[StepItem]:
+        """The next step's items; empty when nothing is running."""
+        while self._suspects:
+            seq = self._suspects.popleft()
+            if seq in active:
+                return [self._item(active[seq], self._chunk(0))]
+        # By number: with divided cells only sequences with adjacent numbers share a ubatch.
+        decodes = [StepItem(seq, 1) for seq, choice in sorted(active.items()) if choice.n_pending == 1]
+        prompts = self._shares.prompts_in_turn(choice for choice in active.values() if choice.n_pending > 1)
+        if not prompts:
+            return decodes
+        chunk = self._chunk(len(decodes))
+        if self._mixes:
+            return decodes + self._chunks(prompts, chunk, n_taken=len(decodes))
+        items = self._chunks(prompts[:1] if self._prompts_alone else prompts, chunk, evenly=bool(decodes))
+        if decodes and self._decodes_are_due(len(decodes), sum(item.n_tokens for item in items), chunk):
+            return decodes
+        return items
+
+    def _decodes_are_due(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
+        """Whether a decode step is next, and not one of `n_tokens` of prompts.
+
+        Several short prompts may be computed between two decode steps: a decode step of few rows is expensive for a
+        token, and each prompt that is done adds a row. But no more tokens than of one long prompt, a `chunk`, and no
+        longer than `itl_target` allows.
+        """
+        if not self._prefill.n_tokens:
+            return False
+        seconds = self._prefill.seconds + self.cost.of(n_tokens) + self.cost.of(n_decodes)
+        return self._prefill.n_tokens + n_tokens > min(TILE, chunk) or seconds > self._config.itl_target
+
+    def note(self, items: list[StepItem], active: Mapping[int, Choice]) -> None:
+        """These items are the next step."""
+        choices = [(active[item.seq], item.n_tokens) for item in items]
+        prompts = [(choice, n_tokens) for choice, n_tokens in choices if choice.n_pending > 1]
+        decoding = [choice for choice, _ in choices if choice.n_pending == 1]
+        self._shares.note_step(decoding, prompts[0][0] if prompts else None)
+        self._prefill_before = self._prefill
+        n_tokens = sum(n_tokens for _, n_tokens in prompts)
+        n_before, seconds_before = self._prefill
+        seconds = seconds_before + self.cost.of(n_tokens)
+        self._prefill = PrefillWork(n_before + n_tokens, seconds) if n_tokens else PrefillWork()
+
+    def note_ahead(self, decoding: Iterable[Choice]) -> None:
+        """A decode step of these choices has begun by itself."""
+        self._shares.note_step(decoding, None)
+        self._prefill_before = self._prefill = PrefillWork()
+
+    def undo(self) -> None:
+        """The last step did not count."""
+        self._prefill = self._prefill_before
+        self._shares.undo_step()
+
+    def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0, evenly: bool = False) -> list[StepItem]:
+        """Chunks of prompts, in this order, for a step of `chunk` tokens of which `n_taken` are taken by decodes.
+
+        `evenly`: decodes wait for the step, which must not be longer than a chunk.
+        """
+        budget = max(1, chunk - n_taken)
+        n_described, items = MOST_DESCRIBED, list[StepItem]()
+        for choice in prompts:
+            item = self._item(choice, budget, n_described=n_described, n_others=n_taken, evenly=evenly)
+            if item.n_tokens > 0:
+                items.append(item)
+                n_taken += item.n_tokens
+                budget -= item.n_tokens
+                n_described -= item.n_tokens if choice.n_described else 0
+        return items
+
+    def _item(
+        self,
+        choice: Choice,
+        budget: int,
+        *,
+        n_described: int = MOST_DESCRIBED,
+        n_others: int = 0,
+        evenly: bool = False,
+    ) -> StepItem:
+        seq = cast("int", choice.seq)
+        if choice.n_described:
+            return StepItem(seq, min(budget, choice.n_pending, n_described))
+        if evenly:
+            return StepItem(seq, even_part(budget, choice.n_pending))
+        return StepItem(seq, with_tail(budget, choice.n_pending, n_others=n_others, n_batch=self._context.n_batch))
+
+    def _chunk(self, n_decodes: int) -> int:
+        return chunk_size(
+            self.cost,
+            n_decodes=n_decodes,
+            mixed=self._mixes,
+            tiled=self._on_cpu,
+            n_batch=self._context.n_batch,
+            itl_target=self._config.itl_target,
+            max_step=self._config.max_step_seconds,
+        )

@@ -1,0 +1,99 @@
+"""The copies of prefixes in plain memory, least recently used first. Used by the engine thread only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.shares import largest_first
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Context, SwappedPrefix
+
+MAX_PREFIXES = 64  # every new prompt is compared with each
+
+
+class Holder(NamedTuple):
+    """Whose a prefix is, and whether it is a session's, which is kept longer."""
+
+    owner: str = NO_OWNER
+    in_session: bool = False
+
+
+class SwapStore:
+    """At most `limit` bytes, and `MAX_PREFIXES`, of copies; the least recently used are deleted for a new one.
+
+    Those of the owner that has the most bytes are deleted first, of one owner's a session's last. While a copy is made
+    there is one more. Each is an owner's, and is found by that owner only.
+    """
+
+    def __init__(self, context: Context, limit: int) -> None:
+        self._context = context
+        self.limit = limit
+        self.n_bytes = 0
+        self._holders: dict[SwappedPrefix, Holder] = {}  # the copies, least recently used first
+
+    def find(self, tokens: Sequence[int], room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
+        """The copy of at most `room` tokens that has most leading `tokens`, and how many; of equals the shortest."""
+        fitting = [prefix for prefix in self._of(holder.owner) if prefix.n_tokens <= room]
+        lengths = self._context.common_with(fitting, tokens)
+        found = max(zip(lengths, fitting, strict=True), key=lambda pair: (pair[0], -pair[1].n_tokens), default=None)
+        return (found[1], found[0]) if found is not None and found[0] else (None, 0)
+
+    def longest_match(self, tokens: Sequence[int], holder: Holder) -> int:
+        """How many leading `tokens` any copy has."""
+        return max((n_tokens for _, n_tokens in self._matches(tokens, holder.owner)), default=0)
+
+    def touch(self, tokens: Sequence[int], holder: Holder) -> bool:
+        """Whether a copy begins with all of `tokens`; it is then the most recently used."""
+        for prefix, n_tokens in self._matches(tokens, holder.owner):
+            if n_tokens == len(tokens):
+                del self._holders[prefix]
+                self._holders[prefix] = holder
+                return True
+        return False
+
+    def add(self, prefix: SwappedPrefix, holder: Holder) -> None:
+        """Keep `prefix`, and delete copies that it begins with."""
+        for old, n_tokens in self._matches(prefix.tokens, holder.owner):
+            if n_tokens == old.n_tokens:
+                self.discard(old)
+        self._holders[prefix] = holder
+        self.n_bytes += prefix.n_bytes
+        if self._is_too_much():
+            self._make_room()
+
+    def _is_too_much(self) -> bool:
+        return self.n_bytes > self.limit or len(self._holders) > MAX_PREFIXES
+
+    def _make_room(self) -> None:
+        held = Counter[str]()
+        for prefix, holder in self._holders.items():
+            held[holder.owner] += prefix.n_bytes
+        sessions_last = sorted(self._holders, key=lambda kept: self._holders[kept].in_session)
+        owner_of = {prefix: holder.owner for prefix, holder in self._holders.items()}
+        for prefix in largest_first(sessions_last, owner_of.__getitem__, lambda kept: kept.n_bytes, held):
+            if not self._is_too_much():
+                return
+            self.discard(prefix)
+
+    def discard(self, prefix: SwappedPrefix) -> None:
+        """Delete `prefix`, if it is there."""
+        if self._holders.pop(prefix, None) is not None:
+            self.n_bytes -= prefix.n_bytes
+
+    def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
+        """Delete the copy of exactly `tokens`, if there is one."""
+        for prefix, n_tokens in self._matches(tokens, holder.owner):
+            if n_tokens == len(tokens) == prefix.n_tokens:
+                self.discard(prefix)
+
+    def _of(self, owner: str) -> list[SwappedPrefix]:
+        return [prefix for prefix, holder in self._holders.items() if holder.owner == owner]
+
+    def _matches(self, tokens: Sequence[int], owner: str) -> list[tuple[SwappedPrefix, int]]:
+        """The owner's copies, and how many leading `tokens` each has: the last one counts too, unlike a prompt's."""
+        prefixes = self._of(owner)
+        return list(zip(prefixes, self._context.common_with(prefixes, [*tokens, 0]), strict=True))

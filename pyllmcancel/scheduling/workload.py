@@ -1,0 +1,166 @@
+"""The contract between the loop and what an engine computes: generation, or embeddings.
+
+The loop calls the workload, in the engine thread; a workload calls neither the loop nor the readers. It returns
+updates, which the loop publishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyllmcancel.events import Delta, FinishReason
+    from pyllmcancel.requests.observer import Observer
+    from pyllmcancel.requests.request import Request
+    from pyllmcancel.scheduling.scheduler import Occupancy
+    from pyllmcancel.scheduling.step_cost import StepCostModel
+    from pyllmcancel.step import StepItem, StepStatus
+
+
+class Progress(NamedTuple):
+    """A delta for a request's reader; the request goes on."""
+
+    request: Request
+    delta: Delta
+
+
+class Finished(NamedTuple):
+    """A request is over, and its slots are free; `last` is the delta that completes its answer."""
+
+    request: Request
+    finish_reason: FinishReason
+    last: Delta | None = None
+    error: str | None = None
+    param: str | None = None  # the field of the request that made the error
+
+
+Update = Progress | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class StepMember:
+    """What an item of a step computes for: a request's choice, or text, in a phase."""
+
+    request: Request
+    index: int
+    phase: str
+
+
+class StepOutcome(Protocol):
+    """The outcome of a step, from the compiled module."""
+
+    @property
+    def status(self) -> StepStatus: ...
+    @property
+    def rows(self) -> Sequence[Any]: ...
+    @property
+    def spared(self) -> bool: ...
+    @property
+    def n_threads(self) -> int: ...
+
+
+class AheadOutcome(StepOutcome, Protocol):
+    """The outcome of a step that had begun by itself; times are in microseconds, `began_us` of `time.monotonic`."""
+
+    @property
+    def began_us(self) -> int: ...
+    @property
+    def decode_us(self) -> int: ...
+    @property
+    def sample_us(self) -> int: ...
+
+
+class StepScheduler(Protocol):
+    """What the loop asks of a scheduler."""
+
+    @property
+    def cost(self) -> StepCostModel: ...
+    @property
+    def n_preempted(self) -> int: ...
+
+    def occupancy(self) -> Occupancy: ...
+
+    def holds(self, seq: int) -> bool:
+        """Whether anything computes in `seq`."""
+
+    def resync(self, items: list[StepItem]) -> None:
+        """After a step that did not count: take over what the compiled core has committed."""
+
+    def suspect(self, seqs: Iterable[int]) -> None:
+        """Compute each of these sequences of a failed step alone, next."""
+
+    def recover_from_no_room(self) -> bool:
+        """Make room after the compiled core found none; False if there is nothing to evict or preempt."""
+
+
+class Workload(Protocol):
+    """What the loop asks of generation and of embeddings. Called by the engine thread only."""
+
+    @property
+    def scheduler(self) -> StepScheduler: ...
+
+    def expire(self, requests: Iterable[Request]) -> list[Update]:
+        """Finish running requests that have exceeded a time limit of their own."""
+
+    def heed_readers(self, requests: Iterable[Request]) -> None:
+        """Pause running requests whose sinks are full, and resume them when they are not."""
+
+    def choose(self, heads: Sequence[Request]) -> Request | None:
+        """Which of these waiting requests, the next one of each owner, starts now; None if none can.
+
+        Called with the registry's lock held: it must be quick. `admit` follows for the one that is returned, unless
+        that one is cancelled in between.
+        """
+
+    def admit(self, request: Request, observer: Observer) -> list[Update]:
+        """Take over a request that has left the queue."""
+
+    def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
+        """The next step, empty when nothing runs, and updates: starts, and requests that fail before the step."""
+
+    def maintain(self) -> None:
+        """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
+
+    def member(self, item: StepItem) -> StepMember: ...
+
+    def compute(self, items: list[StepItem]) -> StepOutcome:
+        """The step itself, with the GIL released."""
+
+    def take(self, rows: Sequence[Any], observer: Observer) -> list[Update]:
+        """Take over the results of a step. Choices whose slots are given back before are passed over."""
+
+    # -- steps that begin before the last one's results are taken. While one is `ahead`, only what is said to be allowed
+    #    then may be called.
+
+    @property
+    def ahead(self) -> list[StepItem]:
+        """The step that has begun by itself; empty if none has. To be read after `compute` and `collect`."""
+
+    def is_steady(self, requests: Iterable[Request]) -> bool:
+        """Whether yet another step may follow the one ahead: nothing needs a turn at rest. Allowed beside that step."""
+
+    def collect(self, *, goes_on: bool) -> AheadOutcome:
+        """Wait for the step ahead; with `goes_on` another may follow."""
+
+    def take_late(self) -> AheadOutcome | None:
+        """The outcome of the step ahead if `take` had to wait for it, because slots were to be given back.
+
+        None otherwise. Allowed beside that step.
+        """
+
+    def ring(self) -> None:
+        """Have no step begin by itself until `hush`; may be called from any thread."""
+
+    def hush(self) -> None: ...
+
+    def release(self, request: Request, *, keep: bool) -> None:
+        """Give back the slots of a request that ends before it is complete; with `keep`, its cells stay cached."""
+
+    def rest(self) -> None:
+        """Let the compute threads sleep: no step follows for now."""
+
+    def maintain_idle(self) -> bool:
+        """Do cache housekeeping while no request runs or waits; False if nothing is left to do."""

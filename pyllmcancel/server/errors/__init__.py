@@ -1,0 +1,1 @@
+"""Errors: their facts, and the shape of each API's own."""

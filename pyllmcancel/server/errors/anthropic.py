@@ -1,0 +1,69 @@
+"""Anthropic's shape of an error, in answers and as the last event of a stream that broke off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+
+from pydantic import Field
+
+from pyllmcancel.server.anthropic.usage import MessageUsage, message_usage
+from pyllmcancel.server.wire.fields import ABSENT, Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.errors.facts import ErrorFacts
+
+AnthropicErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "request_too_large",
+    "rate_limit_error",
+    "api_error",
+    "overloaded_error",
+    "timeout_error",
+]
+# Of other statuses: `invalid_request_error` below 500, `api_error` from there on.
+TYPES: dict[int, AnthropicErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+# How its clients tell a prompt that is too long from other mistakes.
+TOO_LONG = "prompt is too long: {} tokens > {} maximum"
+
+
+class AnthropicErrorDetails(Answer):
+    type: AnthropicErrorType
+    message: str
+    param: Annotated[str | None, Field(description="Ours: the field at fault.")]
+    code: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
+
+
+class AnthropicErrorAnswer(Answer):
+    """Anthropic's shape; `usage`, which is ours, is there when the request had begun."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetails
+    request_id: str
+    usage: NotRequired[Annotated[MessageUsage | None, ABSENT]]
+
+
+def anthropic_error(facts: ErrorFacts, request_id: str) -> AnthropicErrorAnswer:
+    told: AnthropicErrorAnswer = {
+        "type": "error",
+        "error": {
+            "type": TYPES.get(facts.status, "invalid_request_error" if facts.status < 500 else "api_error"),
+            "message": facts.message if facts.sizes is None else TOO_LONG.format(*facts.sizes),
+            "param": facts.param,
+            "code": facts.code,
+        },
+        "request_id": request_id,
+    }
+    if facts.usage is not None:
+        told["usage"] = message_usage(facts.usage)
+    return told

@@ -1,0 +1,71 @@
+"""llama-server's shape of an error: its `code` is the status. What it has no field for stands beside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired
+
+from pydantic import Field
+
+from pyllmcancel.server.wire.fields import ABSENT, Answer
+from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.errors.facts import ErrorFacts
+
+LlamaErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "not_supported_error",
+    "unavailable_error",
+    "server_error",
+    "exceed_context_size_error",
+]
+# Of other statuses: `invalid_request_error` below 500, `server_error` from there on.
+TYPES: dict[int, LlamaErrorType] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "unavailable_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+    504: "unavailable_error",
+}
+
+
+class LlamaErrorDetails(Answer):
+    code: Annotated[int, Field(description="The HTTP status; in a stream, what it would have been.")]
+    message: str
+    type: LlamaErrorType
+    param: Annotated[str | None, Field(description="Ours: the field at fault.")]
+    reason: Annotated[str | None, Field(description="Ours: what is wrong, or why the request was cancelled.")]
+    request_id: Annotated[str, Field(description="Ours.")]
+    n_prompt_tokens: NotRequired[
+        Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of the prompt.")]
+    ]
+    n_ctx: NotRequired[
+        Annotated[int, Field(default=0, description="With `exceed_context_size_error`: tokens of context.")]
+    ]
+
+
+class LlamaErrorAnswer(Answer):
+    """llama-server's shape; `usage` is there when the request had begun."""
+
+    error: LlamaErrorDetails
+    usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]
+
+
+def llama_error(facts: ErrorFacts, request_id: str) -> LlamaErrorAnswer:
+    error: LlamaErrorDetails = {
+        "code": facts.status,
+        "message": facts.message,
+        "type": TYPES.get(facts.status, "invalid_request_error" if facts.status < 500 else "server_error"),
+        "param": facts.param,
+        "reason": facts.code,
+        "request_id": request_id,
+    }
+    if facts.sizes is not None:
+        error["type"] = "exceed_context_size_error"
+        error["n_prompt_tokens"], error["n_ctx"] = facts.sizes
+    return {"error": error} if facts.usage is None else {"error": error, "usage": usage_json(facts.usage)}

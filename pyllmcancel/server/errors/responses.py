@@ -1,0 +1,88 @@
+"""Errors as answers: which status and which headers; the body's shape is that of the API that was asked.
+
+A cancelled request is not a failure, but its answer must never look complete, and the OpenAI clients must not retry it
+by themselves: a superseded request that is retried would supersede its successor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fastapi.responses import JSONResponse
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.errors import (
+    ContextLengthError,
+    EngineClosedError,
+    InvalidRequestError,
+    QueueFullError,
+    RequestCancelled,
+    RequestFailed,
+)
+from pyllmcancel.server.errors.facts import ErrorFacts
+from pyllmcancel.server.errors.shapes import OPENAI, ErrorShape, shape_of
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+RETRY_AFTER_SECONDS = 1
+CLIENT_CLOSED_REQUEST = 499
+
+_CANCEL_STATUS = {
+    CancelReason.DISCONNECT: CLIENT_CLOSED_REQUEST,
+    CancelReason.STALLED: CLIENT_CLOSED_REQUEST,
+    CancelReason.SUPERSEDED: CLIENT_CLOSED_REQUEST,
+    CancelReason.EXPLICIT: CLIENT_CLOSED_REQUEST,
+    CancelReason.DEADLINE: 504,
+    CancelReason.SHUTDOWN: 503,
+}
+
+
+@dataclass(eq=False)
+class ApiError(ErrorFacts, Exception):
+    """An error as the client sees it."""
+
+    extra_headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def retryable(self) -> bool:
+        return self.status in (429, 503)
+
+    def headers(self) -> dict[str, str]:
+        advice = {"Retry-After": str(RETRY_AFTER_SECONDS)} if self.retryable else {"x-should-retry": "false"}
+        return advice | self.extra_headers
+
+    def response(self, request_id: str, shape: ErrorShape = OPENAI) -> JSONResponse:
+        # The id here as well: Starlette answers a defect of ours from outside of the middleware that sets it.
+        ids = dict.fromkeys(shape.id_headers, request_id)
+        return JSONResponse(shape.word(self, request_id), self.status, self.headers() | ids)
+
+    def response_to(self, scope: Scope) -> JSONResponse:
+        """In the shape of the API that was asked."""
+        return self.response(scope["state"]["request_id"], shape_of(scope))
+
+
+def api_error(error: Exception) -> ApiError:
+    """The client's view of an exception of ours."""
+    match error:
+        case ApiError():
+            shown = error
+        case RequestCancelled(reason=reason, usage=usage):
+            shown = ApiError(_CANCEL_STATUS[reason], str(error), "request_cancelled", None, reason, usage)
+        case RequestFailed(usage=usage, param=None):
+            shown = ApiError(500, str(error), "server_error", None, "request_failed", usage)
+        case RequestFailed(usage=usage, param=param):
+            shown = ApiError(400, str(error), param=param, code="invalid_request", usage=usage)
+        case ContextLengthError(param=param, n_prompt_tokens=n_prompt_tokens, n_ctx=n_ctx):
+            sizes = (n_prompt_tokens, n_ctx)
+            shown = ApiError(400, str(error), param=param, code="context_length_exceeded", sizes=sizes)
+        case InvalidRequestError(param=param):
+            shown = ApiError(400, str(error), param=param, code="invalid_request")
+        case QueueFullError():
+            shown = ApiError(429, str(error), "rate_limit_error", code="queue_full")
+        case EngineClosedError():
+            shown = ApiError(503, str(error), "server_error", code="shutdown")
+        case _:
+            shown = ApiError(500, "internal server error", "server_error", code="internal_error")
+    return shown

@@ -1,0 +1,59 @@
+"""Which API's shape an error has: that of the endpoint that was asked, also where no handler saw the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import Headers
+
+from pyllmcancel.server.errors.anthropic import AnthropicErrorAnswer, anthropic_error
+from pyllmcancel.server.errors.llama import LlamaErrorAnswer, llama_error
+from pyllmcancel.server.errors.openai import ErrorAnswer, openai_error
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from pyllmcancel.server.errors.facts import ErrorFacts
+
+MESSAGES = "/v1/messages"
+# The first parts of paths. Those without a version that OpenAI has too, as /chat/completions, have OpenAI's errors.
+LLAMA_SERVERS = frozenset(
+    {
+        "apply-template",
+        "completion",
+        "completions",
+        "detokenize",
+        "infill",
+        "lora-adapters",
+        "props",
+        "slots",
+        "tokenize",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """What words an error, given the request's id; the type that describes it; and more names of the id's header."""
+
+    word: Callable[[ErrorFacts, str], Mapping[str, Any]]
+    answer: type
+    id_headers: tuple[str, ...] = ("X-Request-Id",)
+
+
+OPENAI = ErrorShape(openai_error, ErrorAnswer)
+LLAMA = ErrorShape(llama_error, LlamaErrorAnswer)
+ANTHROPIC = ErrorShape(anthropic_error, AnthropicErrorAnswer, ("X-Request-Id", "request-id"))
+
+
+def shape_of_path(path: str) -> ErrorShape:
+    if path == MESSAGES or path.startswith(f"{MESSAGES}/"):
+        return ANTHROPIC
+    return LLAMA if path.removeprefix("/").partition("/")[0] in LLAMA_SERVERS else OPENAI
+
+
+def shape_of(scope: Scope) -> ErrorShape:
+    """Anthropic's clients say which version of its API they speak, in paths that others have too."""
+    return ANTHROPIC if "anthropic-version" in Headers(scope=scope) else shape_of_path(scope["path"])

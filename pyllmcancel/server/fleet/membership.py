@@ -1,0 +1,62 @@
+"""A server and its peers over HTTP, put together."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from pyllmcancel import __version__
+from pyllmcancel.server.fleet.discovery import Named
+from pyllmcancel.server.fleet.endpoint import PeerEndpoint
+from pyllmcancel.server.fleet.events.feed import WholeFeed
+from pyllmcancel.server.fleet.fleet import Fleet
+from pyllmcancel.server.fleet.http_transport import HttpTransport
+from pyllmcancel.server.fleet.identity import Identity
+from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from pyllmcancel.server.fleet.addresses import FleetSettings
+    from pyllmcancel.server.fleet.discovery import Seek
+    from pyllmcancel.server.state import ServerState
+
+
+class Me:
+    """Says who this server is."""
+
+    def __init__(self, state: ServerState, name: str) -> None:
+        self._state = state
+        self._name = name
+        self._nonce = secrets.token_hex(16)
+
+    def __call__(self) -> Identity:
+        return Identity(
+            nonce=self._nonce,
+            name=self._name,
+            version=__version__,
+            model=model_of(self._state),
+            clock_us=time.time_ns() // 1000,
+        )
+
+
+def model_of(state: ServerState) -> str | None:
+    """What two servers must have in common; None before the model is there."""
+    if not state.n_ctx:
+        return None
+    model = state.engine.model
+    return f"{state.model_name} ({model.n_params:,} parameters, {model.size:,} bytes)"
+
+
+def fleet_by_http(state: ServerState, seek: Seek, name: str) -> tuple[Fleet, Me]:
+    """The fleet in which this server has this name, once its model is there, and what its `PeerEndpoint` says of it."""
+    me, feed = Me(state, name), WholeFeed(state.feed, name)
+    return Fleet(state, HttpTransport(seek, me, watcher=feed), name, feed), me
+
+
+def join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> Fleet:
+    """Take part in the fleet of these settings; peers are let in by a layer of `app`."""
+    fleet, me = fleet_by_http(state, Named(settings, DEADLINE_SECONDS), settings.name)
+    app.add_middleware(PeerEndpoint, fleet=fleet, me=me, key=settings.key)
+    return fleet

@@ -1,0 +1,49 @@
+"""How many questions one peer is asked at once: each takes a connection, here and there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+MOST_AT_ONCE = 16  # of one owner, to one peer
+TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answer: no word of the peer
+
+
+@dataclass(eq=False, slots=True)
+class OwnerSlots:
+    """Of one owner. `n_users` wait, or have one."""
+
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE))
+    n_users: int = 0
+
+
+class PeerSlots:
+    """Of each owner a bounded number, so that the questions of one do not take the connections of all.
+
+    Belongs to the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str | None, OwnerSlots] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @asynccontextmanager
+    async def of(self, owner: str | None, patience: float) -> AsyncIterator[None]:
+        """Wait for a turn; TimeoutError if there is none in `patience` seconds."""
+        turn = self._turns.setdefault(owner, OwnerSlots())
+        turn.n_users += 1
+        try:
+            async with asyncio.timeout(patience):
+                await turn.free.acquire()
+            try:
+                yield
+            finally:
+                turn.free.release()
+        finally:
+            turn.n_users -= 1
+            if not turn.n_users:
+                del self._turns[owner]

@@ -1,0 +1,1 @@
+"""HTTP: connections, keys, hosts, limits of bodies, and each request's context."""

@@ -1,0 +1,78 @@
+"""``--api-key``: who may use the server, and whose a request is. Plain ASGI.
+
+Every key has an owner. What an owner names (ids, sessions, keys of superseding) and what is cached for it is its own:
+others can neither see, cancel, supersede nor hold it, and may use the same names. Without keys all is one owner's.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+
+from pyllmcancel.requests.request import NO_OWNER
+from pyllmcancel.server.config import ADMIN
+from pyllmcancel.server.errors.responses import ApiError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pyllmcancel.server.config import ApiKey
+
+# The page and the documentation hold nothing that is not in this package: browsers cannot send a key with a visit.
+PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
+
+PUBLIC_FILES = "/page/"
+
+
+def is_public(path: str) -> bool:
+    return path in PUBLIC_PATHS or path.startswith(PUBLIC_FILES)
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose key the request was sent with."""
+    owner: str = scope["state"].get("owner", NO_OWNER)
+    return owner
+
+
+def is_admin(scope: Scope) -> bool:
+    """Whether it was sent with an administrator's key."""
+    admin: bool = scope["state"].get("admin", False)
+    return admin
+
+
+class ApiKeys:
+    """ASGI middleware: 401 for requests without any of the keys. As with llama-server, `X-Api-Key` will do too."""
+
+    def __init__(self, app: ASGIApp, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str] = ()) -> None:
+        self._app = app
+        self._keys = [(key.encode(), owner, False) for owner, key in api_keys]
+        self._keys += [(key.encode(), ADMIN, True) for key in admin_api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and not is_public(scope["path"]) and not self._admit(scope):
+            app = ApiError(
+                401,
+                "missing or wrong API key",
+                "authentication_error",
+                code="invalid_api_key",
+                extra_headers={"WWW-Authenticate": "Bearer"},
+            ).response_to(scope)
+        await app(scope, receive, send)
+
+    def _admit(self, scope: Scope) -> bool:
+        """Note in `scope` whose key it has; False if it has none."""
+        headers = Headers(scope=scope)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        bearer = token.strip(" \t") if scheme.lower() == "bearer" else ""
+        # Every pair is compared, in constant time, so that timing tells neither which nor how much matched. Headers
+        # are Latin-1 by the protocol, keys are what was typed: compared as the bytes that were sent. One of them may
+        # be what Latin-1 calls a blank: only those of the protocol go.
+        given = [text.encode("latin-1") for text in (bearer, headers.get("x-api-key", ""))]
+        found = [(owner, admin) for sent in given for key, owner, admin in self._keys if hmac.compare_digest(sent, key)]
+        if found:
+            scope["state"]["owner"], scope["state"]["admin"] = found[0]
+        return bool(found)

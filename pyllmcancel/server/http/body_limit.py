@@ -1,0 +1,133 @@
+"""Reads a request's body before its handler runs, and refuses one that is too long. Plain ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import PUBLIC_PATHS, owner_of
+from pyllmcancel.server.http.request_context import mark_client_gone
+from pyllmcancel.server.limits import LINGER_SECONDS, SMALL_BODY
+from pyllmcancel.shares import Shares
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pyllmcancel.server.limits import Limits
+
+WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+HELD = "held_body"  # in a scope's state
+
+
+class BodyLimit:
+    """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
+
+    All bodies together are bounded too: one that does not fit beside the others gets 503. If several owners share the
+    server, the bodies of one may have as much as they leave free, or the length of the longest one.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS, *, shared: bool = False) -> None:
+        self._app = app
+        self._limits = limits
+        self._linger = linger
+        self._held = Shares(limits.max_bodies, several=shared, least=limits.max_body)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY or scope["path"] in PUBLIC_PATHS:
+            await self._app(scope, receive, send)
+            return
+        hold = scope["state"][HELD] = Hold(self._held, owner_of(scope))
+        try:
+            try:
+                whole = replayed(await self._read(scope, receive, hold), receive)
+            except _TooLong as refusal:
+                await self._refuse(refusal.error, scope, receive, send)
+            except ConnectionResetError:
+                mark_client_gone(scope)
+            else:
+                await self._app(scope, whole, send)
+        finally:
+            hold.release()
+
+    async def _read(self, scope: Scope, receive: Receive, hold: Hold) -> bytes:
+        """The whole body; ConnectionResetError if the client leaves before its end."""
+        declared = Headers(scope=scope).get("content-length", "")
+        self._check(int(declared[:20]) if declared.isdecimal() else 0)
+        pieces: list[bytes] = []
+        length, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            length += len(piece)
+            self._check(length)
+            hold.grow(length)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _check(self, length: int) -> None:
+        if length > self._limits.max_body:
+            message = f"the body is longer than {self._limits.max_body:,} bytes"
+            raise _TooLong(ApiError(413, message, code="body_too_large", extra_headers={"Connection": "close"}))
+
+    async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, read what still comes for a moment, and close: the rest of the body is no next request."""
+
+        async def send_but_stay(message: Message) -> None:
+            await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+
+        await error.response_to(scope)(scope, receive, send_but_stay)
+        try:
+            async with asyncio.timeout(self._linger):
+                while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+                    pass
+        except TimeoutError:
+            pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _TooLong(Exception):  # noqa: N818 - it never leaves this module
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Hold:
+    """One body's part of them."""
+
+    def __init__(self, held: Shares, owner: str) -> None:
+        self._held = held
+        self._owner = owner
+        self._taken = 0
+
+    def grow(self, length: int) -> None:
+        more = length - self._taken if length > SMALL_BODY else 0
+        if more > 0 and not self._held.take(self._owner, more):
+            message = "too many long bodies are being read; try again later"
+            raise _TooLong(ApiError(503, message, "server_error", code="busy", extra_headers={"Connection": "close"}))
+        self._taken += more
+
+    def release(self) -> None:
+        """Idempotent."""
+        self._held.give_back(self._owner, self._taken)
+        self._taken = 0
+
+
+def body_is_used(scope: Scope) -> None:
+    """What a request's body says has become what the engine takes."""
+    hold: Hold = scope["state"][HELD]
+    hold.release()
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that tells of the body, which has been read, and then of what really happens."""
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_body_first() -> Message:
+        return unread.pop() if unread else await receive()
+
+    return receive_body_first

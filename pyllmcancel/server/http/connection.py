@@ -1,0 +1,101 @@
+"""The client of a request, and its leaving: told by the HTTP server, or seen on the connection before that.
+
+A client that has vanished, or does not read, is found by the connection's `ClientWatch`; its request is cancelled for
+that reason, and its connection closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.engine.engine import compiled_module
+from pyllmcancel.server.http.client_watch import ClientWatch
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope
+
+    from pyllmcancel.server.limits import Limits
+
+logger = logging.getLogger("pyllmcancel.server")
+
+Cancel = Callable[[CancelReason], object]
+
+# In a scope's state, put there by `protocol`. Other servers do not say on which connection a request came.
+CONNECTION = "connection"
+
+
+class Connection:
+    """A client's connection, watched until it is `closed`."""
+
+    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
+        self._transport = transport
+        self._cancel: Cancel | None = None  # of the request that is being answered
+        # All that the kernel does not take counts as waiting for the client, and blocks the next `send`.
+        transport.set_write_buffer_limits(high=1)
+        self.watch = ClientWatch(transport, limits, self.give_up, asyncio.get_running_loop())
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        self._has_hung_up: Callable[[int], bool] = compiled_module().has_hung_up
+
+    def has_left(self) -> bool:
+        """Whether the client has closed it; for any thread.
+
+        The descriptor may be closed, and even be another connection's, when that is asked. But then this connection is
+        no more, and whatever is said of the other one, to cancel is right.
+        """
+        return self._has_hung_up(self._descriptor)
+
+    @contextmanager
+    def answering(self, cancel: Cancel) -> Iterator[None]:
+        """Inside, `cancel` is called, with the reason, if the client has vanished, or does not read."""
+        self._cancel = cancel
+        try:
+            yield
+        finally:
+            if self._cancel is cancel:  # else the connection's next request has begun
+                self._cancel = None
+
+    def give_up(self, reason: CancelReason) -> None:
+        """Its client has vanished (DISCONNECT), or does not read (STALLED): cancel the request, and close."""
+        why = "has vanished" if reason is CancelReason.DISCONNECT else "does not read"
+        logger.info("the client of %s %s: its connection is closed", self._transport.get_extra_info("peername"), why)
+        if self._cancel is not None:
+            self._cancel(reason)
+        self.drop()
+
+    def closed(self) -> None:
+        """It is no more."""
+        self.watch.stop()
+
+    def drop(self) -> None:
+        """Close it at once: ``receive()`` then says that the client has left. In the event loop only."""
+        self._transport.abort()
+
+
+def connection_of(scope: Scope) -> Connection | None:
+    connection: Connection | None = scope["state"].get(CONNECTION)
+    return connection
+
+
+@contextmanager
+def watched(receive: Receive, on_leaving: Callable[[], object]) -> Iterator[asyncio.Task[None]]:
+    """Call `on_leaving` once the client has left, inside; the task ends then.
+
+    To await ``receive()`` is the one way that works in the queue, in prefill, while streaming, and while ``send`` is
+    blocked by a client that does not read. The request's body must have been read.
+    """
+
+    async def wait_until_left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        on_leaving()
+
+    watcher = asyncio.create_task(wait_until_left(), name="client watcher")
+    try:
+        yield watcher
+    finally:
+        watcher.cancel()

@@ -1,0 +1,133 @@
+"""Exception handlers: every error of a request is answered in the shape of its API."""
+
+from __future__ import annotations
+
+import email.message
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from pyllmcancel.errors import Error
+from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError, api_error
+from pyllmcancel.server.http.request_context import mark_client_gone, request_id_of
+from pyllmcancel.server.http.workers import ClientLeft
+
+if TYPE_CHECKING:
+    from fastapi.responses import JSONResponse
+
+logger = logging.getLogger("pyllmcancel.server")
+
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+TOO_DEEP = "the body is nested too deeply"
+MAX_PART, MAX_MESSAGE = 100, 1_000  # characters of what is repeated
+NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(ApiError, on_error)
+    app.add_exception_handler(ClientLeft, on_client_left)
+    app.add_exception_handler(Error, on_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    # Nothing of ours recurses but what walks through a client's JSON.
+    app.add_exception_handler(RecursionError, on_recursion_error)
+    app.add_exception_handler(Exception, on_error)
+
+
+async def on_error(request: Request, error: Exception) -> JSONResponse:
+    shown = api_error(error)
+    if shown.status == 500:
+        request_id = request_id_of(request.scope)
+        logger.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
+    return shown.response_to(request.scope)
+
+
+async def on_client_left(request: Request, _error: Exception) -> Response:
+    mark_client_gone(request.scope)
+    return Response(status_code=CLIENT_CLOSED_REQUEST)  # for the access log
+
+
+async def on_recursion_error(request: Request, error: Exception) -> JSONResponse:
+    request_id = request_id_of(request.scope)
+    logger.warning("request %s: %s", request_id, error, extra={"request_id": request_id})
+    return invalid_json(TOO_DEEP).response_to(request.scope)
+
+
+async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
+    """Pydantic's findings as one error: the first field at fault, in words."""
+    assert isinstance(error, RequestValidationError)
+    shown = validation_error(error.errors()[0], is_json=is_json(request))
+    return shown.response_to(request.scope)
+
+
+def validation_error(finding: Any, *, is_json: bool) -> ApiError:
+    # Truncated: the client chose the names.
+    where = [str(part)[:MAX_PART] for part in finding["loc"] if part not in ("body", "query", "path", "header")]
+    param = where[0] if where else None
+    shown = ".".join(where)
+    match finding["type"]:
+        case "json_invalid":
+            return invalid_json(f"the body is not valid JSON: {finding['ctx']['error']}")
+        case "model_attributes_type" if not where and not is_json:
+            return ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
+        case "model_attributes_type" if not where:
+            return ApiError(400, NOT_JSON_TYPE, code="invalid_request")
+        case "extra_forbidden":
+            return ApiError(400, f"unsupported field: {shown}", param=param, code="unsupported_field")
+        case _:
+            message = f"{shown or 'body'}: {finding['msg']}"[:MAX_MESSAGE]
+            return ApiError(400, message, param=param, code="invalid_request")
+
+
+async def on_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Starlette's own: no such path, wrong method, a body that could not be read."""
+    assert isinstance(error, HTTPException)
+    return http_error(request, error).response_to(request.scope)
+
+
+def http_error(request: Request, error: HTTPException) -> ApiError:
+    match error.__cause__:
+        case RecursionError():
+            return invalid_json(TOO_DEEP)
+        case ValueError() as not_json:
+            # Python's parser: a number of thousands of digits, or bytes that are no UTF-8.
+            return invalid_json(f"the body is not valid JSON: {not_json}")
+    what = f"{request.method} {request.url.path}"
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return ApiError(404, f"there is no {what}", code="unknown_url")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return ApiError(
+                405,
+                f"there is no {what}; see the header Allow",
+                code="method_not_allowed",
+                extra_headers={"Allow": ", ".join(allowed_methods(request))},
+            )
+    return ApiError(error.status_code, str(error.detail), code="http_error", extra_headers=dict(error.headers or {}))
+
+
+def allowed_methods(request: Request) -> list[str]:
+    """All that this path has. The router names those of one route only, but a path may have a route for each."""
+    routes = request.app.routes
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+
+
+def invalid_json(message: str) -> ApiError:
+    return ApiError(400, message, code="invalid_json")
+
+
+def is_json(request: Request) -> bool:
+    """Whether the body says that it is JSON, as FastAPI judges it."""
+    header = email.message.Message()
+    header["content-type"] = request.headers.get("content-type", "")
+    subtype = header.get_content_subtype()
+    return header.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))

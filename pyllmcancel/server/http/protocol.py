@@ -1,0 +1,213 @@
+"""uvicorn's HTTP protocol with read time-outs, a watch on clients that pipeline, plain heads and our error bodies; each
+request's scope has its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.connection import CONNECTION, Connection
+from pyllmcancel.server.http.heads import PlainConnection
+from pyllmcancel.server.http.request_context import new_request_id
+from pyllmcancel.server.limits import LINGER_SECONDS
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.http.connections import Connections
+    from pyllmcancel.server.limits import Limits
+
+# Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
+READ_AHEAD = 1 << 20
+# Bytes that are read before other connections have a turn: the fewer, the longer reading takes. A kilobyte may be a
+# hundred chunks, each an event of its own.
+LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 12
+READ_SECONDS = 0.002
+
+
+class Stage(Enum):
+    """What a connection waits for."""
+
+    HEAD = auto()  # of a request; the first, or one that has begun
+    BODY = auto()
+    ANSWER = auto()  # ours: the client has done its part
+    NEXT = auto()  # request, of which nothing has come
+
+
+class WatchfulProtocol(H11Protocol):
+    """Reads on while an answer is under way, and limits the time for each part of a request.
+
+    uvicorn stops reading when the next request of a connection arrives before the answer to the current one is
+    complete. But a closed connection is noticed only by reading from it: a client that had pipelined, and then left,
+    would hold its place in the queue, or its slot.
+
+    uvicorn's own time-out covers `Stage.NEXT` only, and its own limit of connections refuses new ones even if all
+    others are idle.
+    """
+
+    def __init__(self, limits: Limits, connections: Connections, *, served_by: str | None = None, **given: Any) -> None:
+        super().__init__(**given)
+        self.conn = PlainConnection.of(self.config)
+        self._served_by = served_by
+        self._limits = limits
+        self._others = connections
+        self._at_once = LEAST_AT_ONCE
+        self._stage: Stage | None = None
+        self._connection: Connection | None = None  # once it is made
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """The address whose limits it counts towards; a trusted proxy's connections each have one of their own."""
+        if self.client is None:
+            return ""
+        host, port = self.client
+        return f"{host}:{port}" if self._others.is_proxy(host) else host
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._read_at_once(LEAST_AT_ONCE)
+        self._connection = Connection(transport, self._limits)
+        if not self._others.admit(self):
+            self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
+            return
+        self.app_state = self.app_state | {CONNECTION: self._connection}
+        self._note_stage()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        if self._connection is not None:
+            self._connection.closed()
+        self._others.gone(self)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._connection is not None:
+            self._connection.watch.bytes_wait()
+            self._others.blocks(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._connection is not None:
+            self._connection.watch.none_wait()
+            self._others.flows(self)
+
+    def data_received(self, data: bytes) -> None:
+        began = time.perf_counter()
+        super().data_received(data)
+        if time.perf_counter() - began > READ_SECONDS:
+            self._read_at_once(LEAST_AT_ONCE)
+        elif self._at_once < MOST_AT_ONCE:
+            self._read_at_once(2 * self._at_once)
+
+    def _read_at_once(self, size: int) -> None:
+        self._at_once = size
+        with suppress(AttributeError):  # it is asyncio's, of sockets; uvloop's have none
+            self.transport.max_size = size  # type: ignore[attr-defined]
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        # A pause while the body is incomplete is back-pressure, which `receive` lifts.
+        pipelined = self.flow.read_paused and self.cycle is not None and not self.cycle.more_body
+        if pipelined and len(self.conn.trailing_data[0]) < READ_AHEAD:
+            self.flow.resume_reading()
+        self._note_stage()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            # Answered before the whole body came: the rest is read and dropped.
+            self._start_timer(LINGER_SECONDS, self.transport.close)
+        else:
+            self._note_stage()
+
+    def shutdown(self) -> None:
+        """Answer 503 to a request whose body is incomplete."""
+        if self._stage is Stage.BODY:
+            self._refuse(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        else:
+            super().shutdown()
+
+    # -- time-outs ----------------------------------------------------------------------------------------------------
+
+    def _note_stage(self) -> None:
+        stage = self._stage_now()
+        if stage is self._stage or self.transport.is_closing():
+            return
+        self._stage = stage
+        self._stop_timer()
+        match stage:
+            case Stage.ANSWER:
+                self._others.works(self)
+                return
+            case Stage.HEAD:
+                self._start_timer(self._limits.header_timeout, self._out_of_time)
+            case Stage.BODY:
+                self._start_timer(self._limits.body_timeout, self._out_of_time)
+        self._others.waits(self)
+
+    def _stage_now(self) -> Stage:
+        if self.conn.their_state is h11.SEND_BODY:
+            return Stage.BODY
+        if self.conn.their_state is not h11.IDLE:
+            return Stage.ANSWER
+        served = self.cycle is not None
+        return Stage.NEXT if served and not self.conn.trailing_data[0] else Stage.HEAD
+
+    def _out_of_time(self) -> None:
+        if self._stage is Stage.HEAD and not self.conn.trailing_data[0]:
+            self.transport.close()
+        else:
+            self._refuse(ApiError(408, "the request did not come in time", code="request_timeout"))
+
+    def give_way(self) -> None:
+        """Close at once, to make room for another connection: no complete request is lost."""
+        if self._stage is not Stage.NEXT:
+            self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
+        self.transport.abort()
+
+    def has_stalled(self) -> None:
+        """Cancel as stalled, and close at once: too many clients do not read, this one for longest."""
+        assert self._connection is not None
+        self._connection.give_up(CancelReason.STALLED)
+
+    def _start_timer(self, seconds: float, act: Any) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, act)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets the same body as any other error, and an id."""
+        self._refuse(ApiError(400, msg, code="invalid_http"))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer, if that is possible, and close."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            # In the middle of an answer, or after one that was the last: there is no place for another.
+            self.transport.close()
+            return
+        response = error.response(new_request_id())
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        if self._served_by is not None:
+            headers.append((b"x-served-by", self._served_by.encode()))
+        for event in (
+            h11.Response(status_code=error.status, headers=headers),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()

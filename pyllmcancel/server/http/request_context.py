@@ -1,0 +1,135 @@
+"""The middleware that gives every HTTP request an id and a log line. Plain ASGI.
+
+Not a Starlette ``BaseHTTPMiddleware``: that one hides ``http.disconnect`` from the handlers, and with it every client
+that leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+
+from pyllmcancel.server.errors.responses import CLIENT_CLOSED_REQUEST, ApiError
+from pyllmcancel.server.errors.shapes import shape_of
+from pyllmcancel.server.http.unknown_fields import HEADER, IgnoredLog, noted
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+access_log = logging.getLogger("pyllmcancel.access")
+
+PEERS_PATH = "/v1/peers"  # where other replicas knock
+SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+
+
+def new_request_id() -> str:
+    return f"req-{secrets.token_hex(8)}"
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id that the middleware gave this request, or took from its client."""
+    request_id: str = scope["state"]["request_id"]
+    return request_id
+
+
+def arrival_of(scope: Scope) -> float:
+    """When this request came in, in monotonic seconds."""
+    arrived_at: float = scope["state"]["arrived_at"]
+    return arrived_at
+
+
+def arrival_us_of(scope: Scope) -> int:
+    """The same, in microseconds since the epoch."""
+    arrived_us: int = scope["state"]["arrived_us"]
+    return arrived_us
+
+
+def mark_client_gone(scope: Scope) -> None:
+    """For the log: the client has left, so it was not answered."""
+    scope["state"]["client_gone"] = True
+
+
+def is_client_gone(scope: Scope) -> bool:
+    gone: bool = scope["state"].get("client_gone", False)
+    return gone
+
+
+class RequestContext:
+    """Outermost ASGI application. Answers say `served_by`, if that is given."""
+
+    def __init__(self, app: ASGIApp, served_by: str | None = None) -> None:
+        self._app = app
+        self._served_by = served_by
+        self._ignored = IgnoredLog()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id")
+        sane = given is None or SANE_ID.fullmatch(given) is not None
+        request_id = given if given is not None and sane else new_request_id()
+        scope.setdefault("state", {})["request_id"] = request_id
+        began = scope["state"]["arrived_at"] = time.monotonic()
+        scope["state"]["arrived_us"] = time.time_ns() // 1000
+        ids = dict.fromkeys(shape_of(scope).id_headers, request_id)
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers.update(ids)
+                if ignored := noted(scope):
+                    headers[HEADER] = ", ".join(ignored)
+                    self._ignored.tell(scope, ignored)
+                if unenforced := scope["state"].get("unenforced"):
+                    headers["X-Unenforced"] = ", ".join(unenforced)
+                if unreached := scope["state"].get("unreached"):
+                    headers["X-Unreached"] = ", ".join(unreached)
+                if self._served_by is not None:
+                    headers["X-Served-By"] = self._served_by
+            await send(message)
+
+        try:
+            app = self._app if sane else bad_id().response_to(scope)
+            await app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            mark_client_gone(scope)  # how some servers say it
+            raise
+        finally:
+            if is_client_gone(scope):
+                status = CLIENT_CLOSED_REQUEST
+            self._log(scope, request_id, status or 500, time.monotonic() - began)
+
+    def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        # Looking on is not worth a line: health checks, scrapers and the live page would drown the story.
+        # Nor is what replicas tell each other at every keystroke.
+        quiet = scope["method"] == "GET" or scope["path"] == PEERS_PATH
+        level = logging.DEBUG if quiet and status < 400 else logging.INFO
+        if not access_log.isEnabledFor(level):
+            return
+        # Quoted once more: a path may hold line feeds, and with them lines that we never wrote.
+        path = quote(scope["path"], safe="/:@+=,~")
+        facts = {
+            "request_id": request_id,
+            "client": (scope.get("client") or (None,))[0],
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "seconds": round(seconds, 6),
+        }
+        text = '%s "%s %s" %d %.0f ms'
+        access_log.log(level, text, request_id, scope["method"], path, status, seconds * 1e3, extra=facts)
+
+
+def bad_id(param: str = "X-Request-Id") -> ApiError:
+    return ApiError(400, f"{param} must match {SANE_ID.pattern}", param=param, code="bad_id")

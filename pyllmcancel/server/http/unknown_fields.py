@@ -1,0 +1,163 @@
+"""Fields of bodies that have no effect here: ``--unknown-fields`` says whether they are refused, told, or passed over.
+
+What a client sends beyond what is known is taken out of its body, so that it reaches neither a template nor a grammar.
+A field that would have changed the answer is refused in any case; see `REFUSED`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import owner_of
+from pyllmcancel.server.wire.fields import RequestBody
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from pyllmcancel.pausing import Pause
+    from pyllmcancel.server.config import UnknownFields
+
+logger = logging.getLogger("pyllmcancel.server")
+
+HEADER = "X-Ignored-Fields"
+MOST_NAMES = 32  # of one request
+LONGEST_NAME = 64  # characters
+MOST_TOLD = 4_096  # pairs of a client and a field that the log has had
+# Neither a comma, which separates names, nor anything that a header or a log cannot hold.
+SAFE = "._-$@~[]"
+PAUSE_AFTER = 1_000  # models
+PLAIN = (int, str, float, bool, type(None))
+STATE = "ignored_fields"  # in a scope's state
+
+# What is outside of OpenAI's two endpoints, or of this server, and would change the answer: a constraint, a modality,
+# another way to search. With the values, besides null and empty ones, that ask for nothing.
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "bad_words": (),
+    "beam_width": (1,),
+    "chat_template": (),
+    "ebnf": (),
+    "force_words": (),
+    "function_call": ("none", "auto"),
+    "functions": (),
+    "guided_whitespace_pattern": (),
+    "image": (),
+    "images": (),
+    "length_penalty": (1,),
+    "logits_processors": (),
+    "lora_request": (),
+    "moderation": (),
+    "multimodal_data": (),
+    "negative_prompt": (),
+    "num_beams": (1,),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "regex": (),
+    "structural_tag": (),
+    "use_beam_search": (),
+    "web_search_options": (),
+}
+
+
+class IgnoredFields:
+    """Those of one request."""
+
+    def __init__(self, policy: UnknownFields) -> None:
+        self._policy = policy
+        self._names: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, name: str) -> None:
+        """ApiError if such fields are refused."""
+        if self._policy == "refuse":
+            raise unsupported(name)
+        if self._policy == "warn" and len(self._names) < MOST_NAMES:
+            self._names[spelled(name)] = None
+
+    @property
+    def names(self) -> list[str]:
+        """Safe in a header and in a log, and each once."""
+        return list(self._names)
+
+
+class IgnoredLog:
+    """One line for each client and field. Used by the event loop only."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def tell(self, scope: Scope, names: Iterable[str]) -> None:
+        client = owner_of(scope) or (scope.get("client") or ("a client",))[0]
+        for name in names:
+            known = (client, name) in self._told
+            self._told[client, name] = None
+            self._told.move_to_end((client, name))
+            if not known:
+                facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
+                logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
+        while len(self._told) > MOST_TOLD:
+            self._told.popitem(last=False)
+
+
+def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
+    """Take out of `body`, and of what is inside it, what is not known; `body.ignore` adds to what is returned.
+
+    Raises
+    ------
+    ApiError
+        A field would have changed the answer, or unknown fields are refused.
+    """
+    ignored = body._ignored = IgnoredFields(policy)
+    refused = {**REFUSED, **body.refused_fields}
+    for number, (model, path) in enumerate(models_in(body, ())):
+        if number % PAUSE_AFTER == 0:
+            pause()
+        if not isinstance(model, RequestBody) or not model.__pydantic_extra__:
+            continue
+        for name, value in model.__pydantic_extra__.items():
+            if model is body and name in refused:
+                if not asks_for_nothing(value, refused[name]):
+                    raise unsupported(name)
+            elif value is not None:
+                ignored.add(".".join((*path, name)))
+        model.__pydantic_extra__.clear()
+    return ignored
+
+
+def models_in(model: BaseModel, path: tuple[str, ...]) -> Iterator[tuple[BaseModel, tuple[str, ...]]]:
+    """`model` and all inside it, with the names of the fields that lead there; places in lists are not said."""
+    yield model, path
+    for name, value in model.__dict__.items():
+        for one in value if isinstance(value, list) else (value,):
+            if type(one) not in PLAIN and isinstance(one, BaseModel):
+                yield from models_in(one, (*path, name.rstrip("_")))
+
+
+def asks_for_nothing(value: Any, others: tuple[Any, ...]) -> bool:
+    return value is None or value is False or value in ("", [], {}) or value in others
+
+
+def unsupported(path: str) -> ApiError:
+    return ApiError(
+        400, f"unsupported field: {path[:100]}", param=path.partition(".")[0][:100], code="unsupported_field"
+    )
+
+
+def spelled(name: str) -> str:
+    return quote(name, safe=SAFE)[:LONGEST_NAME]
+
+
+def note(scope: Scope, ignored: IgnoredFields) -> None:
+    """Have them told with the answer to this request, whenever they are found until then."""
+    scope["state"][STATE] = ignored
+
+
+def noted(scope: Scope) -> list[str]:
+    ignored: IgnoredFields | None = scope["state"].get(STATE)
+    return [] if ignored is None else ignored.names

@@ -1,0 +1,287 @@
+"""The answers of our own endpoints: requests, their cancels, and the engine's last steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, NotRequired, cast
+
+from pydantic import Field
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason, RequestStatus
+from pyllmcancel.server.wire.fields import Answer
+from pyllmcancel.server.wire.usage import UsageAnswer, usage_json
+
+if TYPE_CHECKING:
+    from pyllmcancel.events import Ending, Usage
+    from pyllmcancel.requests.families import SessionSummary
+    from pyllmcancel.requests.observer import StepPart, StepRecord
+    from pyllmcancel.requests.request import RequestSummary, Times
+
+OutsideStatus = Literal["waiting", "running", "cancelling", "finished", "cancelled", "error"]
+LiveStatus = Literal["waiting", "running"]
+StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "failed_compute"]
+
+
+class TimesAnswer(Answer):
+    """On the server's monotonic clock, in seconds; null until it happens."""
+
+    arrived: float
+    admitted: Annotated[float | None, Field(description="It got its first slot.")]
+    first_token: float | None
+    cancelled: Annotated[float | None, Field(description="The intent.")]
+    ended: Annotated[float | None, Field(description="Nothing is computed for it any more, and its slots are free.")]
+
+
+class RequestEntry(Answer):
+    id: str
+    object: Literal["request"]
+    status: OutsideStatus
+    phase: Annotated[RequestStatus, Field(description="Where it is, or was when it ended.")]
+    owner: Annotated[str, Field(description="Of the API key that it came with.")]
+    session: str | None
+    parent_session: str | None
+    supersede: Annotated[str | None, Field(description="The key under which the newest request lives.")]
+    priority: int
+    n: Annotated[int, Field(ge=1, description="Choices.")]
+    slots: list[int]
+    paused: Annotated[bool, Field(description="Its client leaves too much unread: it has no slot until that reads on.")]
+    prompt_tokens: int
+    prompt_tokens_done: int
+    cached_tokens: int
+    completion_tokens: int
+    max_tokens: Annotated[int | None, Field(description="Of each choice; null: what the context holds.")]
+    finish_reason: FinishReason | None
+    cancel_reason: CancelReason | None
+    superseded_by: str | None
+    cancel_latency_ms: float | None
+    error: str | None
+    created: Annotated[float, Field(description="Seconds since the epoch.")]
+    seconds: Annotated[float, Field(description="Its age, or how long it lived.")]
+    times: TimesAnswer
+    replica: NotRequired[Annotated[str | None, Field(default=None, description="With peers: the server that has it.")]]
+
+
+class UnreachedEntry(Answer):
+    replica: str
+    why: str
+
+
+Unreached = Annotated[
+    list[UnreachedEntry] | None,
+    Field(default=None, description="With peers: those whose entries are missing, as in the header X-Unreached."),
+]
+
+
+class RequestList(Answer):
+    object: Literal["list"]
+    data: list[RequestEntry]
+    unreached: NotRequired[Unreached]
+
+
+class CancelAnswer(Answer):
+    id: str
+    outcome: Literal["cancelled", "already_finished"]
+    reason: CancelReason | FinishReason
+    phase: Annotated[RequestStatus, Field(description="Where the request was when it ended.")]
+    cancel_latency_ms: Annotated[
+        float | None, Field(description="From cancel to stopped; null if it had not stopped yet.")
+    ]
+    usage: UsageAnswer
+
+
+class HeldAnswer(Answer):
+    """The id is not known yet: it is cancelled on arrival, if it comes in time."""
+
+    id: str
+    outcome: Literal["held"]
+    hold_seconds: float
+
+
+class UnknownAnswer(Answer):
+    id: str
+    outcome: Literal["unknown"]
+
+
+class CancelList(Answer):
+    """In the order of `request_ids`, or oldest first."""
+
+    object: Literal["list"]
+    data: list[CancelAnswer | HeldAnswer | UnknownAnswer]
+
+
+class SessionEntry(Answer):
+    id: str
+    object: Literal["session"]
+    owner: Annotated[str, Field(description="Of the API key that it came with.")]
+    parent: str | None
+    children: list[str]
+    requests: Annotated[list[str], Field(description="Ids of the live ones, oldest first.")]
+    n_requests: Annotated[int, Field(description="That it has had.")]
+    created: Annotated[float, Field(description="Seconds since the epoch.")]
+    used: Annotated[float, Field(description="When its last request came, or one of a descendant.")]
+    replicas: NotRequired[
+        Annotated[list[str] | None, Field(default=None, description="With peers: the servers that know it.")]
+    ]
+
+
+class SessionList(Answer):
+    object: Literal["list"]
+    data: list[SessionEntry]
+    unreached: NotRequired[Unreached]
+
+
+class SessionCancelAnswer(Answer):
+    session: str
+    descendants: bool
+    requests: Annotated[list[CancelAnswer], Field(description="The ones that had not ended.")]
+    hold_seconds: Annotated[float | None, Field(description="So long all that still come are cancelled.")]
+
+
+class StepSequence(Answer):
+    request: str
+    choice: int
+    slot: Annotated[int, Field(description="A number below that of slots and idle prefixes together.")]
+    phase: str
+    n_tokens: int
+
+
+class StepEntry(Answer):
+    number: int
+    started_at: Annotated[float, Field(description="On the server's monotonic clock, in seconds.")]
+    seconds: float
+    sequences: list[StepSequence]
+    status: StepStatus
+    spared: Annotated[bool, Field(description="A member was cancelled, and the step finished for the others.")]
+    survivors: int
+    threads: Annotated[int, Field(description="That computed it.")]
+
+
+class StepList(Answer):
+    object: Literal["list"]
+    n_steps: int
+    data: list[StepEntry]
+
+
+def request_entry(summary: RequestSummary) -> RequestEntry:
+    ending = summary.ending
+    return {
+        "id": summary.id,
+        "object": "request",
+        "status": outside_status(summary),
+        "phase": ending.phase if ending is not None else summary.status,
+        "owner": summary.owner,
+        "session": summary.session,
+        "parent_session": summary.parent,
+        "supersede": summary.supersede,
+        "priority": summary.priority,
+        "n": summary.n,
+        "slots": list(summary.slots),
+        "paused": summary.paused,
+        "prompt_tokens": summary.prompt_tokens,
+        "prompt_tokens_done": summary.prompt_tokens_done,
+        "cached_tokens": summary.cached_tokens,
+        "completion_tokens": summary.completion_tokens,
+        "max_tokens": summary.max_tokens,
+        "finish_reason": ending.finish_reason if ending is not None else None,
+        "cancel_reason": summary.cancel_reason,
+        "superseded_by": summary.superseded_by,
+        "cancel_latency_ms": milliseconds(ending.cancel_latency) if ending is not None else None,
+        "error": ending.error if ending is not None else None,
+        "created": summary.created_at,
+        "seconds": round(summary.seconds, 4),
+        "times": times_entry(summary.times),
+    }
+
+
+def times_entry(times: Times) -> TimesAnswer:
+    return {
+        "arrived": times.arrived,
+        "admitted": times.admitted,
+        "first_token": times.first_token,
+        "cancelled": times.cancelled,
+        "ended": times.ended,
+    }
+
+
+def session_entry(summary: SessionSummary) -> SessionEntry:
+    return {
+        "id": summary.id,
+        "object": "session",
+        "owner": summary.owner,
+        "parent": summary.parent,
+        "children": list(summary.children),
+        "requests": list(summary.requests),
+        "n_requests": summary.n_requests,
+        "created": summary.created_at,
+        "used": summary.used_at,
+    }
+
+
+def outside_status(summary: RequestSummary) -> OutsideStatus:
+    """The status as it is shown: "cancelling" is derived, an ending says which."""
+    match summary.ending:
+        case None if summary.cancel_reason is not None:
+            return "cancelling"
+        case None:
+            waits = summary.status in (RequestStatus.PREPARING, RequestStatus.WAITING)
+            return "waiting" if waits else "running"
+        case ending if ending.finish_reason is FinishReason.CANCELLED:
+            return "cancelled"
+        case ending if ending.finish_reason is FinishReason.ERROR:
+            return "error"
+        case _:
+            return "finished"
+
+
+def cancel_answer(
+    request_id: str,
+    reason: CancelReason | FinishReason,
+    phase: RequestStatus,
+    usage: Usage,
+    latency: float | None = None,
+    *,
+    cancelled: bool = True,
+) -> CancelAnswer:
+    """The answer to a cancel; `latency` in seconds."""
+    return {
+        "id": request_id,
+        "outcome": "cancelled" if cancelled else "already_finished",
+        "reason": reason,
+        "phase": phase,
+        "cancel_latency_ms": milliseconds(latency),
+        "usage": usage_json(usage),
+    }
+
+
+def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
+    """The answer to a cancel of a request that has ended; `before` the cancel came."""
+    cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
+    reason = ending.cancel_reason or ending.finish_reason
+    return cancel_answer(request_id, reason, ending.phase, ending.usage, ending.cancel_latency, cancelled=cancelled)
+
+
+def step_entry(record: StepRecord) -> StepEntry:
+    return {
+        "number": record.number,
+        "started_at": record.started_at,
+        "seconds": record.seconds,
+        "sequences": [step_sequence(part) for part in record.sequences],
+        "status": cast("StepStatus", record.status),
+        "spared": record.spared,
+        "survivors": record.survivors,
+        "threads": record.threads,
+    }
+
+
+def step_sequence(part: StepPart) -> StepSequence:
+    return {
+        "request": part.request,
+        "choice": part.choice,
+        "slot": part.slot,
+        "phase": part.phase,
+        "n_tokens": part.n_tokens,
+    }
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 3)

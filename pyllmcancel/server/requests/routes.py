@@ -1,0 +1,174 @@
+"""``/v1/requests`` and ``/v1/steps``: list and cancel requests, and look at steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path, Query
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict, Field, model_validator
+
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
+from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.requests.answers import (
+    CancelAnswer,
+    CancelList,
+    HeldAnswer,
+    LiveStatus,
+    OutsideStatus,
+    RequestEntry,
+    RequestList,
+    SessionList,
+    StepList,
+    UnknownAnswer,
+    outside_status,
+    request_entry,
+    step_entry,
+)
+from pyllmcancel.server.requests.fleet import fleet_view
+from pyllmcancel.server.requests.visible import See, Visible, check_may_see_all, summary_of
+from pyllmcancel.server.state import state_of
+from pyllmcancel.server.wire.fields import RequestBody
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.view import FleetView
+
+ListOfAll = TypeVar("ListOfAll", RequestList, SessionList)
+router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
+
+MAX_HOLD_SECONDS = 60.0
+Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
+Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for what may still come.")]
+RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
+PathName = Annotated[str, Path(max_length=MAX_NAME)]
+
+
+class CancelBody(RequestBody):
+    """Which requests to cancel: by their ids, or all live ones that a filter leaves."""
+
+    # A filter that is not known must not leave more requests than was meant.
+    model_config = ConfigDict(extra="forbid")
+
+    request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
+    session: str | None = Field(None, max_length=MAX_NAME, description="Of this session, its descendants not counted.")
+    owner: str | None = Field(None, max_length=MAX_NAME, description="With an administrator's key: of this owner.")
+    status: LiveStatus | None = None
+
+    @classmethod
+    def _is_given(cls, name: str, value: object) -> bool:
+        # A filter that came out empty must not leave more requests than was meant either.
+        return value is not None
+
+    @model_validator(mode="after")
+    def _says_which(self) -> CancelBody:
+        filters = (self.session, self.owner, self.status)
+        if (self.request_ids is None) == all(one is None for one in filters):
+            raise ValueError("needs either request_ids, or some of session, owner and status")
+        return self
+
+
+@router.get("/requests", summary="Live requests, then the last that have ended", responses=answers(RequestList))
+async def list_requests(
+    see: See, status: OutsideStatus | None = None, session: Annotated[str | None, Query(max_length=MAX_NAME)] = None
+) -> Any:
+    if (everywhere := fleet_view(see)) is not None:
+        data = await everywhere.requests(status, session)
+        return with_unreached(RequestList(object="list", data=data), see)
+    summaries = [one for one in see.summaries() if session in (None, one.session)]
+    return RequestList(
+        object="list", data=[request_entry(one) for one in summaries if status in (None, outside_status(one))]
+    )
+
+
+@router.post(
+    "/requests/cancel", summary="Cancel several requests, by ids or by a filter", responses=answers(CancelList)
+)
+async def cancel_requests(see: See, body: CancelBody, wait: Wait = True, hold: Hold = 0.0) -> Any:
+    see = see.narrowed(body.owner)
+    if (everywhere := fleet_view(see)) is not None:
+        return await cancel_everywhere(everywhere, body, wait=wait, hold=hold)
+    if body.request_ids is None:
+        return CancelList(object="list", data=[*await see.cancel(see.live(body.session, body.status), wait=wait)])
+    found = {request_id: see.find(request_id, hold) for request_id in body.request_ids}
+    every = [target for targets in found.values() for target in targets]
+    done = iter(await see.cancel(every, wait=wait))
+    data: list[CancelAnswer | HeldAnswer | UnknownAnswer] = []
+    for request_id, targets in found.items():
+        data += [next(done) for _ in targets] or [not_found(request_id, hold)]
+    return CancelList(object="list", data=data)
+
+
+async def cancel_everywhere(everywhere: FleetView, body: CancelBody, *, wait: bool, hold: float) -> CancelList:
+    """The same on all replicas."""
+    if body.request_ids is None:
+        return CancelList(object="list", data=[*await everywhere.cancel_matching(body.session, body.status, wait=wait)])
+    done = await everywhere.cancel(dict.fromkeys(body.request_ids), wait=wait, hold=hold)
+    data: list[CancelAnswer | HeldAnswer | UnknownAnswer] = []
+    for request_id in dict.fromkeys(body.request_ids):
+        data += done.get(request_id) or [not_found(request_id, hold)]
+    return CancelList(object="list", data=data)
+
+
+# Ids are paths to the router: the clients choose them, and they may contain slashes.
+@router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
+async def get_request(see: See, request_id: PathName) -> Any:
+    if (everywhere := fleet_view(see)) is not None:
+        entry = await everywhere.request(request_id)
+        if entry is None:
+            raise unknown_id()
+        return entry
+    found = see.find(request_id)
+    if not found:
+        raise unknown_id()
+    return request_entry(summary_of(found[-1]))
+
+
+@router.post(
+    "/requests/{request_id:path}/cancel",
+    summary="Cancel a request, and learn how it ended",
+    responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
+)
+@router.delete(
+    "/requests/{request_id:path}",
+    summary="The same",
+    responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
+)
+async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
+    if (everywhere := fleet_view(see)) is not None:
+        done = await everywhere.cancel([request_id], wait=wait, hold=hold)
+        if request_id in done:
+            return done[request_id][-1]
+    elif found := see.find(request_id, hold):
+        return (await see.cancel(found, wait=wait))[-1]
+    if hold > 0:
+        return JSONResponse(not_found(request_id, hold), 202)
+    raise unknown_id()
+
+
+@router.get("/steps", summary="The last steps, newest first", responses=answers(StepList))
+async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024)] = 100) -> Any:
+    check_may_see_all(http)
+    trace = state_of(http).engine.trace
+    newest = trace.snapshot()[: -last - 1 : -1]
+    return StepList(object="list", n_steps=trace.n_steps, data=[step_entry(record) for record in newest])
+
+
+def with_unreached(answer: ListOfAll, see: Visible) -> ListOfAll:
+    """A list that names the replicas which it lacks, if there are any."""
+    if see.unreached:
+        answer["unreached"] = [{"replica": replica, "why": why} for replica, why in see.unreached.items()]
+    return answer
+
+
+def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:
+    """What is said of an id that is not known, and is held if `hold` is positive."""
+    if hold > 0:
+        return HeldAnswer(id=request_id, outcome="held", hold_seconds=hold)
+    return UnknownAnswer(id=request_id, outcome="unknown")
+
+
+def unknown_id() -> ApiError:
+    # The id is not repeated, nor any other named: ids are what a cancel needs.
+    return ApiError(404, "no request of this id is known", code="unknown_request", param="request_id")

@@ -1,0 +1,238 @@
+"""The requests and sessions that the sender of an HTTP request may see and cancel: its owner's, or all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Set
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Query
+from fastapi import Request as HttpRequest
+
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import RequestStatus, Usage
+from pyllmcancel.requests.request import NO_OWNER, Request, RequestSummary
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import is_admin, owner_of
+from pyllmcancel.server.http.request_context import SANE_ID, bad_id
+from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.origin import checked
+from pyllmcancel.server.preparing import Preparation
+from pyllmcancel.server.requests.answers import CancelAnswer, cancel_answer, ended_answer, outside_status
+from pyllmcancel.server.state import state_of
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.families import SessionSummary
+    from pyllmcancel.server.state import ServerState
+
+ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")
+Target = Request | Preparation | RequestSummary
+
+
+class Visible:
+    """What may be seen of a server, by one owner, or by an administrator, with None as `owner`."""
+
+    def __init__(self, state: ServerState, owner: str | None, unreached: dict[str, str] | None = None) -> None:
+        self.owner = owner
+        self.fleet = state.fleet
+        # Other replicas that did not answer, and why; shared by all that is made of this one.
+        self.unreached = {} if unreached is None else unreached
+        self._state = state
+        self._engine = state.engine
+        self._registry = state.engine.registry
+        self._preparations = state.preparations
+
+    def narrowed(self, owner: str | None) -> Visible:
+        """What of it belongs to `owner`, if one is named; ApiError 403 if nothing of that owner may be seen."""
+        if owner is None or owner == self.owner:
+            return self
+        if self.owner is not None:
+            raise admin_only("owner")
+        return Visible(self._state, owner, self.unreached)
+
+    def summaries(self) -> list[RequestSummary]:
+        """Live requests, oldest first, then the ones in preparation, then the last that have ended."""
+        live, ended = self._registry.requests(self.owner), self._registry.history(self.owner)
+        # One that ended in between is in both.
+        known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
+        accepted = [
+            request.summary() for request in live if (request.owner, request.id, request.created_at) not in known
+        ]
+        # One that is being submitted may have been accepted already.
+        known_ids = {(summary.owner, summary.id) for summary in accepted + ended}
+        prepared = [
+            preparation.summary()
+            for preparation in self._preparations.live(self.owner)
+            if (preparation.owner, preparation.id) not in known_ids
+        ]
+        return accepted + prepared + ended
+
+    def sessions(self) -> list[SessionSummary]:
+        return self._registry.sessions(self.owner)
+
+    def session(self, name: str) -> SessionSummary | None:
+        return self._registry.session(name, self._owner_of_session(name))
+
+    def find(self, request_id: str, hold: float = 0.0) -> list[Target]:
+        """All that this id means: one request, a second one in preparation while the first lives, or none.
+
+        An answer's ``id`` field is accepted for the request's own id. What is not found is held for `hold` seconds.
+        """
+        owner = self._owner_of({request_id, *without_prefix(request_id)}, hold)
+        if hold > 0.0 and not SANE_ID.fullmatch(request_id):
+            raise bad_id("request_id")  # none of this id can come
+        preparation = self._preparations.find(owner, request_id)
+        # Looked for in all its forms, and the last time held: looking and holding must be one.
+        found = None
+        for name in (request_id, *without_prefix(request_id)):
+            found = found or self._registry.find(name, owner=owner)
+        if found is None and preparation is None:
+            found = self._registry.find(request_id, hold, owner)
+        if found is None:
+            return [] if preparation is None else [preparation]
+        if preparation is None or arrival(preparation) == arrival(found):
+            return [found]
+        return [preparation, found] if isinstance(found, Request) else [preparation]
+
+    def live(self, session: str | None, status: str | None) -> list[Target]:
+        """All that have not ended; where they are given, of one session without its descendants, and in one status."""
+        # Preparations first: one that is being submitted passes its cancel on.
+        prepared, accepted = self._preparations.live(self.owner), self._registry.requests(self.owner)
+        return [
+            target
+            for target in once(prepared, accepted)
+            if session in (None, target.session) and status in (None, outside_status(target.summary()))
+        ]
+
+    def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Target] | None:
+        """The requests of a session and its descendants that have not ended; None if the session is not known."""
+        owner = self._owner_of_session(checked(name, "session_id"), hold)
+        family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
+        found = self.members(owner, name, family)
+        return None if family is None and not found else found
+
+    def members(self, owner: str, name: str, family: Mapping[str, list[Request]] | None) -> list[Target]:
+        """The requests of a family, with those in preparation; if it is not known, those of the session `name`."""
+        prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
+        return [*once(prepared, [request for members in (family or {}).values() for request in members])]
+
+    def owners_of(self, ids: Set[str]) -> set[str]:
+        """Owners that have a request of one of these ids."""
+        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.id in ids}
+        return self._registry.owners_of(ids) | prepared
+
+    def owners_of_session(self, name: str) -> set[str]:
+        """Owners that have a session of this name."""
+        prepared = {preparation.owner for preparation in self._preparations.live() if preparation.session == name}
+        return {session.owner for session in self.sessions() if session.id == name} | prepared
+
+    def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
+        """The owner who has a request of one of these ids."""
+        if self.owner is not None:
+            return self.owner
+        return only(self.owners_of(ids), hold)
+
+    def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
+        if self.owner is not None:
+            return self.owner
+        return only(self.owners_of_session(name), hold)
+
+    async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
+        """Cancel all of them, then report, in their order; with `wait` when the computation has stopped."""
+        began = time.monotonic()
+        for target in targets:
+            match target:
+                case Request():
+                    self._engine.cancel(target)
+                case Preparation():
+                    target.cancel(CancelReason.EXPLICIT)
+        return [await self._report(target, began, wait=wait) for target in targets]
+
+    async def _report(self, target: Target, began: float, *, wait: bool) -> CancelAnswer:
+        match target:
+            case Request():
+                return await report_request(target, wait=wait)
+            case Preparation():
+                return await report_preparation(target, began, wait=wait)
+            case RequestSummary(ending=ending):
+                assert ending is not None
+                return ended_answer(target.id, ending, before=True)
+
+
+async def report_request(request: Request, *, wait: bool) -> CancelAnswer:
+    """How a cancelled request ended, or where it is."""
+    reason = request.cancellation.reason
+    if wait or request.ended.done() or reason is None:  # without a reason the cancel came too late
+        # Shielded: a client that leaves here must not undo anything.
+        return ended_answer(request.id, await asyncio.shield(asyncio.wrap_future(request.ended)))
+    return cancel_answer(request.id, reason, request.status, request.usage())
+
+
+async def report_preparation(preparation: Preparation, began: float, *, wait: bool) -> CancelAnswer:
+    """How a cancelled preparation, or what it became, ended; the cancel came at `began`."""
+    if wait:
+        await preparation.ended.wait()
+        if preparation.accepted is not None:
+            return await report_request(preparation.accepted, wait=wait)
+    assert preparation.reason is not None
+    latency = time.monotonic() - began if wait else None
+    return cancel_answer(preparation.id, preparation.reason, RequestStatus.PREPARING, Usage(), latency)
+
+
+def once(prepared: Iterable[Preparation], accepted: Collection[Request]) -> list[Preparation | Request]:
+    """All of them, without preparations of what has been accepted already and is still being submitted."""
+    known = {arrival(request) for request in accepted}
+    return [*(one for one in prepared if arrival(one) not in known), *accepted]
+
+
+def arrival(target: Target) -> tuple[str, str, float]:
+    """The same of a preparation and of what it has become."""
+    arrived_at = target.times.arrived if isinstance(target, RequestSummary) else target.arrived_at
+    return target.owner, target.id, arrived_at
+
+
+def summary_of(target: Target) -> RequestSummary:
+    return target if isinstance(target, RequestSummary) else target.summary()
+
+
+def only(owners: Set[str], hold: float) -> str:
+    """The one that an administrator means, who need not say it where one only has something of this name.
+
+    ApiError if several have, or if something that none has yet is to be held.
+    """
+    if len(owners) > 1:
+        raise ApiError(409, "several owners have this; say which, by ?owner=NAME", param="owner", code="ambiguous")
+    if not owners and hold > 0.0:
+        raise ApiError(400, "no owner has this yet; say whose is held, by ?owner=NAME", param="owner")
+    return next(iter(owners), NO_OWNER)
+
+
+def without_prefix(name: str) -> list[str]:
+    return [name.removeprefix(prefix) for prefix in ANSWER_PREFIXES if name.startswith(prefix)]
+
+
+async def visible(
+    http: HttpRequest,
+    owner: Annotated[
+        str | None, Query(max_length=MAX_NAME, description="With an administrator's key: of this owner only.")
+    ] = None,
+) -> Visible:
+    """What the sender of `http` may see. A coroutine: FastAPI would call a function in a thread."""
+    own = None if is_admin(http.scope) else owner_of(http.scope)
+    unreached: dict[str, str] = http.scope["state"].setdefault("unreached", {})
+    return Visible(state_of(http), own, unreached).narrowed(owner)
+
+
+See = Annotated[Visible, Depends(visible)]
+
+
+def check_may_see_all(http: HttpRequest) -> None:
+    """ApiError 403 where there are several owners, and the request has no administrator's key."""
+    if state_of(http).config.shared and not is_admin(http.scope):
+        raise admin_only()
+
+
+def admin_only(param: str | None = None) -> ApiError:
+    message = "this shows what belongs to several owners: it needs the key of --admin-api-key"
+    return ApiError(403, message, "permission_error", param=param, code="admin_only")

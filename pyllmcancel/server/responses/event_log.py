@@ -1,0 +1,161 @@
+"""What is kept of a response in the background, so that its events can be told again, each with its number.
+
+What the model said is kept as it came; the events follow from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import TypeAdapter
+
+from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, Reasoning
+from pyllmcancel.server.responses.answer import ResponseHead
+from pyllmcancel.server.responses.output import Cause, End, Output
+from pyllmcancel.server.responses.reading import Told, merged
+from pyllmcancel.server.responses.storage.rows import checked
+from pyllmcancel.server.responses.tools import Tool, ToolTable
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.responses.answer import ResponseAnswer, ResponseEvent
+    from pyllmcancel.server.responses.storage.rows import Kept
+
+TOOLS: TypeAdapter[list[Any]] = TypeAdapter(list[Tool])
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the events of a response depend on besides what the model says."""
+
+    response: ResponseHead
+    tools: ToolTable
+    encrypts: bool
+
+    def output(self) -> Output:
+        return Output(self.response, self.tools, encrypts=self.encrypts)
+
+
+class EventLog:
+    """What the model says, as it comes, and the end. Touched by the event loop only.
+
+    Attributes
+    ----------
+    told
+        At most as many entries as there are tokens.
+    end
+        Set when the response has ended, and that is stored.
+    """
+
+    def __init__(self, head: Head, told: list[Told] | None = None, end: End | None = None) -> None:
+        self.head = head
+        self.told = told or []
+        self.end = end
+        self._changed = asyncio.Event()
+
+    def add(self, told: Iterable[Told]) -> None:
+        self.told += told
+        self._change()
+
+    def finish(self, end: End) -> None:
+        self.end = end
+        self._change()
+
+    async def change(self) -> None:
+        """Wait for the next one."""
+        await self._changed.wait()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def response(self, end: End) -> ResponseAnswer:
+        """The response with this end."""
+        output = self.head.output()
+        for told in merged(self.told):
+            list(output.feed(told.parts, told.logprobs))
+        list(output.end_items(end))
+        return output.response(end.status, end)
+
+
+class Telling:
+    """Tells the events of a response in the background, once, as far as it has come."""
+
+    def __init__(self, head: Head) -> None:
+        self._output = head.output()
+        self._runs = False
+
+    def opening(self) -> Iterator[ResponseEvent]:
+        return self._output.begin(queued=True)
+
+    def more(self, told: Iterable[Told]) -> Iterator[ResponseEvent]:
+        for one in told:
+            yield from self._run()
+            yield from self._output.feed(one.parts, one.logprobs)
+
+    def end(self, end: End) -> Iterator[ResponseEvent]:
+        yield from self._run()
+        yield from self._output.end_items(end)
+        yield from self._output.end(end)
+
+    def _run(self) -> Iterator[ResponseEvent]:
+        if not self._runs:
+            self._runs = True
+            yield from self._output.run()
+
+
+def written(head: Head, told: Iterable[Told], end: End) -> str:
+    """The log, for the store; what else there is to know is in the response."""
+    cause = None if end.cause is None else [end.cause.code, end.cause.message, end.cause.param]
+    # Each entry by itself: while one is written, no other thread of Python runs.
+    entries = ",".join([json.dumps(_written(one), separators=(",", ":")) for one in told])
+    return f'{{"encrypts": {json.dumps(head.encrypts)}, "cause": {json.dumps(cause)}, "told": [{entries}]}}'
+
+
+def read(kept: Kept, response_id: str) -> tuple[Head, list[Told], End]:
+    """The log of a response that has ended, if it is not damaged; one that ended with its server has left none."""
+    with checked(response_id):
+        return _read_log(kept)
+
+
+def _read_log(kept: Kept) -> tuple[Head, list[Told], End]:
+    response = json.loads(kept.response)
+    error = response["error"]
+    lost = {"encrypts": False, "told": [], "cause": None if error is None else [error["code"], error["message"], None]}
+    log: dict[str, Any] = json.loads(kept.log) if kept.log else lost
+    fields = cast("ResponseHead", {name: response[name] for name in ResponseHead.__annotations__})
+    head = Head(fields, ToolTable.of(TOOLS.validate_python(response["tools"])), log["encrypts"])
+    cause = None if log["cause"] is None else Cause(*log["cause"])
+    end = End(response["status"], response["usage"], response["completed_at"], error, cause)
+    return head, [_read(one) for one in log["told"]], end
+
+
+def _written(told: Told) -> list[Any]:
+    parts = [_part_written(part) for part in told.parts]
+    return [parts, told.logprobs] if told.logprobs else [parts]
+
+
+def _read(entry: list[Any]) -> Told:
+    return Told([_part_read(*part) for part in entry[0]], entry[1] if len(entry) > 1 else [])
+
+
+def _part_written(part: Part) -> list[Any]:
+    match part:
+        case Content(text=text):
+            return ["c", text]
+        case Reasoning(text=text):
+            return ["r", text]
+        case CallBegins(index=index, name=name, id=call_id):
+            return ["b", index, name, call_id]
+        case Arguments(index=index, text=text):
+            return ["a", index, text]
+
+
+def _part_read(kind: str, *values: Any) -> Part:
+    if not all(isinstance(value, str | int) for value in values):
+        raise TypeError
+    kinds = {"c": Content, "r": Reasoning, "b": CallBegins, "a": Arguments}
+    return cast("Part", kinds[kind](*values))

@@ -1,0 +1,1 @@
+"""Responses that outlive their requests, in SQLite."""

@@ -1,0 +1,108 @@
+"""Eviction in the store: who loses what when it is full, and what is too old.
+
+The owner that has the most loses what it has not used for longest. So none loses anything to others while it has no
+more than its share.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pyllmcancel.server.responses.storage.database import LIVE, StoreFullError, reserve
+
+SWEEP_SECONDS = 60.0  # between two looks for what is too old
+SWEPT_AT_ONCE = 64  # of an owner's: on a full disk, the journal has room for a few
+FREE_PAGES = 256  # of the file, which stay: what comes next takes them
+EVER = float("inf")
+FREED_AT_ONCE = 64  # pages that are given back to the disk in one commit
+
+
+class Eviction:
+    """Keeps the store within its limits. Used by the thread that commits."""
+
+    def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
+        self._path = path
+        self._max_age = max_age
+        self._max_bytes = max_bytes
+        self._swept_at = float("-inf")
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Count what there is, and forget what is too old. In a transaction."""
+        # Goes through all of them: a file that is broken shows it here, and not to a client.
+        connection.execute("DELETE FROM held")
+        connection.execute("INSERT INTO held SELECT owner, sum(size) FROM responses GROUP BY owner")
+        self._sweep(connection)
+
+    def make(self, connection: sqlite3.Connection, owner: str, size: int) -> None:
+        """Make room for so many more bytes of an owner's.
+
+        Raises
+        ------
+        StoreFullError
+            There is none without what runs, or what is in other owners' shares. Nothing is forgotten.
+        """
+        if size > self._max_bytes:
+            raise StoreFullError(f"the response is longer than the store may be, which is {self._max_bytes:,} bytes")
+        if time.monotonic() - self._swept_at > SWEEP_SECONDS:
+            self._sweep(connection)
+        connection.execute("SAVEPOINT before")
+        while held_by_all(connection) + size > self._max_bytes:
+            if not any(forget(connection, one, EVER, 1) for one in who_may_lose(connection, owner, size)):
+                connection.execute("ROLLBACK TO before")
+                connection.execute("RELEASE before")
+                raise StoreFullError("the store has no room for the response beside those that are running")
+        connection.execute("RELEASE before")
+
+    def _sweep(self, connection: sqlite3.Connection) -> None:
+        """Forget some of what is too old; the next one goes on if there is more."""
+        begins = time.time() - self._max_age
+        swept = [forget(connection, owner, begins, SWEPT_AT_ONCE) for owner in owners(connection)]
+        if max(swept, default=0) < SWEPT_AT_ONCE:
+            self._swept_at = time.monotonic()
+
+    def tidy(self, connection: sqlite3.Connection) -> bool:
+        """Give free pages back to the disk, some at a time; returns whether there are more. In no transaction."""
+        if self._path is None:
+            return False
+        reserve(self._path)
+        with suppress(sqlite3.Error):  # not now: it costs nobody anything
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            if free > FREE_PAGES:
+                # As a script, for execute() would have it give back one page.
+                connection.executescript(f"PRAGMA incremental_vacuum({min(free - FREE_PAGES, FREED_AT_ONCE)})")
+                return bool(free - FREE_PAGES > FREED_AT_ONCE)
+        return False
+
+
+# Owners are named by their rows in `held`: their names may be damaged.
+
+
+def owners(connection: sqlite3.Connection) -> list[int]:
+    return [number for (number,) in connection.execute("SELECT rowid FROM held").fetchall()]
+
+
+def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[int]:
+    """Those that have more than `owner` will have with so many more bytes, the most first, and then that owner."""
+    asked = "SELECT coalesce(max(bytes), 0) + ? FROM held WHERE owner = ?"
+    (wanted,) = connection.execute(asked, (size, owner)).fetchone()
+    larger = "SELECT rowid FROM held WHERE bytes > ? AND owner <> ? ORDER BY bytes DESC"
+    own = "SELECT rowid FROM held WHERE owner = ?"
+    found = [*connection.execute(larger, (wanted, owner)), *connection.execute(own, (owner,))]
+    return [number for (number,) in found]
+
+
+def held_by_all(connection: sqlite3.Connection) -> int:
+    """Bytes of all responses."""
+    (found,) = connection.execute("SELECT coalesce(sum(bytes), 0) FROM held").fetchone()
+    return int(found)
+
+
+def forget(connection: sqlite3.Connection, owner: int, used_before: float, most: int) -> int:
+    """Forget what an owner has not used since then, what runs excepted; returns how many there were, `most` of them."""
+    which = """DELETE FROM responses WHERE rowid IN (
+        SELECT rowid FROM responses WHERE owner = (SELECT owner FROM held WHERE rowid = ?)
+        AND used < ? AND status NOT IN (?, ?) ORDER BY used LIMIT ?)"""
+    return connection.execute(which, (owner, used_before, *LIVE, most)).rowcount

@@ -1,0 +1,185 @@
+"""Rows of the store, read: what is in the file may be damaged, and then costs its own response only.
+
+SQLite's texts come as bytes, and are decoded here: sqlite3 would put a text that it cannot decode into its error.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeGuard, get_args
+
+from pyllmcancel.server.responses.answer import Status
+from pyllmcancel.server.responses.storage.database import (
+    DamagedResponseError,
+    LongConversationError,
+    MissingResponseError,
+)
+
+MOST_OF_CONVERSATION = 16 << 20  # bytes of all responses of one; no model's context holds as much
+NOTED_SECONDS = 600.0  # a use that soon after another is not written down
+LOST = "lost"  # the status of a response that was running when its server ended
+ENDED_WITH_SERVER = {"code": "server_error", "message": "the server ended before the response did"}
+# Checked without the GIL: a response may be long, and its client gets it as it is.
+IS_RESPONSE = """CASE WHEN typeof(response) <> 'text' THEN 0
+    WHEN json_valid(response) THEN json_type(response) = 'object' ELSE 0 END"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A response as it was kept.
+
+    Attributes
+    ----------
+    response
+        JSON, as its client gets it.
+    log
+        JSON, from which its events can be told again; None of one that was not in the background.
+    """
+
+    response: str
+    background: bool
+    status: str
+    log: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A conversation, up to one of its responses.
+
+    Attributes
+    ----------
+    missing
+        The response that it goes on from, and that is not here.
+    """
+
+    items: list[dict[str, Any]]
+    missing: str | None
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One response of a conversation, with its input."""
+
+    response_id: str
+    asked: Any
+    answered: Any
+    size: int
+
+    def items(self, *, output: bool) -> list[dict[str, Any]]:
+        with checked(self.response_id):
+            found = json.loads(text_of(self.asked))
+            if output:
+                found = found + json.loads(text_of(self.answered))["output"]
+            if not are_items(found):
+                raise ValueError
+        return found
+
+
+def kept_response(connection: sqlite3.Connection, owner: str, response_id: str) -> Kept | None:
+    asked = f"SELECT response, background, status, log, {IS_RESPONSE} FROM responses WHERE owner = ? AND id = ?"
+    row = connection.execute(asked, (owner, response_id)).fetchone()
+    if row is None:
+        return None
+    with checked(response_id):
+        response, background, status, log, is_response = row
+        response, status = text_of(response), text_of(status)
+        if not is_response or status not in (*get_args(Status), LOST):
+            raise ValueError
+        if status == LOST:
+            status = "failed"
+            response = said(json.loads(response) | {"status": status, "error": ENDED_WITH_SERVER})
+        return Kept(response, bool(background), status, None if log is None else text_of(log))
+
+
+def conversation_part(connection: sqlite3.Connection, owner: str, response_id: str, *, output: bool) -> Part:
+    """The items up to a response, back to the first response that is not here."""
+    turns: list[Turn] = []
+    missing = None
+    try:
+        for turn in _turns(connection, owner, response_id):
+            turns.append(turn)  # noqa: PERF402 - those before the one that is missing count
+    except MissingResponseError as error:
+        if error.circular:
+            raise
+        missing = error.response_id
+    items: list[dict[str, Any]] = []
+    for number, turn in enumerate(reversed(turns), 1):
+        items += turn.items(output=output or number < len(turns))
+    return Part(items, missing, sum(len(turn.asked) + len(turn.answered) for turn in turns))
+
+
+def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iterator[Turn]:
+    """From the last to the first; each is used, so that none is forgotten before the others."""
+    following: str | None = response_id
+    known: set[str] = set()
+    length, now = 0, time.time()
+    while following is not None:
+        if following in known:  # it took the id of one that was deleted, and that others go on from
+            raise MissingResponseError(following, circular=True)
+        known.add(following)
+        asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
+        row = connection.execute(asked, (owner, following)).fetchone()
+        if row is None:
+            raise MissingResponseError(following)
+        with checked(following):
+            number, used, size, previous, given, answered = row
+            turn = Turn(following, given, answered, int(size))
+            is_old = now - used > NOTED_SECONDS
+            following = None if previous is None else text_of(previous)
+        length = checked_length(length + turn.size)
+        if is_old:
+            connection.execute("UPDATE responses SET used = ? WHERE rowid = ?", (now, number))
+        yield turn
+
+
+def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Input and output of these responses, without what came before; what is not there is left out."""
+    found: list[dict[str, Any]] = []
+    length = 0
+    for response_id in response_ids:
+        asked = "SELECT input, response, size FROM responses WHERE owner = ? AND id = ?"
+        for row in connection.execute(asked, (owner, response_id)):
+            with checked(response_id):
+                turn = Turn(response_id, row[0], row[1], int(row[2]))
+            length = checked_length(length + turn.size)
+            found += turn.items(output=True)
+    return found
+
+
+@contextmanager
+def checked(response_id: str) -> Iterator[None]:
+    """Inside, what is no response raises DamagedResponseError, which has nothing of what it is."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise DamagedResponseError(response_id) from None
+
+
+def checked_length(length: int) -> int:
+    if length > MOST_OF_CONVERSATION:
+        raise LongConversationError(f"the conversation has more than {MOST_OF_CONVERSATION:,} bytes")
+    return length
+
+
+def text_of(value: Any) -> str:
+    """ValueError or AttributeError for what is no text."""
+    text: str = value.decode()
+    return text
+
+
+def are_items(items: Any) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether this can be a part of a conversation."""
+    return isinstance(items, list) and all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in items)
+
+
+def said(value: Any) -> str:
+    """JSON. Of a list each entry by itself: for as long as one is written no other thread of Python runs."""
+    if isinstance(value, list):
+        return f"[{','.join([said(entry) for entry in value])}]"
+    return json.dumps(value, separators=(",", ":"))

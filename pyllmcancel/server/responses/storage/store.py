@@ -1,0 +1,216 @@
+"""Responses that outlive their requests, in SQLite: one thread, which commits what has come meanwhile together.
+
+What is acknowledged is on the disk. A response that was running when the server ended is found as failed at the next
+start: it is in the file from the moment at which its client knew of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.server.responses.storage import rows
+from pyllmcancel.server.responses.storage.database import (
+    LIVE,
+    DamagedResponseError,
+    LongConversationError,
+    MissingResponseError,
+    ResponseExistsError,
+    StoreFullError,
+    not_ready,
+    open_database,
+)
+from pyllmcancel.server.responses.storage.eviction import Eviction
+from pyllmcancel.server.responses.storage.rows import LOST, Kept, Part, said
+from pyllmcancel.server.responses.storage.writer import Writer
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+logger = logging.getLogger("pyllmcancel.server")
+
+MOST_IN_MEMORY = 64 << 20  # bytes
+OWN_ERRORS = (
+    DamagedResponseError,
+    LongConversationError,
+    MissingResponseError,
+    ResponseExistsError,
+    StoreFullError,
+)
+
+
+class Store:
+    """Each owner's responses. May be used from any thread; what is returned is done when it is on the disk.
+
+    Parameters
+    ----------
+    path
+        None: in memory.
+    max_age
+        Seconds after its last use until a response is forgotten.
+    max_bytes
+        Of all responses together: one more takes the place of those that were not used for longest, of the owner that
+        has the most. In memory there are `MOST_IN_MEMORY` at most.
+
+    Raises
+    ------
+    StoreError
+        The file cannot be the store. A full disk is no reason: then nothing is stored until there is room.
+    """
+
+    def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
+        self._path = path
+        self._room = Eviction(path, max_age, max_bytes if path is not None else min(max_bytes, MOST_IN_MEMORY))
+        self._commits = Writer(self._connect, OWN_ERRORS, self._room.tidy)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = open_database(self._path)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            n_lost = connection.execute(f"UPDATE responses SET status = '{LOST}' WHERE status IN (?, ?)", LIVE).rowcount
+            self._room.begin(connection)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            connection.close()
+            raise not_ready(self._path, error) from None
+        if n_lost:
+            logger.warning("%d responses were running when the last server ended: they are failed", n_lost)
+        return connection
+
+    @property
+    def full(self) -> bool:
+        """The last response that was to be stored found no room on the disk."""
+        return self._commits.full
+
+    # -- what is kept -------------------------------------------------------------------------------------------------
+
+    def add(self, owner: str, response: Mapping[str, Any], items: Sequence[Any]) -> Future[None]:
+        """Keep a response, with the items of its input.
+
+        Raises
+        ------
+        StoreFullError, ResponseExistsError
+            By what is returned. Nothing was changed.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            texts = said(response), said(list(items))
+            size = sum(map(len, texts))
+            self._room.make(connection, owner, size)
+            row = owner, response["id"], response["previous_response_id"], response["background"], response["status"]
+            write(
+                connection,
+                "INSERT INTO responses (owner, id, previous, background, status, used, size, response, input)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, time.time(), size, *texts),
+            )
+
+        return self._commits.do(work, owner, stores=True)
+
+    def finish(self, owner: str, response: Mapping[str, Any], log: str | None) -> Future[None]:
+        """Say how a response that was added has ended. Of one that was deleted since nothing is kept."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            texts = said(response), log or ""
+            key = owner, response["id"]
+            found = connection.execute(
+                "SELECT size, length(response) FROM responses WHERE owner = ? AND id = ?", key
+            ).fetchone()
+            if found is None:
+                return
+            grown = sum(map(len, texts)) - found[1]
+            self._room.make(connection, owner, grown)
+            write(
+                connection,
+                "UPDATE responses SET status = ?, used = ?, size = size + ?, response = ?, log = ?"
+                " WHERE owner = ? AND id = ?",
+                (response["status"], time.time(), grown, *texts, *key),
+            )
+
+        return self._commits.do(work, owner, stores=True)
+
+    def delete(self, owner: str, response_id: str) -> Future[bool]:
+        """Whether there was one."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            gone = connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id))
+            return gone.rowcount > 0
+
+        return self._commits.do(work, owner)
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+
+    def get(self, owner: str, response_id: str) -> Future[Kept | None]:
+        """A response, if there is one.
+
+        Raises
+        ------
+        DamagedResponseError
+            By what is returned.
+        """
+        return self._commits.do(lambda connection: rows.kept_response(connection, owner, response_id), owner)
+
+    def exists(self, owner: str, response_id: str) -> Future[bool]:
+        def work(connection: sqlite3.Connection) -> bool:
+            asked = "SELECT 1 FROM responses WHERE owner = ? AND id = ?"
+            return connection.execute(asked, (owner, response_id)).fetchone() is not None
+
+        return self._commits.do(work, owner)
+
+    def conversation(self, owner: str, response_id: str, *, output: bool) -> Future[list[dict[str, Any]]]:
+        """All items up to a response: the input and the output of each that came before, and its own input.
+
+        With its own `output`, if that is asked for.
+
+        Raises
+        ------
+        MissingResponseError, LongConversationError, DamagedResponseError
+            By what is returned: one of them is not there, or damaged, or all are too long.
+        """
+
+        def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+            part = rows.conversation_part(connection, owner, response_id, output=output)
+            if part.missing is not None:
+                raise MissingResponseError(part.missing)
+            return part.items
+
+        return self._commits.do(work, owner)
+
+    def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
+        """The same, back to the first response that is not here.
+
+        Raises
+        ------
+        LongConversationError, DamagedResponseError
+            By what is returned.
+        """
+
+        def work(connection: sqlite3.Connection) -> Part:
+            return rows.conversation_part(connection, owner, response_id, output=output)
+
+        return self._commits.do(work, owner)
+
+    def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
+        """Input and output of these responses, without what came before; what is not there is left out.
+
+        Raises
+        ------
+        LongConversationError, DamagedResponseError
+            By what is returned.
+        """
+        return self._commits.do(lambda connection: rows.items_of(connection, owner, response_ids), owner)
+
+    def close(self) -> None:
+        """Do what was asked until now, and close the file. Idempotent."""
+        self._commits.close()
+
+
+def write(connection: sqlite3.Connection, statement: str, values: Sequence[Any]) -> None:
+    try:
+        connection.execute(statement, values)
+    except sqlite3.IntegrityError:
+        raise ResponseExistsError("there is a response of this id") from None

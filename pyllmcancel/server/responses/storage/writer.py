@@ -1,0 +1,192 @@
+"""One thread for one connection: what has come meanwhile is committed together, so that many wait for the disk once."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyllmcancel.server.responses.storage.database import DiskFullError, StoreError, not_done
+
+logger = logging.getLogger("pyllmcancel.server")
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], Any]
+
+MOST_AT_ONCE = 64  # pieces of work in a commit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """A piece of work, and who waits for it. `stores`: it needs room on the disk."""
+
+    work: Work
+    done: Future[Any]
+    stores: bool
+
+    def end(self, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self.done.set_exception(outcome)
+        else:
+            self.done.set_result(outcome)
+
+
+class Writer:
+    """Does work in its thread; a piece is done when it is on the disk. May be used from any thread.
+
+    Owners take turns, so that one that asks for a lot does not hold up another. While the disk is full, work that needs
+    room fails, and each piece tries again: when there is room, storing goes on.
+
+    Parameters
+    ----------
+    connect
+        Makes the connection. If the disk has no room for that, it is called again for the next work.
+    own_errors
+        What one piece of work may end with, and the others in its commit need not know.
+    tidy
+        Called between two commits; returns whether there is more to do when no work waits.
+
+    Attributes
+    ----------
+    full
+        The last work that needed room on the disk found none. Written by the thread.
+
+    Raises
+    ------
+    StoreError
+        As `connect` does, but not DiskFullError.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        own_errors: tuple[type[Exception], ...],
+        tidy: Callable[[sqlite3.Connection], bool],
+    ) -> None:
+        self._connect = connect
+        self._own_errors = own_errors
+        self._tidy = tidy
+        self._changed = threading.Condition()
+        # These three are written under the lock of the condition. The thread begins with the first work.
+        self._todo: dict[str, deque[Piece]] = {}  # by owner, in their turns
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.full = False
+        self._connection: sqlite3.Connection | None = None  # touched by the thread only, once that has begun
+        try:
+            self._connection = connect()
+        except DiskFullError as error:
+            self._note_room(error)
+
+    def do(self, work: Callable[[sqlite3.Connection], T], owner: str, *, stores: bool = False) -> Future[T]:
+        done: Future[T] = Future()
+        done.set_running_or_notify_cancel()  # a waiter that is cancelled takes nothing back
+        with self._changed:
+            if self._closed:
+                done.set_exception(StoreError("the store is closed"))
+                return done
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pyllmcancel-store", daemon=True)
+                self._thread.start()
+            self._todo.setdefault(owner, deque()).append(Piece(work, done, stores))
+            self._changed.notify()
+        return done
+
+    def _run(self) -> None:
+        while pieces := self._next():
+            self._commit(pieces)
+            while self._connection is not None and self._tidy(self._connection) and not (self._todo or self._closed):
+                pass
+
+    def _next(self) -> list[Piece]:
+        """What to do together, when there is something; nothing after the last."""
+        pieces: list[Piece] = []
+        with self._changed:
+            self._changed.wait_for(lambda: self._todo or self._closed)
+            while self._todo and len(pieces) < MOST_AT_ONCE:
+                owner = next(iter(self._todo))
+                waiting = self._todo.pop(owner)
+                pieces.append(waiting.popleft())
+                if waiting:
+                    self._todo[owner] = waiting  # behind the others
+        return pieces
+
+    def _commit(self, pieces: list[Piece]) -> None:
+        """All in one commit; if that fails, each in its own, so that one costs no other."""
+        try:
+            outcomes = self._attempt(pieces)
+        except Exception as error:
+            if len(pieces) > 1:
+                for piece in pieces:
+                    self._commit([piece])
+                return
+            outcomes = [self._outcome_of_one(pieces[0], told(error))]
+        for piece, outcome in zip(pieces, outcomes, strict=True):
+            if piece.stores and (isinstance(outcome, DiskFullError) or not isinstance(outcome, Exception)):
+                self._note_room(outcome)
+            piece.end(outcome)
+
+    def _outcome_of_one(self, piece: Piece, error: Exception) -> Any:
+        """If it has found no room: what comes of a second attempt, which does not overwrite what it deletes."""
+        if not isinstance(error, DiskFullError) or self._connection is None:
+            return error
+        self._connection.execute("PRAGMA secure_delete = FAST")
+        try:
+            return self._attempt([piece])[0]
+        except Exception as again:
+            return told(again)
+        finally:
+            self._connection.execute("PRAGMA secure_delete = ON")
+
+    def _attempt(self, pieces: list[Piece]) -> list[Any]:
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcomes = [self._outcome(piece.work) for piece in pieces]
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # some errors have ended it
+                connection.execute("ROLLBACK")
+            raise
+        return outcomes
+
+    def _outcome(self, work: Work) -> Any:
+        try:
+            return work(self._connection)  # type: ignore[arg-type]
+        except self._own_errors as error:
+            return error
+
+    def _note_room(self, outcome: Any) -> None:
+        """Tell the log when the disk becomes full, and when it no longer is."""
+        full = isinstance(outcome, DiskFullError)
+        if full and not self.full:
+            logger.warning("%s; until there is room nothing is stored, and all else is served", outcome)
+        elif self.full and not full:
+            logger.info("the disk has room again: responses are stored")
+        self.full = full
+
+    def close(self) -> None:
+        """Do what was asked until now, and close the connection. Idempotent."""
+        with self._changed:
+            closed, self._closed = self._closed, True
+            self._changed.notify()
+        if closed:
+            return
+        if self._thread is not None:
+            self._thread.join()
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # a damaged file, or a full disk: all that was acknowledged is there
+                self._connection.close()
+
+
+def told(error: Exception) -> Exception:
+    """What the caller gets: no message of SQLite's."""
+    return not_done(error) if isinstance(error, sqlite3.Error) else error

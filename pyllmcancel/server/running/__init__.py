@@ -1,0 +1,1 @@
+"""The server's process: start, signals, metrics and traces."""

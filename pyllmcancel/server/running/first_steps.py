@@ -1,0 +1,57 @@
+"""What a server says when it is ready: what to open, and what to try."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.server.http.listening import url_at
+
+if TYPE_CHECKING:
+    import socket
+
+    from pyllmcancel.server.config import ServerConfig
+
+LOCAL = ("127.0.0.1", "::1")
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+# As long as the packaged model's context allows, so that there is something to break off.
+LONG = {"prompt": "def hello_world():\n", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+EMBEDDING = {"input": "hello"}
+
+
+def first_steps(listeners: Sequence[socket.socket], config: ServerConfig, *, secure: bool, embeds: bool) -> list[str]:
+    """Lines that can be pasted. A key is never shown: `KEY` stands for one."""
+    url = url_from_here(listeners, secure=secure)
+    key = "KEY" if config.api_keys or config.admin_api_keys else ""
+    curl = shlex.join(curl_command(url, key, secure=secure, embeds=embeds))
+    top = shlex.join(["pyllmcancel", "top", "--url", url, *(("--api-key", key) if key else ())])
+    page = [f"open {url}/ in a browser"] if config.ui else []
+    return [
+        ", or ".join([*page, f"run: {top}"]),
+        f"try: {curl}" + ("" if embeds else "   and break it off with Ctrl-C: this log says when computing stopped"),
+    ]
+
+
+def curl_command(url: str, key: str, *, secure: bool, embeds: bool) -> list[str]:
+    """A request that streams a long answer; of a model that only embeds, one for an embedding."""
+    path, body = ("embeddings", EMBEDDING) if embeds else ("completions", LONG)
+    # Of this machine's addresses hardly any certificate knows.
+    options = ["-Nk" if secure else "-N", *(("-H", f"Authorization: Bearer {key}") if key else ())]
+    kind = ("-H", "Content-Type: application/json")
+    return ["curl", *options, *kind, "-d", compact(body), f"{url}/v1/{path}"]
+
+
+def url_from_here(listeners: Sequence[socket.socket], *, secure: bool) -> str:
+    """Where this machine finds the server: on a loopback address if it listens on one, or everywhere."""
+    urls = []
+    for listener in listeners:
+        host, port = listener.getsockname()[:2]
+        near = EVERYWHERE.get(host, host)
+        urls.append((near not in LOCAL, url_at(near, port, secure=secure)))
+    return min(urls, key=lambda found: found[0])[1]
+
+
+def compact(body: dict[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"))

@@ -1,0 +1,264 @@
+"""Prometheus metrics, written by the thread that ends the computation."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import tomllib
+import weakref
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pyllmcancel import __version__
+from pyllmcancel.cancellation import CancelReason
+from pyllmcancel.events import FinishReason
+
+if TYPE_CHECKING:
+    from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.events import Ending
+    from pyllmcancel.requests.observer import StepRecord
+    from pyllmcancel.requests.request import Request
+
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class EngineMetrics:
+    """An observer that counts. One registry per server, so that two in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
+        self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
+        # From the start, so that a rate shows the first one too.
+        for outcome in FinishReason:
+            self._requests.labels(outcome)
+        for reason in CancelReason:
+            self._cancelled.labels(reason)
+        self._queue = self._histogram("queue_seconds", "Time from arrival to admission.", TIME_BUCKETS, "owner")
+        self._ttft = self._histogram("ttft_seconds", "Time from arrival to the first token.", TIME_BUCKETS)
+        self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
+        self._latency = self._histogram(
+            "cancel_latency_seconds", "Time from cancel to stopped computation and free slot.", LATENCY_BUCKETS, "phase"
+        )
+        self._step = self._histogram("step_seconds", "Duration of a step.", TIME_BUCKETS)
+        self._turn = self._histogram(
+            "engine_turn_seconds",
+            "Time between two steps of a request: the engine's turn, and its waiting.",
+            LATENCY_BUCKETS,
+        )
+        self._lag = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop comes to a timer.", LATENCY_BUCKETS
+        )
+        self._last_step: StepRecord | None = None  # written by the engine thread
+        self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that counted.")
+        self._prompt = self._counter(
+            "prompt_tokens_total", "Tokens of prompts computed, in steps that counted; some more than once."
+        )
+        self._delivered = self._counter("tokens_delivered_total", "Tokens generated for requests that were not cut.")
+        self._wasted = self._counter(
+            "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
+        )
+        self._saved = self._counter(
+            "tokens_saved_total", "Tokens that cancels saved, at most: of prompts and answers that were not computed."
+        )
+        self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
+        self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
+        self._redone = self._counter("steps_redone_total", "Aborted steps that are computed again for survivors.")
+        self._spared = self._counter("steps_spared_total", "Steps let finish for the survivors of a cancel.")
+
+    def watch(self, engine: Engine, model_name: str) -> None:
+        """Add the gauges of `engine`, read when they are asked for."""
+        self.registry.register(EngineGauges(engine, model_name))
+
+    def totals(self) -> Totals:
+        """What was counted since the start."""
+        return Totals(
+            prompt_tokens=_value(self._prompt),
+            computed_tokens=_value(self._computed),
+            wasted_tokens=_value(self._wasted),
+            reused_tokens=_value(self._reused),
+            saved_tokens=_value(self._saved),
+            aborted_steps=_value(self._aborted),
+            cancels={reason: _value(self._cancelled.labels(reason)) for reason in CancelReason},
+        )
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"pyllmcancel_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"pyllmcancel_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def request_added(self, request: Request) -> None:
+        """Nothing to count before the end: the gauges show what lives."""
+
+    def request_admitted(self, request: Request) -> None: ...
+
+    def request_cancelled(self, request: Request) -> None: ...
+
+    def request_ended(self, request: Request, ending: Ending) -> None:
+        self._requests.labels(ending.finish_reason).inc()
+        self._reused.inc(ending.usage.cached_tokens)
+        if request.admitted_at is not None:
+            self._queue.labels(request.owner or "-").observe(request.admitted_at - request.arrived_at)
+        if ending.cancel_reason is not None and ending.cancel_latency is not None:
+            self._cancelled.labels(ending.cancel_reason).inc()
+            self._latency.labels(ending.phase).observe(ending.cancel_latency)
+            self._saved.inc(request.n_uncomputed())
+        elif ending.error is None:
+            self._delivered.inc(ending.usage.completion_tokens)
+
+    def loop_lagged(self, seconds: float) -> None:
+        self._lag.observe(seconds)
+
+    def step_done(self, record: StepRecord, n_wasted: int) -> None:
+        self._step.observe(record.seconds)
+        self._clock_turn(record)
+        self._wasted.inc(n_wasted)
+        if record.status == "ok":
+            self._computed.inc(record.n_tokens)
+            self._prompt.inc(sum(part.n_tokens for part in record.sequences if part.phase == "prefill"))
+        elif record.status == "aborted":
+            self._aborted.inc()
+            self._redone.inc(min(record.survivors, 1))
+        if record.spared:
+            self._spared.inc()
+
+    def _clock_turn(self, record: StepRecord) -> None:
+        """Seconds since the former step, if a request was in both: otherwise there may have been nothing to do."""
+        former, self._last_step = self._last_step, record
+        if former is None:
+            return
+        names = {part.request for part in former.sequences}
+        if any(part.request in names for part in record.sequences):
+            self._turn.observe(max(0.0, record.started_at - former.started_at - former.seconds))
+
+    def first_token(self, request: Request, seconds: float) -> None:
+        self._ttft.observe(seconds)
+
+    def next_token(self, request: Request, seconds: float) -> None:
+        self._itl.observe(seconds)
+
+
+class Totals(NamedTuple):
+    """Tokens, steps, and cancels by their reasons."""
+
+    prompt_tokens: int
+    computed_tokens: int
+    wasted_tokens: int
+    reused_tokens: int
+    saved_tokens: int
+    aborted_steps: int
+    cancels: dict[CancelReason, int]
+
+
+class EngineGauges(Collector):
+    """What is served, what lives now, and what the engine counts itself."""
+
+    def __init__(self, engine: Engine, model_name: str) -> None:
+        # Not to keep it: its thread has this observer.
+        self._engine = weakref.ref(engine)
+        model = engine.model
+        self._facts = (
+            _info(
+                "build",
+                "What this server is made of.",
+                version=__version__,
+                llama_cpp=llama_cpp_commit(),
+                python=platform.python_version(),
+            ),
+            _info(
+                "model",
+                "The model that is served.",
+                name=model_name,
+                description=model.description,
+                memory=model.memory_kind,
+            ),
+        )
+
+    def collect(self) -> Iterable[Metric]:
+        engine = self._engine()
+        if engine is None:
+            return
+        yield from self._facts
+        for name, value, text in (*_capacity(engine), *_live(engine)):
+            yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
+        for name, value, text in (
+            ("generated_tokens", engine.n_generated, "Tokens generated, for requests that were cut too."),
+            ("preemptions", engine.n_preempted, "Slots taken back from choices that are resumed later."),
+        ):
+            yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
+
+
+Sample = tuple[str, float, str]
+
+
+def _capacity(engine: Engine) -> Iterable[Sample]:
+    capacity = engine.capacity
+    return (
+        ("model_size_bytes", engine.model.size, "Size of the model's tensors."),
+        ("model_context_tokens", engine.n_ctx, "Most tokens of one request, prompt and answer together."),
+        ("slots", capacity.slots, "Slots that there are: choices that compute at once."),
+        ("cells", capacity.cells, "Cells that there are: tokens that can be kept at once, of all requests."),
+    )
+
+
+def _live(engine: Engine) -> Iterable[Sample]:
+    counts = engine.counts()
+    occupancy = engine.occupancy()
+    return (
+        ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
+        ("requests_waiting", counts.waiting, "Live requests in the queue."),
+        ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
+        ("requests_paused", n_paused(engine), "Running requests without a slot, because their clients do not read."),
+        ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
+        ("sessions_live", counts.sessions, "Sessions with a request."),
+        ("slots_used", occupancy.slots, "Slots of running choices."),
+        ("cells_used", occupancy.cells, "Cells of running choices."),
+        ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
+        ("compute_threads", engine.n_threads, "Compute threads of the running step, or of the last one."),
+        ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
+        ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
+        ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),
+    )
+
+
+def _info(name: str, text: str, /, **labels: str) -> Metric:
+    """Constants, in the labels of a gauge that is always 1."""
+    family = GaugeMetricFamily(f"pyllmcancel_{name}_info", text, labels=list(labels))
+    family.add_metric(list(labels.values()), 1)
+    return family
+
+
+def llama_cpp_commit() -> str:
+    """The commit of llama.cpp that is compiled in: by the pin that is installed with it, or lies in the checkout."""
+    package = files("pyllmcancel")
+    pins = (package / "llama_cpp_pin.toml", package / ".." / "vendor" / "llama.cpp" / "PIN.toml")
+    pin = next(pin for pin in pins if pin.is_file())
+    commit: str = tomllib.loads(pin.read_text("utf-8"))["llama_cpp"]["commit"]
+    return commit
+
+
+def n_paused(engine: Engine) -> int:
+    return sum(request.paused for request in engine.registry.requests())
+
+
+def _value(counter: Counter) -> int:
+    (family,) = counter.collect()
+    return next(int(sample.value) for sample in family.samples if sample.name.endswith("_total"))
+
+
+def n_tasks() -> int:
+    """Tasks of the running event loop; 0 where none runs."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0

@@ -1,0 +1,215 @@
+"""Running the application under uvicorn, and ending it in the right order.
+
+At SIGTERM or SIGINT the engine starts to drain at once, while uvicorn still waits for its connections: they end because
+the engine ends their requests, each with its proper answer. uvicorn alone would wait for the connections first, and the
+last stream would decide how long the process lives.
+
+When the engine dies all requests have ended, and the server goes the same way, so that a supervisor starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.http.connections import Connections
+from pyllmcancel.server.http.listening import quiet_about_files, url_of
+from pyllmcancel.server.http.protocol import WatchfulProtocol
+from pyllmcancel.server.limits import GIL_SECONDS
+from pyllmcancel.server.running.first_steps import first_steps
+from pyllmcancel.server.running.supervision import Supervision
+from pyllmcancel.system import LastResort
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Coroutine, Sequence
+    from types import FrameType
+
+    from fastapi import FastAPI
+
+    from pyllmcancel.engine.engine import Engine
+    from pyllmcancel.engine.loading import Loading
+    from pyllmcancel.server.config import Certificate, ServerConfig
+    from pyllmcancel.server.http.listening import Listener
+    from pyllmcancel.server.responses.storage.store import Store
+    from pyllmcancel.server.running.metrics import EngineMetrics
+    from pyllmcancel.server.running.tracing import Tracing
+    from pyllmcancel.server.state import ServerState
+
+logger = logging.getLogger("pyllmcancel.server")
+uvicorn_logger = logging.getLogger("uvicorn.error")
+
+# After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
+# that does not read, and is closed. A second grace later uvicorn cancels what is left in whatever it does.
+GRACE_SECONDS = 0.5
+# After that, for a process whose engine has died: it may lack more, memory for instance.
+LAST_RESORT_SECONDS = 10.0
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with the engine's drain beside its own."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+        self._state: ServerState = app.state.server
+        self._state.on_load_failure = self._give_up
+        self._state.on_engine_death = self._end_in_any_case
+        self._drain = self._state.config.drain
+        self._delay = self._state.config.drain_delay
+        self._hurry = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # from `startup` on
+        self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
+        self.last_resort = LastResort()
+        self.exit_status = 0
+
+    def _give_up(self) -> None:
+        """End, because of what the log has just said, which is to be its last line."""
+        uvicorn_logger.setLevel(logging.WARNING)
+        self.exit_status = 1
+        self.should_exit = True
+
+    def _end_in_any_case(self) -> None:
+        """Called by the engine's thread."""
+        self.last_resort.start(self._drain + 2 * GRACE_SECONDS + LAST_RESORT_SECONDS)
+        self._give_up()
+        self._make_haste()
+
+    def _make_haste(self) -> None:
+        """Called by any thread, and by signals' handlers."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self._hurry.set)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, and take what was made so far, which is there to stay, out of the garbage collector's sight.
+
+        A full collection walks over all objects it knows, with the GIL held: 50 ms for what the imports alone leave, in
+        which no request can be cancelled.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(quiet_about_files)
+        self._state.on_ready = partial(self._on_ready, sockets or ())
+        await super().startup(sockets)
+        for listener in sockets or ():
+            logger.info("running on %s", url_of(listener, secure=self.config.is_ssl))
+        self._supervision.start()
+        gc.collect()
+        gc.freeze()
+
+    def _on_ready(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
+        self._supervision.look()
+        embeds = engine.n_embd is not None
+        for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, embeds=embeds):
+            logger.info("%s", line)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain; a second signal, of either kind, is out of patience."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
+        if self.force_exit:
+            self._make_haste()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._supervision.stopping()
+        leaves = self._delay > 0 and not self.force_exit and self._state.health()["status"] == "ok"
+        if leaves:
+            await self._leave()
+        closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
+        if leaves:
+            # Other servers still reach what is computed here.
+            await self._unless_in_a_hurry(until_done(closing))
+        self._connections.close()
+        closing.add_done_callback(self._end_blocked_soon)
+        # Requests without a connection are drained, too: uvicorn waits for its tasks, unless it is out of patience.
+        drained = asyncio.create_task(until_done(closing))
+        self.server_state.tasks.add(drained)
+        drained.add_done_callback(self.server_state.tasks.discard)
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # It may still be draining: now it cancels what is left. Then what uvicorn leaves out in its hurry.
+            await self._state.close(0.0)
+            await self._last_words()
+            await self.lifespan.shutdown()
+        await closing
+        self._supervision.stop()
+
+    async def _leave(self) -> None:
+        """Serve on for a while; `/health` says that it drains, so that balancers send what is new elsewhere."""
+        logger.info("draining: /health says so, and the port is open for %g s more", self._delay)
+        self._state.leaving = True
+        await self._unless_in_a_hurry(asyncio.sleep(self._delay))
+
+    async def _unless_in_a_hurry(self, wait: Coroutine[Any, Any, None]) -> None:
+        """Wait, but not after a second signal."""
+        tasks = [asyncio.create_task(wait), asyncio.create_task(self._hurry.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    async def _last_words(self) -> None:
+        """Let answers end: a task that is cancelled with the event loop, in whatever it does, leaves a traceback."""
+        self._connections.end_blocked()
+        if tasks := list(self.server_state.tasks):
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+
+    def _end_blocked_soon(self, _: asyncio.Task[None]) -> None:
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self._connections.end_blocked)
+
+
+async def until_done(task: asyncio.Task[None]) -> None:
+    """Wait; to cancel this does not cancel `task`."""
+    await asyncio.shield(task)
+
+
+def serve(
+    config: ServerConfig,
+    listeners: list[Listener],
+    *,
+    certificate: Certificate | None,
+    metrics: EngineMetrics,
+    loading: Loading,
+    store: Store | None,
+    tracing: Tracing | None,
+) -> int:
+    """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded or the engine died.
+
+    uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics`,
+    `loading`, `store` and `tracing` are as for `create_app`.
+    """
+    sys.setswitchinterval(GIL_SECONDS)
+    limits = config.limits
+    connections = Connections(*limits.connections(), proxies=config.trusted_proxies)
+    app = create_app(config, metrics=metrics, loading=loading, store=store, tracing=tracing)
+    settings = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the application has a layer for them; uvicorn would trust this machine's clients
+        timeout_graceful_shutdown=config.drain + 2 * GRACE_SECONDS,  # type: ignore[arg-type]
+        timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
+        http=partial(WatchfulProtocol, limits, connections, served_by=config.replica),  # type: ignore[arg-type]
+        ws="none",
+        ssl_keyfile=None if certificate is None else certificate.key,
+        ssl_certfile=None if certificate is None else certificate.certificate,
+    )
+    server = Server(settings, app, connections)
+    level = uvicorn_logger.level
+    try:
+        server.run(sockets=list(listeners))
+    finally:
+        uvicorn_logger.setLevel(level)
+        server.last_resort.call_off()
+        # What is in no collector's sight is not freed at the exit either, and the model must be.
+        gc.unfreeze()
+    return server.exit_status

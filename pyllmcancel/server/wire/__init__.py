@@ -1,0 +1,1 @@
+"""The fields of bodies and answers that dialects share."""

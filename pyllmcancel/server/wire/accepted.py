@@ -1,0 +1,48 @@
+"""Fields of bodies that are known, and have no effect on an answer, each with the reason why that is no lie."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from pyllmcancel.server.wire.fields import Name, RequestBody, Sent
+from pyllmcancel.server.wire.sampling import NO_EFFECT, extra
+from pyllmcancel.server.wire.sampling_fields import MOST
+
+
+class PromptCacheOptions(RequestBody):
+    mode: Literal["implicit"] | None = None
+    ttl: str | None = None
+
+
+class AcceptedFields(Sent):
+    metadata: Annotated[dict[str, Any] | None, AfterValidator(lambda _: None)] = Field(
+        None, description=f"{NO_EFFECT} nothing is stored."
+    )
+    store: bool | None = Field(None, description=f"{NO_EFFECT} nothing is stored.")
+    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
+    prediction: dict[str, Any] | None = Field(
+        None, description=f"{NO_EFFECT} it may only make an answer faster, never another one."
+    )
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
+        None, description=f"{NO_EFFECT} it limits how long a prefix is kept, and here it is kept in memory only."
+    )
+    prompt_cache_options: PromptCacheOptions | None = Field(
+        None, description=f"{NO_EFFECT} what is asked for is what is done: any known prefix is used."
+    )
+    id_slot: int | None = Field(
+        None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} every slot finds what any other has computed.")
+    )
+    n_keep: int | None = Field(None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} no context is ever shifted."))
+    n_discard: int | None = Field(None, ge=0, le=MOST, description=extra(f"{NO_EFFECT} no context is ever shifted."))
+    n_cache_reuse: int | None = Field(None, ge=0, le=MOST, description=extra(f"{NO_EFFECT} cells are not moved."))
+    cache_salt: Name | None = Field(
+        None, description=extra(f"vLLM's. {NO_EFFECT} the prefixes of one API key are no other's.")
+    )
+    request_id: Name | None = Field(None, description=extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request."))
+    spaces_between_special_tokens: bool | None = Field(
+        None, description=extra(f"vLLM's. {NO_EFFECT} there are only the spaces that the model writes.")
+    )
+    include_reasoning: Literal[True] | None = Field(None, description=extra(f"{NO_EFFECT} nothing is left out."))
+    keep_alive: float | str | None = Field(None, description=extra(f"Ollama's. {NO_EFFECT} the model stays loaded."))

@@ -1,0 +1,224 @@
+"""What the bodies and the answers of all dialects are made of.
+
+A request's body is a pydantic model. An answer is a plain dictionary, which is sent as it is: its `TypedDict` lets mypy
+check the code that builds it, and describes it on the OpenAPI page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+    with_config,
+)
+from pydantic.aliases import AliasChoices
+from pydantic.fields import FieldInfo
+from typing_extensions import TypedDict
+
+from pyllmcancel.requests.request import PRIORITIES
+from pyllmcancel.sampling import SAMPLERS, SAMPLERS_ON_REQUEST
+from pyllmcancel.server.limits import MAX_NAME, MAX_SESSION_ID, MAX_STOP
+
+if TYPE_CHECKING:
+    from pyllmcancel.constraints.protocol import ConstraintFactory
+    from pyllmcancel.engine.engine import Engine
+
+# A context of validation: empty values are validated as they were sent.
+AS_SENT = object()
+
+MAX_TIMEOUT = 7 * 86_400.0  # seconds
+MAX_MS = 7 * 86_400_000
+
+TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+Stop = Annotated[str, Field(max_length=MAX_STOP)]
+# Said by several clients of single parts of a message.
+CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any known prefix is used.")]
+
+# Ours, by the spellings that clients use.
+SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
+    spelling: name
+    for name in (*SAMPLERS, *SAMPLERS_ON_REQUEST)
+    for spelling in (name, name.replace("_", "-"), name.replace("_", ""))
+}
+# Fields of SamplingParams by fields of the wire, where the two have different names.
+RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
+
+# Annotates a field that is left out rather than null; clients may read it as null.
+ABSENT = Field(default=None)
+BATCH_INVARIANT = Field(description="Whether an answer depends on its own request only, to the last bit.")
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Answer(TypedDict):
+    """Base of all: nothing is answered that is not described."""
+
+
+class Ignored(Protocol):
+    """Takes note of fields that have no effect."""
+
+    def add(self, name: str) -> None:
+        """ApiError if such fields are refused."""
+
+
+class Sent(BaseModel):
+    """Base of all that clients send: bodies, and what is inside them.
+
+    Clients spell "not given" as null, and as an empty text, list or object where the field has no such value. Such a
+    field is taken away before anything looks at it, so it has its default, and a required one is missing.
+    """
+
+    # Optional fields of which null says something else than their absence.
+    null_says: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_given(cls, sent: Any, info: ValidationInfo) -> Any:
+        if not isinstance(sent, dict) or info.context is AS_SENT:
+            return sent
+        return {name: value for name, value in sent.items() if cls._is_given(name, value)}
+
+    @classmethod
+    def _is_given(cls, name: str, value: object) -> bool:
+        if value is None:
+            return name in cls.null_says
+        return value not in ("", [], {}) or takes_empty(cls, name, type(value))
+
+
+@cache
+def takes_empty(model: type[BaseModel], name: str, kind: type[object]) -> bool:
+    """Say whether an empty text, list or object is a value of this field. Unknown and required ones keep what was sent.
+
+    The model itself decides: a schema of the field's own would be built while a request waits.
+    """
+    field = wire_fields(model).get(name)
+    if field is None or field.is_required():
+        return True
+    try:
+        model.model_validate({name: kind()}, context=AS_SENT)
+    except ValidationError as error:
+        places = [one["loc"] for one in error.errors(include_url=False, include_context=False)]
+        return not any(place and wire_fields(model).get(str(place[0])) is field for place in places)
+    return True
+
+
+@cache
+def wire_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """A model's fields, by every name that a client may give them."""
+    found = {}
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        names = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        found.update({str(one): field for one in names})
+    return found
+
+
+class RequestBody(Sent):
+    """Takes what it does not know; `unknown_fields` then says what becomes of that.
+
+    Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    # Unknown fields of this body that are refused, with the values that ask for nothing.
+    refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    _ignored: Ignored | None = PrivateAttr(None)  # set once, by what has read the body
+
+    def heed(self, engine: Engine) -> None:
+        """Compare with what the engine is; InvalidRequestError for what it is not."""
+
+    def ignore(self, field: str) -> None:
+        """Note that a field has no effect; ApiError if such fields are refused."""
+        if self._ignored is not None:
+            self._ignored.add(field)
+
+
+class GeneratingBody(RequestBody):
+    """A request's place among the others, and the form of its answer."""
+
+    # What the engine calls the prompt, as this body does.
+    prompt_field: ClassVar[str] = "prompt"
+    # Requests of different classes never supersede each other, unless they name a key; of no class none do.
+    request_class: ClassVar[str | None] = None
+
+    model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
+    stream: bool = False
+    session_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: the group that the request belongs to; a session's cancel ends all its live requests.",
+    )
+    parent_session_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: the session whose child `session_id` is; a cancel of the parent reaches it, too.",
+    )
+    supersede: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SESSION_ID,
+        description="Ours: a key under which at most one request lives; the newest cancels the older one.",
+    )
+    priority: StrictInt = Field(
+        0,
+        ge=min(PRIORITIES),
+        le=max(PRIORITIES),
+        description="Ours: -1 for the background, 1 for what a user waits for; among requests of the same API key.",
+    )
+    timeout: float | None = Field(
+        None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
+    )
+    user: Name | None = None
+    safety_identifier: Name | None = None
+    prompt_cache_key: Name | None = Field(None, min_length=1, description="As `session_id`, where that is not given.")
+
+    @property
+    def only_warms(self) -> bool:
+        """Whether nothing is to be generated: the prompt is computed for the cache."""
+        return False
+
+    def own_name(self, param: str | None) -> str | None:
+        """What the engine calls by this name, as this body does."""
+        return self.prompt_field if param == "prompt" else param
+
+    @property
+    def limits_tokens(self) -> bool:
+        """Whether `token_limits` says anything."""
+        return False
+
+    def token_limits(
+        self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
+    ) -> ConstraintFactory | None:
+        """`form`, and which tokens the answer may have besides, of so many."""
+        return form
+
+
+def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    """Fields of SamplingParams from those of a body, as far as the client has set them."""
+    given = {RENAMED.get(name, name): getattr(body, name) for name in names}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
+    }
+
+
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The stop strings of a body's `stop`; empty ones are passed over."""
+    return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)
+
+
+def seconds(milliseconds: int | None) -> float | None:
+    """A time limit of the wire; 0 and less set none."""
+    return milliseconds / 1e3 if milliseconds is not None and milliseconds > 0 else None

@@ -1,0 +1,228 @@
+"""How a body of OpenAI's dialect says what its answer must look like: one form at most, under one of several names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field, model_validator
+
+from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.wire.fields import Name, RequestBody, Sent
+from pyllmcancel.server.wire.sampling import NO_EFFECT, extra
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+MAX_CHOICE_TEXT = 4_096  # characters
+# As in a string of GBNF.
+ESCAPED_OR_SLASH = re.compile(r"(\\.)|/", re.DOTALL)
+ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+AnswerText = Annotated[str, Field(min_length=1, max_length=MAX_CHOICE_TEXT)]
+Choices = Annotated[list[AnswerText], Field(min_length=1, max_length=1_000, fail_fast=True)]
+Pattern = Annotated[str, Field(min_length=1, max_length=MAX_CHOICE_TEXT)]
+
+
+class TextFormat(RequestBody):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(RequestBody):
+    type: Literal["json_object"]
+    # A field cannot be called as a method of its class is.
+    schema_: dict[str, Any] | None = Field(
+        None, alias="schema", description="Not in OpenAI's API: llama-server's way to name one."
+    )
+
+
+class SchemaOfFormat(RequestBody):
+    name: Name | None = Field(None, examples=["answer"])
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(
+        None,
+        alias="schema",
+        description="What the answer obeys; left out: any object.",
+        examples=[{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}],
+    )
+    strict: bool | None = Field(None, description="true: refuse what cannot be enforced, instead of passing it over.")
+
+
+class JsonSchemaFormat(RequestBody):
+    type: Literal["json_schema"]
+    json_schema: SchemaOfFormat | None = None
+    schema_: dict[str, Any] | None = Field(
+        None, alias="schema", description="Not in OpenAI's API: llama-server's way, without a name."
+    )
+
+    @model_validator(mode="after")
+    def _has_one(self) -> JsonSchemaFormat:
+        if (self.json_schema is None) == (self.schema_ is None):
+            raise ValueError("needs json_schema, with a schema in it")
+        return self
+
+    @property
+    def wanted(self) -> NamedSchema:
+        """What is asked for; an object of any kind where no schema is named."""
+        named = self.json_schema or SchemaOfFormat.model_validate({"schema": self.schema_})
+        schema = ANY_OBJECT if named.schema_ is None else named.schema_
+        return NamedSchema(schema, "response_format", lenient=named.strict is not True)
+
+
+class RegexFormat(RequestBody):
+    type: Literal["regex"]
+    pattern: Pattern
+
+
+class GrammarFormat(RequestBody):
+    type: Literal["grammar"]
+    grammar: str
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat, Field(discriminator="type")
+]
+
+
+class StructuredOutputs(Sent):
+    """vLLM's. What else it has would change the answer: it is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    json_: dict[str, Any] | str | None = Field(None, alias="json")
+    json_object: bool | None = None
+    regex: Pattern | None = None
+    choice: Choices | None = None
+    grammar: str | None = None
+    disable_fallback: bool | None = None
+    disable_any_whitespace: Literal[False] | None = None
+    disable_additional_properties: Literal[False] | None = None
+    whitespace_pattern: Literal[None] = None
+    structural_tag: Literal[None] = None
+
+
+class Gbnf(NamedTuple):
+    """A grammar for the sampler, and which field it came by."""
+
+    text: str
+    param: str
+
+
+Form = NamedSchema | NamedRule | Gbnf
+
+
+class FormFields(Sent):
+    response_format: ResponseFormat | None = Field(
+        None, description="What the text must be.", examples=[{"type": "json_object"}]
+    )
+    json_schema: dict[str, Any] | None = Field(
+        None, description=extra("The answer is JSON that obeys this schema."), examples=[{"type": "object"}]
+    )
+    grammar: str | None = Field(
+        None,
+        description=extra("GBNF whose root rule is `root`: the answer obeys it."),
+        examples=['root ::= "yes" | "no"'],
+    )
+    guided_json: dict[str, Any] | str | None = Field(None, description=extra("vLLM's: as `json_schema`."))
+    guided_regex: Pattern | None = Field(None, description=extra("vLLM's: the whole answer matches it."))
+    guided_choice: Choices | None = Field(None, description=extra("vLLM's: the answer is one of these texts."))
+    guided_grammar: str | None = Field(
+        None, description=extra("vLLM's: GBNF whose root rule is `root`, or Lark whose first is `start`.")
+    )
+    guided_decoding_backend: str | None = Field(None, description=extra(f"{NO_EFFECT} there is one."))
+    structured_outputs: StructuredOutputs | None = Field(None, description=extra("vLLM's: all of these in one."))
+    format: Literal["", "json"] | dict[str, Any] | None = Field(
+        None, description=extra("Ollama's: `json`, or a schema.")
+    )
+
+    def answer_form(self, *, calls: bool = False) -> Form | None:
+        """What the text has to be; `calls`: tools may be called besides.
+
+        Raises
+        ------
+        InvalidRequestError
+            Two fields say something of it.
+        """
+        first, *others = [*self._forms(), None]
+        if others and (second := others[0]) is not None and first is not None:
+            message = f"{second.param} cannot be combined with {first.param}: an answer has one form"
+            raise InvalidRequestError(message, second.param)
+        if calls and isinstance(first, NamedRule | Gbnf):
+            raise InvalidRequestError(f"{first.param} cannot be combined with tools", first.param)
+        return first
+
+    def _forms(self) -> Iterator[Form]:
+        match self.response_format:
+            case JsonObjectFormat(schema_=given):
+                yield NamedSchema(given or ANY_OBJECT, "response_format", lenient=True)
+            case JsonSchemaFormat(wanted=named):
+                yield named
+            case RegexFormat(pattern=pattern):
+                yield regex_rule(pattern, "response_format")
+            case GrammarFormat(grammar=grammar):
+                yield grammar_form(grammar, "response_format")
+        if self.json_schema is not None:
+            yield NamedSchema(self.json_schema, "json_schema", lenient=True)
+        if self.format:
+            schema = ANY_OBJECT if self.format == "json" else schema_of(self.format, "format")
+            yield NamedSchema(schema, "format", lenient=True)
+        guided = (self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar)
+        yield from vllm_forms(*guided, params=("guided_json", "guided_regex", "guided_choice", "guided_grammar"))
+        if (outputs := self.structured_outputs) is not None:
+            wanted = ANY_OBJECT if outputs.json_object and outputs.json_ is None else outputs.json_
+            params = ("structured_outputs",) * 4
+            yield from vllm_forms(wanted, outputs.regex, outputs.choice, outputs.grammar, params=params)
+        if self.grammar:
+            yield Gbnf(self.grammar, "grammar")
+
+
+def vllm_forms(
+    schema: Mapping[str, Any] | str | None,
+    regex: str | None,
+    choice: list[str] | None,
+    grammar: str | None,
+    params: tuple[str, ...],
+) -> Iterator[Form]:
+    if schema is not None:
+        yield NamedSchema(schema_of(schema, params[0]), params[0], lenient=True)
+    if regex is not None:
+        yield regex_rule(regex, params[1])
+    if choice is not None:
+        yield Gbnf("root ::= " + " | ".join(map(gbnf_text, choice)), params[2])
+    if grammar:
+        yield grammar_form(grammar, params[3])
+
+
+def schema_of(given: Mapping[str, Any] | str, param: str) -> Mapping[str, Any]:
+    """A schema, which may be spelled as JSON in a text."""
+    if isinstance(given, Mapping):
+        return given
+    try:
+        found = json.loads(given)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidRequestError("must be a JSON schema, or a text that is one", param)
+    return found
+
+
+def grammar_form(text: str, param: str) -> Form:
+    """Of a grammar in GBNF, or in Lark; what the rules have between name and body tells which."""
+    return Gbnf(text, param) if "::=" in text else NamedRule(text, param)
+
+
+def regex_rule(pattern: str, param: str) -> NamedRule:
+    # A slash would end the pattern, and a line feed its rule.
+    escaped = ESCAPED_OR_SLASH.sub(lambda found: found[1] or r"\/", pattern).replace("\n", r"\n")
+    return NamedRule(f"start: /{escaped}/", param)
+
+
+def gbnf_text(text: str) -> str:
+    """A text as a string of GBNF."""
+    return '"' + "".join(ESCAPES.get(one, one if one.isprintable() else gbnf_code(one)) for one in text) + '"'
+
+
+def gbnf_code(character: str) -> str:
+    code = ord(character)
+    return f"\\U{code:08X}" if code > 0xFFFF else f"\\u{code:04X}"

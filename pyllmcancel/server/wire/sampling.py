@@ -1,0 +1,124 @@
+"""How a body of OpenAI's dialect says which token comes next: OpenAI's fields, llama-server's, vLLM's and Ollama's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+
+from pyllmcancel.sampling import SAMPLERS, SamplingParams
+from pyllmcancel.server.limits import MAX_BIASES
+from pyllmcancel.server.wire.fields import RENAMED, RequestBody, Stop, sampling_values
+from pyllmcancel.server.wire.sampling_fields import MOST, SamplerFields, known_samplers
+
+# JSON spells the keys of an object as texts.
+BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
+MAX_STOPS = 64
+NOT_OPENAI = "Not in OpenAI's API."
+NO_EFFECT = "Accepted, and without effect:"
+
+# OpenAI's schema allows null for these, and means false.
+Switch = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
+Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None
+
+
+def extra(meaning: str) -> str:
+    return f"{NOT_OPENAI} {meaning}"
+
+
+def _as_object(biases: Any) -> Any:
+    """llama-server's list of pairs, whose false bans a token, as OpenAI's object."""
+    if not isinstance(biases, list):
+        return biases
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in biases):
+        raise ValueError("must be an object, or a list of pairs of a token's number and a bias")
+    return {str(token): -100 if bias is False else bias for token, bias in biases}
+
+
+class SamplingFields(SamplerFields):
+    """What is null, or left out, is as the server was started with."""
+
+    temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Choose among the likeliest tokens of that much mass.")
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="For each time that a token has occurred.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="For tokens that have occurred.")
+    seed: int | None = Field(
+        None,
+        ge=-(2**63),
+        lt=2**64,
+        description="The same seed gives the same text; a random one if left out, or -1.",
+        examples=[7],
+    )
+    logit_bias: Annotated[
+        dict[BiasedToken, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_as_object)
+    ] = Field(
+        None,
+        max_length=MAX_BIASES,
+        description="Added to the logits of tokens, by id; -100 bans one.",
+        examples=[{"12": -100}],
+    )
+
+    dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = Field(
+        None, description=extra("No sequence goes on past these.")
+    )
+    samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
+        None,
+        description=extra("Which apply, in which order: names, or a text of llama.cpp's letters."),
+        examples=[list(SAMPLERS)],
+    )
+    ignore_eos: bool | None = Field(None, description=extra("Go on past the end of the answer."))
+    post_sampling_probs: bool | None = Field(
+        None, description=extra("Logprobs of what truncation and temperature left, not of what the model said.")
+    )
+    repetition_penalty: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description=extra("vLLM's: `repeat_penalty` over prompt and answer, where that is not given."),
+    )
+
+    @field_validator("samplers")
+    @classmethod
+    def _known_samplers(cls, given: list[str] | str | None) -> list[str] | None:
+        return known_samplers(given)
+
+    def given(self) -> dict[str, Any]:
+        """Fields of SamplingParams, as far as the client set them."""
+        names = [name for name in SamplingFields.model_fields if RENAMED.get(name, name) in SamplingParams.__slots__]
+        found = sampling_values(self, names)
+        if self.typ_p is not None:
+            found.setdefault("typical_p", self.typ_p)
+        if self.repetition_penalty is not None and self.repeat_penalty is None:
+            found["repeat_penalty"] = max(self.repetition_penalty, 0.01)
+            found.setdefault("penalty_last_n", -1)
+        if self.seed == -1:
+            del found["seed"]
+        elif self.seed is not None:
+            found["seed"] = self.seed % 2**32
+        # OpenAI: -100 bans a token.
+        biases = (self.logit_bias or {}).items()
+        found["logit_bias"] = tuple((token, float("-inf") if bias == -100 else bias) for token, bias in biases)
+        return found
+
+
+class OllamaOptions(SamplingFields, RequestBody):
+    """Ollama's `options`: each counts where the body has no field of that meaning itself."""
+
+    # Of the body, by those that have another name in it.
+    names: ClassVar[dict[str, str]] = {"num_predict": "n_predict"}
+
+    num_predict: int | None = Field(None, ge=-2, le=MOST, description="As `n_predict`; negative: no limit.")
+    num_ctx: int | None = Field(None, ge=0, le=MOST, description="Without effect; told if the context is smaller.")
+    num_keep: int | None = Field(None, ge=-1, le=MOST, description="Without effect: no context is ever shifted.")
+    stop: Stops = None
+
+    def for_body(self) -> dict[str, Any]:
+        """Fields of a body, as far as the client set them."""
+        values = {
+            self.names.get(name, name): getattr(self, name)
+            for name in OllamaOptions.model_fields
+            if name not in ("num_ctx", "num_keep")
+        }
+        if self.num_predict is not None:
+            values["n_predict"] = max(self.num_predict, -1)
+        return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,71 @@
+"""llama-server's timings of an answer, and the progress of its prompt."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from pyllmcancel.server.wire.fields import Answer
+
+if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Choice
+
+
+class Timings(Answer):
+    """Milliseconds and tokens; rates count steps, and the first token comes with the prompt's last."""
+
+    cache_n: Annotated[int, Field(description="Tokens of the prompt that came from the cache.")]
+    prompt_n: Annotated[int, Field(description="Tokens of the prompt that were computed.")]
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class PromptProgress(Answer):
+    total: int
+    cache: int
+    processed: Annotated[int, Field(description="Those from the cache among them.")]
+    time_ms: int
+
+
+def progress(choice: Choice, done: int) -> PromptProgress:
+    """How far a prompt is; `processed` counts what came from the cache too."""
+    began = choice.admitted_at
+    return {
+        "total": len(choice.prompt),
+        "cache": choice.n_cached,
+        "processed": done,
+        "time_ms": 0 if began is None else round((time.monotonic() - began) * 1e3),
+    }
+
+
+def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
+    """llama-server's, of one answer. Rates count steps: the first token comes with the prompt's last."""
+    n_prompt = max(0, prompt_done - choice.n_cached)
+    prompt_end = choice.first_token_at or choice.request.ended_at or time.monotonic()
+    prompt_ms = (prompt_end - choice.admitted_at) * 1e3 if choice.admitted_at is not None and n_prompt else 0.0
+    first, last = choice.first_token_at, choice.last_token_at
+    predicted_ms = (last - first) * 1e3 if first is not None and last is not None and n_predicted else 0.0
+    prompt_rates, predicted_rates = rates(n_prompt, prompt_ms), rates(n_predicted - 1, predicted_ms)
+    return {
+        "cache_n": choice.n_cached,
+        "prompt_n": n_prompt,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_rates[0],
+        "prompt_per_second": prompt_rates[1],
+        "predicted_n": n_predicted,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": predicted_rates[0],
+        "predicted_per_second": predicted_rates[1],
+    }
+
+
+def rates(n_steps: int, milliseconds: float) -> tuple[float, float]:
+    """Milliseconds for each step, and steps for each second."""
+    return (milliseconds / n_steps, 1e3 * n_steps / milliseconds) if n_steps > 0 and milliseconds > 0.0 else (0.0, 0.0)

@@ -1,0 +1,155 @@
+"""Tokenizing clients' texts: one that can never fit is refused by its length, the rest is read in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from pyllmcancel.chat.infill import MAX_AROUND
+from pyllmcancel.errors import ContextLengthError, InvalidRequestError
+from pyllmcancel.pausing import Pause
+from pyllmcancel.server.limits import PIECE
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+
+TYPICAL_BYTES = 8  # a token has less in nearly all texts; only of texts with more is it asked, in pieces, how many
+BEFORE_CUT = 64  # tokens that are read beyond those that are wanted: where a text is cut, the first ones are others
+ANY_PIECE = 256  # where a token's bytes say nothing about the text's
+
+
+class Engine(Protocol):
+    """What is asked of one."""
+
+    model: Model
+
+    @property
+    def n_ctx(self) -> int: ...
+
+
+def text_of(model: Model, tokens: Iterable[int]) -> str:
+    """The text of tokens, special ones spelled out."""
+    return b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+
+
+class TextReader:
+    """Tokenizes for one engine; may be used from any thread.
+
+    A text of n bytes has at least n / (bytes of the longest token) tokens. Whitespace that a control token swallows is
+    not thought of: who sends a context full of it is refused.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.model = engine.model
+        self.n_ctx = engine.n_ctx
+        self._longest = engine.model.longest_piece()
+
+    def check_length(self, n_characters: int, param: str) -> None:
+        """ContextLengthError for texts that no context of ours can hold, however they are tokenized."""
+        if self._longest and n_characters > self.n_ctx * self._longest:
+            raise ContextLengthError(-(-n_characters // self._longest), self.n_ctx, param, at_least=True)
+
+    def check_mixed(self, mixed: str | Sequence[int | str], param: str) -> None:
+        """As `check_length`, of texts and tokens in a row."""
+        parts = [mixed] if isinstance(mixed, str) else mixed
+        self.check_length(sum(len(part) for part in parts if isinstance(part, str)), param)
+
+    def tokens(
+        self,
+        text: str | Sequence[int],
+        param: str,
+        pause: Pause,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        must_fit: bool = True,
+        last: int | None = None,
+    ) -> Sequence[int]:
+        """The tokens of a text; what is tokens already comes back as it is.
+
+        Parameters
+        ----------
+        must_fit
+            They are to be computed, all of them; otherwise the caller has seen to the text's length.
+        last
+            Only the last so many are; negative: as many as fit.
+
+        Raises
+        ------
+        ContextLengthError
+            Blames `param` for a text that cannot fit.
+        """
+        if last:
+            most = last if last > 0 else self.n_ctx - 1
+            if isinstance(text, str):
+                text = text[-(most + BEFORE_CUT) * (self._longest or ANY_PIECE) :]
+            read = partial(self.tokens, add_special=add_special, parse_special=parse_special, must_fit=False)
+            return read(text, param, pause)[-most:]
+        if not isinstance(text, str):
+            return text
+        if must_fit:
+            self.check_length(len(text), param)
+            self._check_count(text, param, pause, parse_special)
+        pause()
+        tokens = self.model.tokenize(text, add_special=add_special, parse_special=parse_special)
+        pause()
+        return tokens
+
+    def mixed(
+        self,
+        mixed: str | Sequence[int | str],
+        param: str,
+        pause: Pause,
+        *,
+        add_special: bool,
+        parse_special: bool,
+        must_fit: bool = True,
+    ) -> list[int]:
+        """Tokens of texts and tokens in a row; only a text at the very beginning gets the model's first token."""
+        parts = [mixed] if isinstance(mixed, str) else mixed
+        if must_fit:
+            self.check_mixed(parts, param)
+        found: list[int] = []
+        for place, part in enumerate(parts):
+            if isinstance(part, int):
+                found.append(part)
+                continue
+            first = add_special and place == 0
+            found += self.tokens(part, param, pause, add_special=first, parse_special=parse_special, must_fit=must_fit)
+        return found
+
+    def chat(
+        self, text: str, param: str, pause: Pause, *, must_fit: bool = True, last: int | None = None
+    ) -> Sequence[int]:
+        """A rendered template spells its special tokens, often the first one (bos) too: it must not stand twice."""
+        tokens = self.tokens(text, param, pause, parse_special=True, must_fit=must_fit, last=last)
+        bos = self.model.special_tokens.get("bos")
+        return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
+
+    def end_of(self, text: str) -> str:
+        """What of a text before a gap can matter. The cut moves in strides: the tokens after it stay the same."""
+        stride = MAX_AROUND * (self._longest or ANY_PIECE)
+        return text[max(0, (len(text) - stride) // stride * stride) :]
+
+    def beginning_of(self, text: str) -> str:
+        """What of a text after a gap can matter."""
+        return text[: MAX_AROUND * (self._longest or ANY_PIECE)]
+
+    def _check_count(self, text: str, param: str, pause: Pause, parse_special: bool) -> None:
+        """Count the tokens of pieces. Each may have some more than in one with the next, but never twice as many."""
+        if len(text) <= max(PIECE, TYPICAL_BYTES * self.n_ctx):
+            return
+        n_tokens = 0
+        for start in range(0, len(text), PIECE):
+            pause()
+            piece = text[start : start + PIECE]
+            n_tokens += len(self.model.tokenize(piece, add_special=False, parse_special=parse_special))
+            if n_tokens > 2 * self.n_ctx:
+                raise ContextLengthError(n_tokens // 2, self.n_ctx, param, at_least=True)
+
+
+def check_tokens(tokens: Sequence[int], n_vocab: int, param: str) -> None:
+    """Refuse tokens that the model does not have, before their texts are looked up."""
+    if tokens and max(tokens) >= n_vocab:
+        raise InvalidRequestError(f"token {max(tokens)} is not in the vocabulary of {n_vocab:,}", param)

@@ -1,0 +1,94 @@
+"""Schemas of which a part cannot be enforced: refused if they are strict, else that part is told, and passed over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyllmcancel.chat.grammar import has_raw_texts
+from pyllmcancel.constraints.unenforced import guidance_knows, unenforced
+from pyllmcancel.errors import InvalidRequestError
+from pyllmcancel.server.http.request_context import request_id_of
+from pyllmcancel.server.http.unknown_fields import spelled
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from pyllmcancel.chat.template import ChatForm
+    from pyllmcancel.constraints.bounded import NamedSchema
+    from pyllmcancel.server.chat.tools import ToolPlan
+
+logger = logging.getLogger("pyllmcancel.server")
+
+OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
+MOST = 16  # paths that are told of one request
+STATE = "unenforced"  # in a scope's state
+NAMING = "unenforced_naming"
+
+
+def unenforced_of_answer(schema: NamedSchema) -> list[str]:
+    """Of the schema of an answer; InvalidRequestError if it is strict."""
+    found = list(islice(unenforced(schema.schema, guidance_knows), MOST))
+    return _checked(found, schema.param, strict=not schema.lenient)
+
+
+def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
+    """As `unenforced_of_answer`, where the grammar of the form has the schema."""
+    return _checked(form.unenforced_of_answer[:MOST], schema.param, strict=not schema.lenient)
+
+
+def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
+    """Of the tools that an answer may call; InvalidRequestError if it is a part of a strict tool's schema.
+
+    What no schema of this model's could ask is told only: some forms of calls have no grammar, in others texts stand as
+    they are, and all tools together may be too many for one.
+    """
+    if not form.unenforced:
+        return ["tools"]
+    found = [] if form.grammar else ["tools"]
+    raw_texts = has_raw_texts(form.grammar)
+    for (place, tool), lost in zip(plan.tools, form.unenforced, strict=True):
+        param = f"tools[{place}].function.parameters"
+        found += _checked(lost[:MOST], param, strict=tool.function.strict is True)
+        if raw_texts:
+            texts = unenforced(_texts_of(tool.function.parameters), lambda keyword, _: keyword not in OF_TEXTS)
+            found += _checked(list(islice(texts, MOST)), param, strict=False)
+    return list(dict.fromkeys(found))
+
+
+def _texts_of(schema: Any) -> dict[str, Any]:
+    """The arguments that are texts."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    every = properties.items() if isinstance(properties, Mapping) else ()
+    return {"properties": {name: one for name, one in every if isinstance(one, Mapping) and _is_text(one)}}
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    values = schema.get("enum") or [schema.get("const")]
+    return schema.get("type") == "string" or (
+        isinstance(values, list) and all(isinstance(value, str) for value in values)
+    )
+
+
+def name_unenforced(scope: Scope, name: Callable[[str], str]) -> None:
+    """Have paths of a chat's fields reported by the names that `name` gives them: a dialect's own."""
+    scope["state"][NAMING] = name
+
+
+def note_unenforced(scope: Scope, paths: Sequence[str]) -> None:
+    """Have them told in the log now, and with the answer to this request."""
+    if paths:
+        name: Callable[[str], str] = scope["state"].get(NAMING, str)
+        told = [spelled(name(path)) for path in paths[:MOST]]
+        scope["state"].setdefault(STATE, []).extend(told)
+        request_id = request_id_of(scope)
+        logger.warning("request %s: not enforced: %s", request_id, ", ".join(told), extra={"request_id": request_id})
+
+
+def _checked(found: Sequence[str], param: str, *, strict: bool) -> list[str]:
+    """The paths of what is not enforced, within the request."""
+    if found and strict:
+        raise InvalidRequestError(f"{found[0] or 'it'} cannot be enforced, and the schema is strict", param)
+    return [f"{param}.{path}" if path else param for path in found]
