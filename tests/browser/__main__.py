@@ -5,7 +5,7 @@
     python -m tests.browser --soak 600            # for ten minutes under load: does the tab's memory stay flat?
     python -m tests.browser --soak 600 --view try
 
-`pytest -m "" tests/browser` has the tests. Where something is missing they are skipped, with this command as the reason.
+`pytest -m "" tests/browser` has the tests. They are skipped where something is missing, and say this command.
 """
 
 from __future__ import annotations
