@@ -1,4 +1,4 @@
-"""What the content of a message is made of, as clients send it."""
+"""The blocks of a message's content, as clients send them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class SearchResultBlock(RequestBody):
 
 
 class ForeignBlock(Sent):
-    """What only Anthropic's servers make: calls of their tools, and what these returned; marks of other kinds."""
+    """A block that only Anthropic's servers make: a call of their tools, its result, or a mark of another kind."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -109,12 +109,12 @@ class ForeignBlock(Sent):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it has besides."""
+        """The block's other fields."""
         return self.model_extra or {}
 
     @property
     def text(self) -> str:
-        """What a model can read of it; empty if there is nothing."""
+        """The text of the block that a model can read; empty if there is none."""
         match self.type:
             case "tool_reference":
                 return f"Tool found: {self.fields.get('tool_name')}"

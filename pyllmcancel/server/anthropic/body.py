@@ -98,7 +98,7 @@ class CountBody(RequestBody):
 
     @property
     def output(self) -> JsonOutput | None:
-        """What the text must be."""
+        """The form that the answer's text must have."""
         return (self.output_config.format if self.output_config else None) or self.output_format
 
     @property

@@ -35,14 +35,14 @@ class CallInput:
         self._spoiled = False
 
     def feed(self, text: str) -> str:
-        """What there is to hand out after this fragment."""
+        """Return the text that can be handed out after this fragment."""
         self._written.append(text)
         if self._eager:
             return text
         return "" if self._spoiled else "".join(map(self._handed, self._members(text)))
 
     def finish(self) -> str:
-        """What makes an object of it. An answer that broke off has no member that is not whole."""
+        """Return the text that completes the object. All members are whole, even if the answer broke off."""
         if self._eager:
             return ""
         found = ""

@@ -44,7 +44,7 @@ EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 
 
 def counted_chat(body: CountBody) -> ChatBody:
-    """What the tokens of a conversation are counted of.
+    """Return the chat whose tokens are counted for a conversation.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a message has cost in tokens, as Anthropic words it."""
+"""The cost of a message in tokens, as Anthropic words it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class CompletionEvent(Answer):
 
 @dataclass(slots=True)
 class Said:
-    """What one answer has come to; `tokens` and `logprobs` are in no event yet."""
+    """One answer so far. `tokens` and `logprobs` are in no event yet."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -104,7 +104,7 @@ class SamplingBody(SamplerFields, GeneratingBody):
 
 
 class AnsweringBody(SamplingBody):
-    """What is generated, and what is said of it."""
+    """Fields for what is generated, and for what is reported of it."""
 
     n_predict: int = Field(
         -1,

@@ -35,7 +35,10 @@ SAME_NAME = (
 def generation_params(
     body: AnsweringBody, defaults: SamplingParams, biases: Biases, constraint: ConstraintFactory | None
 ) -> GenerationParams:
-    """What to generate; `defaults` for what the client leaves open, `biases` as `token_biases` has them."""
+    """Return the parameters of what to generate.
+
+    Parameters that the client leaves open are from `defaults`. The `biases` are as `token_biases` returns them.
+    """
     return GenerationParams(
         sampling=sampling_params(body, defaults, biases),
         n=body.n_cmpl,
@@ -121,7 +124,7 @@ ABSENT: dict[str, Any] = {
 
 
 def settings_json(params: GenerationParams, n_predict: int | None) -> dict[str, Any]:
-    """What says how tokens are chosen: the part that ``/slots`` and ``/props`` show."""
+    """Return the settings by which tokens are chosen: the part that ``/slots`` and ``/props`` show."""
     sampling = params.sampling
     shown = {name: getattr(sampling, name) for name in SAME_NAME if name not in ("grammar", "dry_sequence_breakers")}
     shown |= {name: getattr(sampling, ours) for name, ours in RENAMED.items()}

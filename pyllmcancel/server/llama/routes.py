@@ -103,7 +103,7 @@ async def infill(request: Request, body: InfillBody) -> Any:
 
 
 def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
-    """What surrounds the gap, as far as there is room for it."""
+    """Return the prompt's tokens for a gap: the texts around it, as far as there is room for them."""
     before, after = body.input_prefix, body.input_suffix
     for part, param in ((before, "input_prefix"), (after, "input_suffix")):
         if not isinstance(part, str):

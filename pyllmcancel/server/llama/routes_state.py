@@ -109,7 +109,7 @@ async def props(request: Request) -> Any:
 
 
 def caps_of(template: ChatTemplate) -> dict[str, bool]:
-    """What a template knows; nothing, if it cannot be compiled."""
+    """Return the capabilities of a template; none if it cannot be compiled."""
     try:
         return dict(template.caps)
     except Error:

@@ -27,7 +27,7 @@ FINISH: dict[FinishReason | None, Finish] = {FinishReason.STOP: "stop", FinishRe
 
 
 class Envelope(Answer):
-    """What answers and chunks begin with."""
+    """The fields that answers and chunks begin with."""
 
     id: str
     created: int
@@ -43,7 +43,7 @@ class ChunkUsage(Answer):
 
 
 def chunk_usage(body: GenerationBody) -> ChunkUsage:
-    """What every chunk has of the usage but the last. OpenAI: null if it is asked for, else nothing."""
+    """Return the usage in every chunk but the last. As with OpenAI, it is null if asked for, and else left out."""
     return {"usage": None} if body.includes_usage else {}
 
 

@@ -104,7 +104,7 @@ class CompletionDialect:
         return {**self._envelope, "object": "text_completion", "choices": choices, **self._usage}
 
     def _text(self, deltas: Sequence[Delta], index: int) -> Text:
-        """What deltas of one choice say, under the `index` that it has in the answer."""
+        """Return the text of one choice's deltas, under the `index` that the choice has in the answer."""
         text = ""
         rows: list[Row] = []
         for delta in deltas:
@@ -141,6 +141,9 @@ def best(choices: list[list[Delta]], n: int) -> list[list[Delta]]:
 
 
 def mean_logprob(deltas: list[Delta]) -> float:
-    """Of an answer without any token, less than of all others: it says nothing."""
+    """Return the mean logprob of an answer's tokens.
+
+    For an answer without any token it is less than for all others: such an answer says nothing.
+    """
     logprobs = [entry.logprob for delta in deltas for entry in delta.logprobs]
     return sum(logprobs) / len(logprobs) if logprobs else float("-inf")

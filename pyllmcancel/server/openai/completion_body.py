@@ -87,7 +87,7 @@ class CompletionBody(GenerationBody):
 
     @property
     def most_tokens(self) -> int | None:
-        """Of an answer; None: until the context is full."""
+        """The limit of an answer's tokens; None if only the context limits them."""
         said = self.max_tokens if "max_tokens" in self.model_fields_set else None
         limits = (said, self.max_completion_tokens, self.n_predict, self.max_tokens)
         most = next((limit for limit in limits if limit is not None), -1)
@@ -122,7 +122,7 @@ class CompletionBody(GenerationBody):
             raise InvalidRequestError("with a suffix the prompt is not what the answer goes on from", "echo")
 
     def generation_params(self, defaults: SamplingParams, constraint: ConstraintFactory | None) -> GenerationParams:
-        """What to generate; `defaults` for what the client leaves open."""
+        """Return the parameters of what to generate. Parameters that the client leaves open are from `defaults`."""
         # To compare answers, their logprobs are wanted, whether or not the client gets to see them.
         compared = self.n_generated > (self.n or 1)
         n_logprobs = 0 if compared and self.most_logprobs is None else self.most_logprobs

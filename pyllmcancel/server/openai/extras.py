@@ -1,4 +1,4 @@
-"""What llama-server adds to OpenAI's answers: timings, the progress of the prompt, its text, a choice of fields."""
+"""Additions of llama-server to OpenAI's answers: timings, the progress of the prompt, its text, a choice of fields."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ChatLogprobs(Answer):
 
 
 class Row(NamedTuple):
-    """What ``/v1/completions`` has in `logprobs` of one token; nothing predicts a prompt's first."""
+    """The data of one token in the `logprobs` of ``/v1/completions``. Nothing predicts a prompt's first token."""
 
     name: str
     logprob: float | None
@@ -120,7 +120,7 @@ def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:
 
 
 def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs:
-    """What ``/v1/chat/completions`` has in `logprobs`."""
+    """Return the `logprobs` of ``/v1/chat/completions``."""
     return {"content": [token_logprobs(model, entry) for _, entry in placed], "refusal": None}
 
 

@@ -1,4 +1,4 @@
-"""What ``/v1/responses`` answers: a response, its items, and the events of its stream."""
+"""Answers of ``/v1/responses``: a response, its items, and the events of its stream."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class IncompleteDetails(Answer):
 
 
 class ResponseHead(Answer):
-    """What does not change while a response comes."""
+    """The fields of a response that do not change while it comes."""
 
     id: str
     object: Literal["response"]

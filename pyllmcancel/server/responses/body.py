@@ -226,7 +226,7 @@ SHARED = tuple({**SamplingFields.model_fields, **GeneratingBody.model_fields})
 
 @contextmanager
 def params_renamed(table: ToolTable) -> Iterator[None]:
-    """What is wrong with the chat is told of the fields that the client has sent."""
+    """Make errors in the chat name the fields that the client has sent."""
     try:
         yield
     except (InvalidRequestError, ApiError) as error:

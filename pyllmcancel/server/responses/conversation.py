@@ -73,7 +73,7 @@ class Conversation:
         turn["content"] = text if turn["content"] is None else f"{turn['content']}\n{text}"
 
     def _read(self, item: ForeignItem | LoadedTools) -> None:
-        """What hosted tools did is part of the model's turn, with what it said before and after."""
+        """Add what hosted tools did to the model's turn, with the text that the model wrote before and after."""
         text = item.text
         if not text:
             if isinstance(item, ForeignItem):

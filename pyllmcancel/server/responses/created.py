@@ -176,14 +176,17 @@ class CreatedResponses:
         return await done(self._store.part(owner, response_id, output=output))
 
     async def input_items(self, owner: str, response_id: str, ask: Ask | None = None) -> list[dict[str, Any]]:
-        """What a response was given, from the first on; ApiError 404 if there is no such response.
+        """Return the items that a response was given, from the first on; ApiError 404 if there is no such response.
 
-        What is not here is asked of `ask`.
+        Items that are not here are asked of `ask`.
         """
         return await self._conversation(owner, response_id, ask, output=False)
 
     async def history(self, owner: str, previous: str, ask: Ask | None = None) -> list[dict[str, Any]]:
-        """What came before a response that goes on from `previous`, its output included; ApiError if that cannot be."""
+        """Return the items before a response that goes on from `previous`, with the output of `previous`.
+
+        ApiError if no response can go on from it.
+        """
         try:
             return await self._conversation(owner, previous, ask, output=True)
         except ApiError as error:
@@ -238,7 +241,7 @@ def created_responses(request: Request) -> CreatedResponses:
 
 
 async def done(future: Future[T]) -> T:
-    """What the store has done; its errors as they are told."""
+    """Wait for the store, and return its result. Its errors are raised as clients get them."""
     try:
         return await asyncio.wrap_future(future)
     except MissingResponseError as error:

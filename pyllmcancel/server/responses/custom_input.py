@@ -34,7 +34,7 @@ class CustomInput:
         return "".join(self._told)
 
     def feed(self, fragment: str) -> str:
-        """What can be read in addition."""
+        """Return the text that this fragment adds to what can be read."""
         self._fragments.append(fragment)
         if self._closed:
             return ""
@@ -54,7 +54,10 @@ class CustomInput:
         return text
 
     def finish(self) -> str:
-        """What is left to be told. Of arguments that are no such object all is told, as the model wrote it."""
+        """Return the text that is left.
+
+        If the arguments are no such object, the text is all of them, as the model wrote them.
+        """
         told = self.told
         whole = input_in("".join(self._fragments))
         rest = whole.removeprefix(told) if whole.startswith(told) else ""

@@ -77,7 +77,7 @@ class ResponsesDialect(Dialect):
 
 
 def head_of(request: Request, body: ResponsesBody, turn: ChatTurn, *, stored: bool) -> ResponseHead:
-    """What a response says of its request."""
+    """Return the head of a response, which describes its request."""
     sampling = turn.params.sampling
     text = {} if body.text is None else body.text.model_dump(exclude_unset=True, by_alias=True)
     choice = body.tool_choice or "auto"

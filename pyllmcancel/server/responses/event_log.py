@@ -1,6 +1,6 @@
-"""What is kept of a response in the background, so that its events can be told again, each with its number.
+"""The log of a response in the background, from which its events can be sent again, each with its number.
 
-What the model said is kept as it came; the events follow from it.
+The model's output is kept as it came; the events follow from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOOLS: TypeAdapter[list[Any]] = TypeAdapter(list[Tool])
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the events of a response depend on besides what the model says."""
+    """The data that a response's events depend on, besides the model's output."""
 
     response: ResponseHead
     tools: ToolTable
@@ -40,7 +40,7 @@ class Head:
 
 
 class EventLog:
-    """What the model says, as it comes, and the end. Touched by the event loop only.
+    """The model's output, as it comes, and the end. Touched by the event loop only.
 
     Attributes
     ----------

@@ -73,7 +73,7 @@ class CustomCallItem(Sent):
 
 
 class CallOutputItem(Sent):
-    """What a called tool has returned."""
+    """The output of a called tool."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     id: str | None = None
@@ -100,7 +100,7 @@ class ReasoningItem(Sent):
 
     @property
     def text(self) -> str:
-        """What was thought; of another server's encrypted content, nothing can be known but its summary."""
+        """The text of the reasoning. If another server has encrypted it, only its summary can be known."""
         if self.content:
             return "".join(part.text for part in self.content)
         own = unsealed(self.encrypted_content) if self.encrypted_content else None
@@ -127,7 +127,7 @@ class LoadedTools(Sent):
 
     @property
     def text(self) -> str:
-        """What a search has found; nothing of tools that were added."""
+        """The text of a search's result, which names the tools; empty for tools that were added."""
         found = [tool.name for tool in self.tools if not isinstance(tool, HostedTool)]
         return "\n".join(["[tool_search returned]", *found]) if self.type == "tool_search_output" else ""
 
@@ -138,7 +138,7 @@ class LoadedTools(Sent):
 
 
 class ForeignItem(Sent):
-    """What only OpenAI's servers make: calls of hosted tools, what these returned, and marks of other kinds."""
+    """An item that only OpenAI's servers make: a call of a hosted tool, its result, or a mark of another kind."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -148,12 +148,12 @@ class ForeignItem(Sent):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it has besides."""
+        """The item's other fields."""
         return self.model_extra or {}
 
     @property
     def text(self) -> str:
-        """What a model can read of it; empty if there is nothing."""
+        """The text of the item that a model can read; empty if there is none."""
         return "" if self.type in MARKS else hosted_text({"type": self.type, **self.fields})
 
     @property
@@ -224,7 +224,7 @@ def sealed(reasoning: str) -> str:
 
 
 def unsealed(content: str) -> str | None:
-    """What was `sealed`; None of what another server has encrypted."""
+    """Return the text that was `sealed`; None if another server has encrypted it."""
     try:
         found = base64.b64decode(content, validate=True)
         return found.removeprefix(SEAL).decode() if found.startswith(SEAL) else None

@@ -193,14 +193,14 @@ class Output:
 
 
 def ended(finish_reason: FinishReason | None, usage: ResponseUsage) -> End:
-    """Of an answer that was not broken off."""
+    """Return the end of an answer that was not broken off."""
     if finish_reason is FinishReason.LENGTH:
         return End("incomplete", usage)
     return End("completed", usage, int(time.time()))
 
 
 def broken_off(facts: ErrorFacts, n_reasoning: int) -> End:
-    """Of an answer that a cancel or a failure has cut."""
+    """Return the end of an answer that a cancel or a failure has cut."""
     usage = None if facts.usage is None else response_usage(facts.usage, n_reasoning)
     code = "server_error" if facts.status >= 499 else "invalid_prompt"
     status: Status = "cancelled" if facts.code in WANTED else "failed"

@@ -1,4 +1,4 @@
-"""What the engine generates, read as parts of a response, with their logprobs."""
+"""The reader of the engine's output, which makes parts of a response from it, with their logprobs."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request has become: a chat's turn, the head of its response, and the items that are kept of its input."""
+    """A request that was read: a chat's turn, the head of its response, and the items that are kept of its input."""
 
     chat: ChatBody
     turn: ChatTurn

@@ -141,7 +141,10 @@ def following(request: Request, log: EventLog, after: int) -> FollowingResponse:
 
 
 def check_include(include: list[str]) -> None:
-    """What can be included is there if the request that created the response asked for it."""
+    """Check that each name can be included.
+
+    The data of a name are there if the request that created the response asked for them.
+    """
     for name in include:
         if name not in INCLUDABLE:
             raise ApiError(400, f"{name[:100]!r} cannot be included here", param="include", code="invalid_request")

@@ -1,4 +1,4 @@
-"""What can be asked of a response that was created before: here, or, of a server with peers, where it is."""
+"""Operations on a response that was created before: here, or, if this server has peers, where the response is."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def check_carried(n_bytes: int, what: str) -> None:
 
 
 def log_of(kept: Kept, response_id: str) -> EventLog:
-    """What a response that has ended has told; ApiError if it is damaged."""
+    """Return the log of a response that has ended; ApiError if it is damaged."""
     try:
         return EventLog(*read(kept, response_id))
     except DamagedResponseError:

@@ -58,7 +58,7 @@ class CustomTool(RequestBody):
 
     @property
     def shown(self) -> str:
-        """What the model is told of it."""
+        """The description of the tool that the model gets."""
         told = [self.description or ""]
         if self.format is not None and self.format.type == "grammar":
             told.append(f"The input obeys this grammar ({self.format.syntax}):\n{self.format.definition}")
@@ -216,7 +216,7 @@ def _flat(tools: Sequence[Any]) -> Iterator[tuple[str, FunctionTool | CustomTool
 
 
 def chat_name(name: str, namespace: str | None) -> str:
-    """What the model knows a tool by."""
+    """Return the name by which the model knows a tool."""
     return name if namespace is None else f"{namespace}__{name}"
 
 

@@ -70,7 +70,7 @@ class DiskFullError(StoreFullError):
 
 
 class DamagedResponseError(Error):
-    """What the file has under this id is no response. It can be deleted."""
+    """The file's record under this id is no response. It can be deleted."""
 
     def __init__(self, response_id: str) -> None:
         super().__init__(f"the record of the response {response_id!r} is damaged")

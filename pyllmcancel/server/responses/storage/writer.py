@@ -105,7 +105,7 @@ class Writer:
                 pass
 
     def _next(self) -> list[Piece]:
-        """What to do together, when there is something; nothing after the last."""
+        """Wait for the next pieces, which are done together, and return them; none after the last."""
         pieces: list[Piece] = []
         with self._changed:
             self._changed.wait_for(lambda: self._todo or self._closed)
@@ -188,5 +188,5 @@ class Writer:
 
 
 def told(error: Exception) -> Exception:
-    """What the caller gets: no message of SQLite's."""
+    """Return the error that the caller gets, without any message of SQLite's."""
     return not_done(error) if isinstance(error, sqlite3.Error) else error
