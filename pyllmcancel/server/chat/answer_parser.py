@@ -53,7 +53,7 @@ class AnswerParser:
         return parts_of(self._parser.feed(text))
 
     def finish(self) -> Iterator[Part]:
-        """What was held back, because it could have become something else."""
+        """Return the parts that were held back because they could have become something else."""
         return parts_of(self._parser.feed("", True))
 
 

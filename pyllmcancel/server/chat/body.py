@@ -99,14 +99,14 @@ class ChatBody(ThinkingFields, GenerationBody):
 
     @property
     def most_tokens(self) -> int | None:
-        """Of an answer; None: until the context is full."""
+        """The limit of an answer's tokens; None if only the context limits them."""
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         given = next((limit for limit in limits if limit is not None), -1)
         return None if given < 0 else given
 
     @property
     def reasoning_budget(self) -> int | None:
-        """Of the client's; None if it names none, -1 for no limit."""
+        """The client's limit of reasoning tokens; None if it names none, -1 for no limit."""
         thinking = None if self.thinking is None else self.thinking.budget_tokens
         named = (self.reasoning_budget_tokens, self.thinking_budget_tokens, thinking)
         return next((budget for budget in named if budget is not None), None)
@@ -136,7 +136,7 @@ class ChatBody(ThinkingFields, GenerationBody):
     def generation_params(
         self, defaults: SamplingParams, constraint: ConstraintFactory | None, visible: frozenset[int]
     ) -> GenerationParams:
-        """What to generate; `defaults` for what the client leaves open."""
+        """Return the parameters of what to generate. Parameters that the client leaves open are from `defaults`."""
         return GenerationParams(
             sampling=self.sampling(defaults, self.most_logprobs),
             n=self.n or 1,

@@ -1,4 +1,4 @@
-"""What the form of a conversation's answer means for the choice of its tokens."""
+"""The form of a conversation's answer, and its effect on the choice of tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def constraint_of(
     model: Model, form: ChatForm, text: Guide | None, body: ChatBody, defaults: ChatDefaults
 ) -> ConstraintFactory | None:
-    """What decides over the tokens besides the form's own grammar."""
+    """Return the constraint of the answer's tokens, besides the form's own grammar."""
     budget = next((n for n in (body.reasoning_budget, defaults.reasoning_budget) if n is not None), -1)
     limited = form.thinking is not None and budget >= 0
     follows = text is not None and (form.thinking is not None or bool(form.triggers))

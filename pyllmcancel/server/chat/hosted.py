@@ -1,4 +1,4 @@
-"""What tools of other servers were asked, and what they have returned, as text that a model can read.
+"""Calls of other servers' tools, and their results, as text that a model can read.
 
 A conversation that began elsewhere has them as blocks (Anthropic's) or items (OpenAI's) of very many kinds, all built
 alike. They are read by the names of their fields, so a kind that is new is read as well. What is encrypted, a picture

@@ -122,7 +122,7 @@ class Message(Sent):
 
 
 def _thoughts(message: dict[str, Any]) -> str | None:
-    """What a message has of the model's reasoning: in a field of another name, or in parts of its content."""
+    """Return the model's reasoning in a message: from a field of another name, or from parts of its content."""
     if isinstance(message.get("reasoning"), str):
         return str(message["reasoning"])
     content = message.get("content")

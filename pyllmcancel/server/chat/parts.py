@@ -1,4 +1,4 @@
-"""What an answer in a conversation is made of, as it comes: the same for every API that has conversations."""
+"""Parts of an answer in a conversation, as they come: the same for every API that has conversations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What the model says to itself before it answers."""
+    """Text of the model's reasoning, which it writes for itself before it answers."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""What a chat's body tells the model's template: messages, tools, and how it is to reason."""
+"""The inputs of the model's template from a chat's body: messages, tools, and how the model is to reason."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def template_variables(body: ChatBody, template: ChatTemplate, defaults: ChatDefaults) -> dict[str, Any]:
-    """What the operator and the client tell the template themselves."""
+    """Return the template's variables that the operator and the client set themselves."""
     given = {name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None}
     for name in OWN_VARIABLES & given.keys():
         raise InvalidRequestError(f"{name} has a field of its own, or is the server's", "chat_template_kwargs")

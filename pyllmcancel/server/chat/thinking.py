@@ -1,4 +1,4 @@
-"""Whether, and how much, a model is to think before it answers: one wish, for which clients have many names."""
+"""The client's wish if, and how much, a model is to think before it answers. Clients have many names for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reasoning(RequestBody):
 
 
 class Thinking(RequestBody):
-    """Of GLM, DeepSeek and others, after Anthropic's."""
+    """The `thinking` field of GLM, DeepSeek and others, after Anthropic's."""
 
     type: Literal["enabled", "disabled", "adaptive", "auto"]
     budget_tokens: int | None = Field(None, ge=0, le=MOST, description="Most tokens of it.")

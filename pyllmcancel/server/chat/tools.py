@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """What one answer may call, in the order of the request, with their places in it."""
+    """The tools that one answer may call, in the order of the request, with their places in it."""
 
     tools: tuple[tuple[int, Tool], ...]
     choice: Literal["none", "auto", "required"]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """What a chat asks of the engine, and what makes a parser for each of its choices."""
+    """A chat's tokens and parameters for the engine, and the function that makes a parser for each of its choices."""
 
     tokens: Sequence[int]
     params: GenerationParams
@@ -89,7 +89,7 @@ async def chat_length(request: Request, body: ChatBody) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadChat:
-    """What a conversation becomes, its tokens, and how answers are read.
+    """A conversation as its template has written it, its tokens, and the parser of its answers.
 
     The text of the answer `is_free` where it may be a call instead, and only llama.cpp knows what stands before either.
     """

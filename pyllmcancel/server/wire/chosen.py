@@ -7,7 +7,7 @@ from typing import Any
 
 
 def chosen(whole: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    """What `paths` name, each under its path; what is not there is left out."""
+    """Return the values that `paths` name, each under its path. A path without a value is left out."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = whole

@@ -1,4 +1,4 @@
-"""What the bodies and the answers of all dialects are made of.
+"""The parts of the bodies and the answers of all dialects.
 
 A request's body is a pydantic model. An answer is a plain dictionary, which is sent as it is: its `TypedDict` lets mypy
 check the code that builds it, and describes it on the OpenAPI page.
@@ -191,7 +191,7 @@ class GeneratingBody(RequestBody):
         return False
 
     def own_name(self, param: str | None) -> str | None:
-        """What the engine calls by this name, as this body does."""
+        """Return this body's name of the field that the engine calls `param`."""
         return self.prompt_field if param == "prompt" else param
 
     @property

@@ -64,7 +64,7 @@ class JsonSchemaFormat(RequestBody):
 
     @property
     def wanted(self) -> NamedSchema:
-        """What is asked for; an object of any kind where no schema is named."""
+        """The schema that is asked for; it allows any object if no schema is named."""
         named = self.json_schema or SchemaOfFormat.model_validate({"schema": self.schema_})
         schema = ANY_OBJECT if named.schema_ is None else named.schema_
         return NamedSchema(schema, "response_format", lenient=named.strict is not True)
@@ -137,7 +137,7 @@ class FormFields(Sent):
     )
 
     def answer_form(self, *, calls: bool = False) -> Form | None:
-        """What the text has to be; `calls`: tools may be called besides.
+        """Return the form that the text must have. If `calls`, tools may be called besides.
 
         Raises
         ------
@@ -208,7 +208,7 @@ def schema_of(given: Mapping[str, Any] | str, param: str) -> Mapping[str, Any]:
 
 
 def grammar_form(text: str, param: str) -> Form:
-    """Of a grammar in GBNF, or in Lark; what the rules have between name and body tells which."""
+    """Return the form of a grammar in GBNF or in Lark. The mark between a rule's name and its body tells which."""
     return Gbnf(text, param) if "::=" in text else NamedRule(text, param)
 
 

@@ -43,7 +43,7 @@ class StreamOptions(RequestBody):
 
 
 class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody):
-    """What the two endpoints have in common."""
+    """The fields that the two endpoints have in common."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
 

@@ -36,7 +36,7 @@ def _as_object(biases: Any) -> Any:
 
 
 class SamplingFields(SamplerFields):
-    """What is null, or left out, is as the server was started with."""
+    """Fields for the choice of tokens. A field that is null or left out has the value the server was started with."""
 
     temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
     top_p: float | None = Field(None, ge=0, le=1, description="Choose among the likeliest tokens of that much mass.")

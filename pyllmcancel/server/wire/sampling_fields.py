@@ -28,7 +28,7 @@ def known_samplers(given: list[str] | str | None) -> list[str] | None:
 
 
 class SamplerFields(Sent):
-    """What is left out is as the server was started with."""
+    """Fields for the samplers. A field that is left out has the value the server was started with."""
 
     top_k: int | None = between(-1, MOST, "keep the k likeliest tokens; 0 or less keeps all.")
     min_p: float | None = between(0, 1, "drop what is less likely than that times the best.")

@@ -20,7 +20,7 @@ ANY_PIECE = 256  # where a token's bytes say nothing about the text's
 
 
 class Engine(Protocol):
-    """What is asked of one."""
+    """The part of an engine that is used here."""
 
     model: Model
 
@@ -128,12 +128,15 @@ class TextReader:
         return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
 
     def end_of(self, text: str) -> str:
-        """What of a text before a gap can matter. The cut moves in strides: the tokens after it stay the same."""
+        """Return the end of a text before a gap, as much of it as can matter.
+
+        The cut moves in strides: the tokens after it stay the same.
+        """
         stride = MAX_AROUND * (self._longest or ANY_PIECE)
         return text[max(0, (len(text) - stride) // stride * stride) :]
 
     def beginning_of(self, text: str) -> str:
-        """What of a text after a gap can matter."""
+        """Return the beginning of a text after a gap, as much of it as can matter."""
         return text[: MAX_AROUND * (self._longest or ANY_PIECE)]
 
     def _check_count(self, text: str, param: str, pause: Pause, parse_special: bool) -> None:

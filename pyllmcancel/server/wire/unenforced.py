@@ -29,7 +29,7 @@ NAMING = "unenforced_naming"
 
 
 def unenforced_of_answer(schema: NamedSchema) -> list[str]:
-    """Of the schema of an answer; InvalidRequestError if it is strict."""
+    """Return the parts of an answer's schema that cannot be enforced; InvalidRequestError if a strict one has any."""
     found = list(islice(unenforced(schema.schema, guidance_knows), MOST))
     return _checked(found, schema.param, strict=not schema.lenient)
 
@@ -40,10 +40,10 @@ def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
 
 
 def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
-    """Of the tools that an answer may call; InvalidRequestError if it is a part of a strict tool's schema.
+    """Return the parts of the callable tools that cannot be enforced; InvalidRequestError if a strict schema has one.
 
-    What no schema of this model's could ask is told only: some forms of calls have no grammar, in others texts stand as
-    they are, and all tools together may be too many for one.
+    Parts that no schema can enforce with this model are only reported: some forms of calls have no grammar, in others
+    texts stand as they are, and all tools together may be too many for one grammar.
     """
     if not form.unenforced:
         return ["tools"]

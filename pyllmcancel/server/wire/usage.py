@@ -1,4 +1,4 @@
-"""What a request has cost in tokens, as OpenAI words it."""
+"""The cost of a request in tokens, as OpenAI words it."""
 
 from __future__ import annotations
 
