@@ -78,7 +78,7 @@ class Fleet:
         return reply.model_dump(mode="json", exclude_unset=True)
 
     def follow(self, said: Any) -> FeedResponse:
-        """What happens on this replica, for another one; ApiError if it cannot be told."""
+        """Return the feed of this replica for another replica; ApiError if it cannot be followed."""
         message = checked(FOLLOW, said)
         see = Visible(self._state, None)
         self._state.feed.check_room(PEERS)
@@ -86,9 +86,9 @@ class Fleet:
         return FeedResponse(self._state, see, audience, owner=PEERS, last_event_id=message.last_event_id)
 
     def events(self, see: Visible, audience: Audience, owner: str, last_event_id: str | None) -> FeedResponse | None:
-        """What happens on all replicas, or on the one that `audience` names; None if it is what happens here.
+        """Return the feed of all replicas, or of the one that `audience` names; None if it is this replica's own feed.
 
-        ApiError if there is none of this name.
+        ApiError if there is no replica of this name.
         """
         if audience.replica is not None and (self.feed is None or not self.feed.knows(audience.replica)):
             raise unknown_replica()
@@ -107,7 +107,7 @@ class Fleet:
                 self._acting.heed(news)
 
     def view(self, see: Visible) -> FleetView:
-        """What the sender of a request may see and cancel, on all replicas."""
+        """Return the view of all replicas for the sender of a request: what it may see and cancel there."""
         return FleetView(self._asking, self._acting, see)
 
 

@@ -1,4 +1,4 @@
-"""What a message does on the replica that gets it: to its own requests and sessions only."""
+"""The effect of a message on the replica that gets it. Only this replica's own requests and sessions are affected."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Identity(BaseModel):
 
 
 class Envelope(BaseModel):
-    """What is posted; without a message it is a greeting."""
+    """The body of a post to a peer. Without a message it is a greeting."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -42,7 +42,7 @@ class Me:
 
 
 def model_of(state: ServerState) -> str | None:
-    """What two servers must have in common; None before the model is there."""
+    """Return the description of the model, which two servers must have in common; None before the model is there."""
     if not state.n_ctx:
         return None
     model = state.engine.model

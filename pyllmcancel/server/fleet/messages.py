@@ -1,4 +1,4 @@
-"""What replicas say to each other: messages, and the reply that each one has.
+"""Messages between replicas, and the reply to each of them.
 
 Plain JSON, whatever carries it. Both sides check it: a replica may be of another version, or not what it says.
 """
@@ -54,7 +54,7 @@ class Reply(Said):
 
 
 class Newer(Reply):
-    """Of the keys that were told: requests that are newer."""
+    """Requests that are newer than those of a message, with the same keys."""
 
     newer: list[News]
 
@@ -218,7 +218,7 @@ class ListSessions(Message):
 
 
 class AskResponse(Message):
-    """Of a response that was created before: what it is, its cancel or its end, what led to it."""
+    """A question about a response that was created before, or its cancel or deletion."""
 
     reply = Responded
     kind: Literal["ask_response"] = "ask_response"

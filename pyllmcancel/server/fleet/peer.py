@@ -43,7 +43,7 @@ MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
 
 class Standing(Enum):
-    """Of a peer: all but READY are not asked."""
+    """The standing of a peer. Only a READY peer is asked."""
 
     UNKNOWN = "has not been reached yet"
     LOADING = "is loading its model"  # so nothing was there that could be asked for
@@ -200,7 +200,7 @@ class Peer:
         return answered.reply
 
     async def _post(self, content: bytes) -> bytes:
-        """What it answers; sent once more on a new connection where a kept one turns out to be closed."""
+        """Post to the peer, and return its answer. If a kept connection turns out to be closed, post on a new one."""
         url = f"{self.address.url}{PEERS_PATH}"
         try:
             return await self._post_once(url, content)
@@ -267,9 +267,10 @@ class Peer:
         return next((one for one in self._beside(self) if one.identity and one.identity.name == other.name), None)
 
     def _is_there_beside(self, other: Identity, namesake: Peer) -> bool:
-        """Whether a namesake has answered since this one was met. It may be this one, from before it got a new address.
+        """Return whether a namesake has answered since this peer was met.
 
-        Until that is known this one is like one that is silent: what it has to be told waits.
+        The namesake may be this peer itself, from before it got a new address. Until that is known, this peer counts as
+        silent: messages for it wait.
         """
         if self._doubted is None or self._doubted[0] != other.nonce:
             self._doubted = other.nonce, asyncio.get_running_loop().time()
@@ -330,7 +331,7 @@ async def heard(response: httpx.Response) -> AsyncIterator[bytes]:
 
 
 async def beginning_of(response: httpx.Response) -> bytes:
-    """Of its body, as much as is shown."""
+    """Return the beginning of the response's body, as much of it as is shown."""
     body = b""
     async for piece in response.aiter_raw():
         body += piece

@@ -13,14 +13,16 @@ TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answ
 
 @dataclass(eq=False, slots=True)
 class OwnerSlots:
-    """Of one owner. `n_users` wait, or have one."""
+    """The slots of one owner. `n_users` counts the users that wait for a slot or have one."""
 
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE))
     n_users: int = 0
 
 
 class PeerSlots:
-    """Of each owner a bounded number, so that the questions of one do not take the connections of all.
+    """Slots for questions to a peer, a bounded number for each owner.
+
+    They keep the questions of one owner from taking the connections of all.
 
     Belongs to the event loop.
     """

@@ -1,4 +1,4 @@
-"""What carries messages between replicas. HTTP is what is used (`http_transport`); another way has to do this.
+"""The transport, which carries messages between replicas. HTTP is used (`http_transport`); another one has to do this.
 
 A message is sent as JSON, ``message.model_dump(mode="json")``, to every other replica, where
 ``await Fleet.receive(json)`` acts on it and returns the reply, which is JSON, too. The event loop is that of the
@@ -21,7 +21,7 @@ WAIT_SECONDS = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a message to one replica.
+    """The outcome of a message to one replica.
 
     Attributes
     ----------

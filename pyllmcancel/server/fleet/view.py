@@ -166,7 +166,7 @@ class FleetView:
         return list(found.values())
 
     async def _cancel_at_once(self, message: CancelFamilies, until: float) -> list[FamilyCancelled]:
-        """What is known here first, then what turns up."""
+        """Cancel the requests that are known here first, then those that are found elsewhere."""
         here = asyncio.ensure_future(self._acting.cancel_families(message))
         try:
             (name,) = message.sessions

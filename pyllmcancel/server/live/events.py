@@ -137,7 +137,7 @@ class SnapshotEvent(ServerFacts):
 
 
 class ReplicaEvent(Told):
-    """Of another replica's feed: whether this server has it. Nothing is told of what happened there meanwhile."""
+    """The state of another replica's feed: if this server has it. Events that happened there meanwhile are not sent."""
 
     type: Literal["replica"]
     state: Literal["live", "lost", "gone"]

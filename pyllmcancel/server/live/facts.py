@@ -1,4 +1,4 @@
-"""What happened, as it is kept: facts, and no requests, which would keep prompts and samplers alive.
+"""Facts: the form in which events are kept. They hold no requests, which would keep prompts and samplers alive.
 
 They become JSON when a reader asks. Touched by the event loop only.
 """
@@ -90,7 +90,7 @@ class StepsFact:
         return True
 
     def n_tokens(self) -> list[int]:
-        """Of each sequence, in all the steps."""
+        """Return the number of tokens of each sequence, in all the steps."""
         repeated = [self._n_repeats * part.n_tokens for part in self.last.sequences]
         return [now + before for now, before in zip(repeated, self._n_tokens or [0] * len(repeated), strict=True)]
 

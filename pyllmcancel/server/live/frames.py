@@ -1,4 +1,4 @@
-"""What readers are given: the ring's facts as events, encoded once for all who see the same, and the ids of events."""
+"""Frames for readers: the ring's facts as events, encoded once for all who see the same, and the ids of events."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Framing(ABC, Generic[Item]):
 
 
 class Frames(Framing["Fact"]):
-    """Of one server's facts; `texts` are shown, if there are any."""
+    """Frames of one server's facts. `texts` are shown, if there are any."""
 
     def __init__(self, texts: Texts | None = None) -> None:
         super().__init__()

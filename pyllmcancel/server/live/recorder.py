@@ -1,4 +1,4 @@
-"""What the engine's threads do for the feed: they append, and wake the event loop once."""
+"""The work of the engine's threads for the feed: they append, and wake the event loop once."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Reader:
 
 
 class Source(ABC, Generic[Item]):
-    """What readers read: of one server, or of several."""
+    """The source of the events that readers get: of one server, or of several."""
 
     def __init__(self, ring: Ring[Item], frames: Framing[Item]) -> None:
         self.ring = ring

@@ -101,7 +101,10 @@ def is_seen_by(fact: Fact, owner: str) -> bool:
 
 
 def steps_event(fact: StepsFact, audience: str | None) -> OtherEvent:
-    """Of others' sequences only how many tokens they had: not whether, and when, one of them was cancelled."""
+    """Return the event of these steps, as `audience` may see it.
+
+    It has only the number of tokens of others' sequences. It does not show if, and when, one of them was cancelled.
+    """
     last = fact.last
     parts = [part._replace(n_tokens=n_tokens) for part, n_tokens in zip(last.sequences, fact.n_tokens(), strict=True)]
     seen = [part for part in parts if audience in (None, part.owner)]

@@ -1,4 +1,4 @@
-"""What happens on this server and its peers, in one row, for readers here. Touched by the event loop only."""
+"""The feed of this server and its peers: one sequence of events for readers here. Touched by the event loop only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def weight(item: Item) -> int:
 
 
 class WholeFrames(Framing[Item]):
-    """Of this server's facts, in its own words, and of its peers'."""
+    """Frames of this server's facts, in its own words, and of its peers' events."""
 
     def __init__(self, feed: Feed, name: str) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class WholeFrames(Framing[Item]):
 
 
 class WholeFeed(Source[Item]):
-    """What the feeds of this server and of its peers tell.
+    """The events of this server's feed and of its peers' feeds.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class WholeFeed(Source[Item]):
             upstream.leave()
 
     def upstreams(self, replica: str | None) -> list[Upstream]:
-        """Of all peers, or of the one of this name."""
+        """Return the upstreams of all peers, or of the peer of this name."""
         return [one for peer, one in self._peers.items() if one is not None and replica in (None, peer.name)]
 
     def knows(self, replica: str) -> bool:
@@ -203,7 +203,7 @@ class WholeFeed(Source[Item]):
             self._add(facts)
 
     def _miss(self) -> None:
-        """What happened here is not known: readers begin anew."""
+        """Make readers begin anew: events of this server were missed."""
         if self._here is not None:
             self._here.place = self._feed.ring.newest
         self.ring.skip()

@@ -40,7 +40,7 @@ EVENTS: TypeAdapter[Any] = TypeAdapter(Annotated[PeersEvent, Field(discriminator
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """What is told of another replica.
+    """An event of another replica.
 
     Attributes
     ----------

@@ -46,7 +46,10 @@ class WholeResponse(FeedResponse):
         self._whole = whole
 
     async def _snapshots(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
-        """Of this server at once, then each of the others is named. Only the last one has an id: who has it has all."""
+        """Send this server's snapshot at once, then one event of each peer.
+
+        Only the last of them has an id: a reader that has this id has them all.
+        """
         whole, wanted = self._whole, self._audience.replica
         whole.flush()
         place = reader.place = whole.ring.newest
