@@ -26,7 +26,7 @@ BLANKS = r"/[ \t\r\n]{0,32}/"
 async def answer_constraint(
     request: Request, body: GeneratingBody, form: NamedSchema | NamedRule | None
 ) -> ConstraintFactory | None:
-    """What decides over the answer's tokens, besides a grammar, which is part of the sampling; None if nothing does.
+    """Return the constraint of the answer's tokens; None if there is none. A grammar is not in it, but in the sampling.
 
     Raises
     ------

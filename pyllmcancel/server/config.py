@@ -206,7 +206,7 @@ class ServerConfig:
         return HostNames((*self.bound_to, *self.allowed_hosts))
 
     def request_defaults(self) -> SamplingParams:
-        """What the next request gets where it leaves a parameter open."""
+        """Return the values of the parameters that the next request leaves open."""
         return self.sampling.with_seed(secrets.randbits(32) if self.seed is None else self.seed)
 
     def limited(self, max_tokens: int | None) -> int | None:

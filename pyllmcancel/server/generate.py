@@ -200,7 +200,7 @@ class EngineResponse(Response, ABC):
         """Send it, or call `error_told` and send what that returns."""
 
     async def _worded(self, word: Callable[[Usage], T]) -> T:
-        """What `word` makes of a complete answer; called in a thread if there are many tokens to spell out."""
+        """Word a complete answer with `word`, which is called in a thread if there are many tokens to spell out."""
         assert self._stream.ending is not None
         usage = self._stream.ending.usage
         if self.request.n_prompt_tokens * self.request.params.n + usage.completion_tokens <= INLINE_ANSWER:
@@ -209,7 +209,7 @@ class EngineResponse(Response, ABC):
 
 
 def error_told(scope: Scope, error: RequestCancelled | RequestFailed | ApiError) -> ApiError | None:
-    """What the client is told of a request that did not complete; None if it has left, or does not read."""
+    """Return the error that a client gets if its request did not complete; None if it has left, or does not read."""
     if isinstance(error, RequestCancelled) and error.reason in (CancelReason.DISCONNECT, CancelReason.STALLED):
         mark_client_gone(scope)
         return None

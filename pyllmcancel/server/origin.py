@@ -33,7 +33,7 @@ TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16
 
 
 def plain_origin(request: Request) -> Origin:
-    """Of a request that belongs to no others."""
+    """Return the origin of a request that belongs to no other requests."""
     state = state_of(request)
     return Origin(
         request_id=request_id_of(request.scope),
@@ -46,7 +46,7 @@ def plain_origin(request: Request) -> Origin:
 
 
 def origin_of(request: Request, body: GeneratingBody) -> Origin:
-    """Of a request that generates.
+    """Return the origin of a request that generates.
 
     If its session has a parent, both are declared here, so that a cancel of the family reaches the request before it is
     accepted.

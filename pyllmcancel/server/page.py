@@ -90,7 +90,7 @@ def page_files() -> dict[str, tuple[bytes, str]]:
 
 
 def walk(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """What can be shown of `folder` and the folders in it."""
+    """Return the files in `folder` and in its folders that can be shown, each with its path."""
     found: list[tuple[str, Traversable]] = []
     for entry in folder.iterdir():
         if entry.is_dir():

@@ -95,14 +95,14 @@ class Preparations:
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
 
     def live(self, owner: str | None = None) -> list[Preparation]:
-        """Of one owner, or all."""
+        """Return the preparations of one owner, or of all."""
         return [preparation for preparation in self._live.values() if owner in (None, preparation.owner)]
 
     def find(self, owner: str, request_id: str) -> Preparation | None:
         return self._live.get((owner, request_id))
 
     def of_sessions(self, owner: str, sessions: Collection[str]) -> list[Preparation]:
-        """Of any of these sessions, in the order in which they began."""
+        """Return the preparations of any of these sessions, in the order in which they began."""
         return [
             preparation
             for preparation in self._live.values()
@@ -126,7 +126,7 @@ class Preparations:
         return [] if key is None else list(self._keyed.get((owner, key), ()))
 
     async def run(self, request: HttpRequest, function: Callable[[Pause], T], origin: Origin) -> T:
-        """What `function` returns, in another thread.
+        """Run `function` in another thread, and return its result.
 
         Parameters
         ----------
@@ -155,7 +155,10 @@ class Preparations:
         origin: Origin,
         cancel: Callable[[Request, CancelReason], object],
     ) -> Request:
-        """What `function` submits, in another thread. A cancel that comes meanwhile is passed on to it."""
+        """Run `function` in another thread, and return the request that it submits.
+
+        A cancel that comes meanwhile is passed on to the request.
+        """
         with self._listed(origin) as preparation:
             try:
                 accepted = preparation.accepted = await asyncio.to_thread(function)

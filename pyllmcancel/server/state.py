@@ -1,4 +1,4 @@
-"""What the routes share: the engine once it is loaded, and how the server was set up."""
+"""The state that the routes share: the engine once it is loaded, and how the server was set up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to say of an error, before an API's shape is given to it."""
+"""The facts of an error, before an API's shape is given to them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ LLAMA_SERVERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ErrorShape:
-    """What words an error, given the request's id; the type that describes it; and more names of the id's header."""
+    """The shape of an API's errors: the function that words one, given the request's id, and the type of its body.
+
+    `id_headers` are the names of the header that has the id.
+    """
 
     word: Callable[[ErrorFacts, str], Mapping[str, Any]]
     answer: type

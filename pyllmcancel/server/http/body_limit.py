@@ -118,7 +118,7 @@ class Hold:
 
 
 def body_is_used(scope: Scope) -> None:
-    """What a request's body says has become what the engine takes."""
+    """Release the room of a request's body: its content has been turned into the engine's input."""
     hold: Hold = scope["state"][HELD]
     hold.release()
 

@@ -45,7 +45,7 @@ NEVER = math.inf
 
 
 class TcpInfo(NamedTuple):
-    """What the kernel knows of a connection.
+    """The kernel's data of a connection.
 
     Attributes
     ----------

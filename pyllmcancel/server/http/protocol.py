@@ -33,7 +33,7 @@ READ_SECONDS = 0.002
 
 
 class Stage(Enum):
-    """What a connection waits for."""
+    """The stages of a connection, named after what it waits for."""
 
     HEAD = auto()  # of a request; the first, or one that has begun
     BODY = auto()
@@ -191,7 +191,7 @@ class WatchfulProtocol(H11Protocol):
     # -- errors -------------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets the same body as any other error, and an id."""
+        """Refuse input that is no HTTP. The answer has an id, and the same body as any other error."""
         self._refuse(ApiError(400, msg, code="invalid_http"))
 
     def _refuse(self, error: ApiError) -> None:

@@ -99,7 +99,7 @@ class Workers:
         return len(self._live)
 
     async def run(self, receive: Receive, function: Callable[[Pause], T], work: Work | None = None) -> T:
-        """What `function` returns, or raises.
+        """Run `function` in a thread, and return its result or raise its error.
 
         Parameters
         ----------

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def fleet_events(see: Visible, audience: Audience, owner: str, last_event_id: str | None) -> FeedResponse | None:
-    """What happens on all servers; None where this one is alone, or cannot read the others' feeds."""
+    """Return the feed of all servers; None if this server is alone, or cannot read the others' feeds."""
     return None if see.fleet is None else cast("Fleet", see.fleet).events(see, audience, owner, last_event_id)
 
 
 def fleet_view(see: Visible) -> FleetView | None:
-    """What the sender of a request may see of all servers; None where this one is alone."""
+    """Return the view of all servers for the sender of a request; None if this server is alone."""
     # Nothing of the fleet is imported by a server without one.
     return None if see.fleet is None else cast("Fleet", see.fleet).view(see)

@@ -163,7 +163,7 @@ def with_unreached(answer: ListOfAll, see: Visible) -> ListOfAll:
 
 
 def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:
-    """What is said of an id that is not known, and is held if `hold` is positive."""
+    """Return the answer for an id that is not known. The id is held if `hold` is positive."""
     if hold > 0:
         return HeldAnswer(id=request_id, outcome="held", hold_seconds=hold)
     return UnknownAnswer(id=request_id, outcome="unknown")

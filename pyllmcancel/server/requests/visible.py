@@ -31,7 +31,7 @@ Target = Request | Preparation | RequestSummary
 
 
 class Visible:
-    """What may be seen of a server, by one owner, or by an administrator, with None as `owner`."""
+    """The part of a server that may be seen by one owner, or by an administrator, with None as `owner`."""
 
     def __init__(self, state: ServerState, owner: str | None, unreached: dict[str, str] | None = None) -> None:
         self.owner = owner
@@ -44,7 +44,7 @@ class Visible:
         self._preparations = state.preparations
 
     def narrowed(self, owner: str | None) -> Visible:
-        """What of it belongs to `owner`, if one is named; ApiError 403 if nothing of that owner may be seen."""
+        """Return the part of `owner`, if one is named; ApiError 403 if nothing of that owner may be seen."""
         if owner is None or owner == self.owner:
             return self
         if self.owner is not None:
@@ -218,7 +218,10 @@ async def visible(
         str | None, Query(max_length=MAX_NAME, description="With an administrator's key: of this owner only.")
     ] = None,
 ) -> Visible:
-    """What the sender of `http` may see. A coroutine: FastAPI would call a function in a thread."""
+    """Return the part of this server that the sender of `http` may see.
+
+    This is a coroutine because FastAPI would call a function in a thread.
+    """
     own = None if is_admin(http.scope) else owner_of(http.scope)
     unreached: dict[str, str] = http.scope["state"].setdefault("unreached", {})
     return Visible(state_of(http), own, unreached).narrowed(owner)

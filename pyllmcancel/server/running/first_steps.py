@@ -1,4 +1,4 @@
-"""What a server says when it is ready: what to open, and what to try."""
+"""The lines that a server shows when it is ready: what to open, and what to try."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class EngineMetrics:
         self.registry.register(EngineGauges(engine, model_name))
 
     def totals(self) -> Totals:
-        """What was counted since the start."""
+        """Return the counts since the start."""
         return Totals(
             prompt_tokens=_value(self._prompt),
             computed_tokens=_value(self._computed),
@@ -161,7 +161,7 @@ class Totals(NamedTuple):
 
 
 class EngineGauges(Collector):
-    """What is served, what lives now, and what the engine counts itself."""
+    """Metrics of the served model, of what lives now, and of what the engine counts itself."""
 
     def __init__(self, engine: Engine, model_name: str) -> None:
         # Not to keep it: its thread has this observer.

@@ -1,4 +1,4 @@
-"""What systemd is told of the server, as ``sd_notify`` tells it; nothing where nobody asks (``NOTIFY_SOCKET``)."""
+"""Messages to systemd about the server, as ``sd_notify`` sends them; none where nobody asks (``NOTIFY_SOCKET``)."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _resource() -> Resource:
 
 
 def _parent(request: Request) -> Context:
-    """What the client's ``traceparent`` says; nothing, if it is none."""
+    """Return the context that the client's ``traceparent`` names; an empty one if it names none."""
     trace = request.trace
     if trace is None or trace.traceparent is None:
         return Context()
