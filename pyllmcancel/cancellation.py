@@ -28,18 +28,18 @@ class CancelReason(StrEnum):
 
 
 class Flag(Protocol):
-    """What the compiled core reads between graph nodes. It can be raised, never lowered."""
+    """The flag that the compiled core reads between graph nodes. It can be raised, never lowered."""
 
     def set(self) -> None: ...
     def is_set(self) -> bool: ...
 
 
 class Cancellation:
-    """Whether, why and when one request was cancelled, and whether it is too late to cancel it.
+    """The state of one request's cancel: whether, why and when it came, and whether it is too late for one.
 
     A request ends exactly once, when the responsible thread calls :meth:`seal`. `seal` and :meth:`request` are atomic
     with respect to each other, so either the cancel came first and the request ends as cancelled, or it came too late
-    and is told so. There is no third outcome.
+    and its caller learns so. There is no third outcome.
     """
 
     __slots__ = ("_flag", "_lock", "_reason", "_requested_at", "_sealed")

@@ -53,7 +53,7 @@ class HubUnreachable(HubError):  # noqa: N818
 
 
 class PlacementError(Error):
-    """What is to go to a device does not fit there; the message says what would. Nothing was loaded."""
+    """A device has no room for what is to go there; the message says what would fit. Nothing was loaded."""
 
 
 class ContextError(Error):

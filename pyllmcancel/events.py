@@ -1,4 +1,4 @@
-"""What the reader of a request is told: deltas, then one ending; and where it is told."""
+"""The events of a request for its reader: deltas, then one ending; and the sinks that take them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FinishReason(StrEnum):
 
 
 class Limit(StrEnum):
-    """What ended an answer with LENGTH, if it was neither the number of tokens nor the context."""
+    """The limit that ended an answer with LENGTH, if it was neither the number of tokens nor the context."""
 
     PROMPT_TIME = "time limit of the prompt"
     ANSWER_TIME = "time limit of the answer"
@@ -65,7 +65,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one step added to one choice. The last of a choice carries its finish reason.
+    """The text and the tokens that one step added to one choice. The last delta of a choice carries its finish reason.
 
     `prompt_logprobs` come with the first delta of a choice that asked for them: one for every prompt token but the
     first, which nothing predicts. `prompt_done` tokens of the prompt are computed, for a request that asked for

@@ -100,7 +100,7 @@ class Helper:
             return self._opened
 
     def call(self, name: str, *arguments: Any, pause: Pause = no_pause) -> Any:
-        """What the function of that name returns there.
+        """Call the function of that name in the process, and return its result.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Helper:
         return self._answer(self._ask(message, WALL_SECONDS), pause)
 
     def _once_more(self, attempt: Callable[[], Any]) -> Any:
-        """What `attempt` returns; a second one if the process was lost in the first."""
+        """Return the result of `attempt`, or of a second attempt if the process was lost in the first."""
         try:
             return attempt()
         except HelperLost:

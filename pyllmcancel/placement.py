@@ -24,7 +24,7 @@ MOST_MIB = 1 << 30
 
 
 class Device(NamedTuple):
-    """What can compute beside the CPU.
+    """A device that can compute beside the CPU.
 
     `total` and `free` are bytes; `preferred` says whether it is used where no devices are named. An `accelerator`
     has no memory of its own, takes no layers, and helps the CPU in any case.
@@ -40,7 +40,7 @@ class Device(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """What a model and its context would take of one device, in bytes."""
+    """The memory that a model and its context would take of one device, in bytes."""
 
     name: str
     total: int
@@ -152,7 +152,7 @@ class Placement:
                 raise UsageError(f"--override-tensor {pattern}: no buffer type is {buffer_type}; there are {there_are}")
 
     def _check_alone(self) -> None:
-        """What is wrong on any machine."""
+        """Raise UsageError for options that are wrong on any machine."""
         names = self.devices or ()
         if len(set(names)) < len(names):
             raise UsageError(f"--device names a device twice: {','.join(names)}")

@@ -1,4 +1,4 @@
-"""What an embedder takes and gives: the values that cross the boundary to the compiled module."""
+"""The inputs and results of an embedder: the values that cross the boundary to the compiled module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pooling(IntEnum):
 
 
 class EmbedRow(NamedTuple):
-    """What one text got out of a step that returned OK.
+    """The result of one text from a step that returned OK.
 
     `embedding`, shape (n_embd,), float32, read-only and of length 1 (L2), is there when the text's last token is
     computed, unless its request had been cancelled by then, or `faulty` says that the numbers are no embedding: not

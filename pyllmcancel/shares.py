@@ -82,14 +82,14 @@ class Remembered(Generic[K, T]):
 def largest_first(
     kept: Iterable[T], owner_of: Callable[[T], str], size_of: Callable[[T], int], held: Mapping[str, int]
 ) -> Iterator[T]:
-    """What is kept, in the order in which it is to be forgotten: each time the next one of the owner with the most.
+    """Yield the kept items in the order in which to forget them: each time the next one of the owner with the most.
 
     Parameters
     ----------
     kept
-        What can be forgotten. That of one owner keeps its order.
+        The items that can be forgotten. Those of one owner keep their order.
     held
-        What each owner has in all.
+        The total of each owner.
     """
     queues: dict[str, list[T]] = {}
     for one in kept:

@@ -1,4 +1,4 @@
-"""What goes into a step and what comes out: the values that cross the boundary to the compiled module.
+"""The inputs and results of a step: the values that cross the boundary to the compiled module.
 
 A step is one iteration of the scheduler and one ``llama_decode``. With divided cells that may be several ubatches.
 """
@@ -16,7 +16,7 @@ MOST_DESCRIBED = 32
 
 
 class StepStatus(IntEnum):
-    """What ``llama_decode`` said."""
+    """The status that ``llama_decode`` returned."""
 
     OK = 0
     ABORTED = 1
@@ -44,7 +44,7 @@ class StepItem(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """What one sequence got out of a step that returned OK.
+    """The results of one sequence from a step that returned OK.
 
     `token` is the sampled token, or -1 when the sequence's known tokens were not all computed, the logits were at
     fault, or the request had been cancelled by then. `logprob` (natural logarithm) and `top_logprobs` (records of

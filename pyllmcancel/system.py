@@ -196,7 +196,10 @@ def end_by_limits_only() -> None:
 
 
 def why_ended(status: int) -> Ending:
-    """What ended a process that had the limits of `limit_call` and `limit_memory`, by its status; memory is a guess."""
+    """Return the reason why a process with limits ended, by its status; memory is a guess.
+
+    The limits are those of `limit_call` and `limit_memory`.
+    """
     if sys.platform == "win32":
         return "memory"
     known: dict[int, Ending] = {
@@ -230,7 +233,7 @@ def memory_in_use(field: int) -> int | None:
 
 
 def niceness() -> int:
-    """Of this process; 0 on Windows, which has none."""
+    """Return the niceness of this process; 0 on Windows, which has none."""
     if sys.platform == "win32":
         return 0
     return os.getpriority(os.PRIO_PROCESS, 0)

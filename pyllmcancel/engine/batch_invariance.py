@@ -1,4 +1,4 @@
-"""Whether an answer depends on nothing but its own request: not on company, history, cancels or threads.
+"""Batch invariance: an answer depends on nothing but its own request, not on company, history, cancels or threads.
 
 Attention on the CPU sums over a row's own cells in one order (native/ggml/attention.cpp). So an answer depends on its
 request alone, where the sequence's cells lie in that order, and where matrix products treat each row alike.

@@ -1,4 +1,4 @@
-"""What a request's choices are made of: room for their answers, samplers, detokenizers, constraints.
+"""The parts that a request's choices are made of: room for their answers, samplers, detokenizers, constraints.
 
 Everything that can be wrong with a request is found here, before it is accepted.
 """

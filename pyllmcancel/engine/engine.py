@@ -187,7 +187,7 @@ class Engine:
         return self._loop.stalled_for()
 
     def counts(self, owner: str | None = None) -> Counts:
-        """Of one owner, or of all."""
+        """Return the counts of one owner, or of all owners."""
         return self.registry.counts(owner)
 
     def occupancy(self) -> Occupancy:
@@ -432,7 +432,7 @@ def compiled_module() -> Any:
 
 
 def devices() -> list[Device]:
-    """What this build can compute on beside the CPU, on this machine."""
+    """Return the devices that this build can compute on beside the CPU, on this machine."""
     found: list[Device] = compiled_module().devices()
     return found
 

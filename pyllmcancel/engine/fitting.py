@@ -135,7 +135,10 @@ def fit(
 def searched(
     placement: Placement, margins: list[int], fitted: Callable[[Placement, list[int]], Placement | None]
 ) -> Placement | None:
-    """What llama.cpp's search finds. It ends with an error if all layers cannot even be measured."""
+    """Return the placement that llama.cpp's search finds.
+
+    The search ends with an error if all layers cannot even be measured; the result is None then.
+    """
     try:
         return fitted(placement, margins)
     except ModelLoadError:

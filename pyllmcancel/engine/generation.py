@@ -228,7 +228,10 @@ class Generation:
         self._context.hush()
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
-        """Whether no reader is to be heeded, no prompt's time limit can expire, and no prefix is due to be copied."""
+        """Return whether no reader, no time limit and no prefix needs a turn at rest.
+
+        No request is to be paused or resumed, no prompt's time limit can expire, and no prefix is due to be copied.
+        """
         for request in requests:
             expires = request.status is RequestStatus.PREFILL and request.params.max_prompt_seconds is not None
             if expires or request.sink.full != request.paused:
@@ -330,7 +333,10 @@ class Generation:
 
 
 def is_mostly_offloaded(model: Model) -> bool:
-    """Whether Python has a core to itself while a step computes: with steps ahead it competes with compute threads."""
+    """Return whether Python has a core to itself while a step computes.
+
+    Otherwise, with steps ahead, Python competes with compute threads.
+    """
     n_layers = sum(model.layers_by_device.values())
     return model.is_offloaded and 2 * model.layers_by_device.get(CPU, 0) < n_layers
 

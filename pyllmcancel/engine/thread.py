@@ -37,7 +37,7 @@ class Closable(Protocol):
 
 
 def work(loop: EngineLoop, stopped: Future[None]) -> None:
-    """What the engine thread does; `stopped` is resolved in any case."""
+    """Do the work of the engine thread; `stopped` is resolved in any case."""
     reserve = [bytes(RESERVE)]
     try:
         loop.run()

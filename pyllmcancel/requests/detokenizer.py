@@ -47,7 +47,7 @@ class Detokenizer:
         return self._cut(self._release(self._decoder.decode(self._piece(token))))
 
     def flush(self) -> str:
-        """What was held back, at the end of the answer; an unfinished character becomes U+FFFD."""
+        """Return the text that was held back, at the end of the answer; an unfinished character becomes U+FFFD."""
         text = self._release(self._decoder.decode(b"", final=True))
         if self.stopped_by is None:
             text += self._held

@@ -161,7 +161,7 @@ def _progress(request: Request, ending: Ending) -> str:
 
 
 def _facts(request: Request, ending: Ending) -> dict[str, object]:
-    """What the log's fields say of an ending; None is left out."""
+    """Return the log's fields for an ending; None is left out."""
     usage = ending.usage
     return {
         "request_id": request.id,

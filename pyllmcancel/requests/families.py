@@ -111,7 +111,7 @@ class Families:
         return self._sessions.get(owner, {}).get(name)
 
     def sessions(self, owner: str | None = None) -> list[Session]:
-        """Of one owner, or all; most recently used first."""
+        """Return the sessions of one owner, or of all owners, the most recently used first."""
         return sorted(self._of(owner), key=lambda session: session.used_at, reverse=True)
 
     def count_live(self, owner: str | None = None) -> int:
@@ -119,7 +119,7 @@ class Families:
         return self._n_live.total() if owner is None else self._n_live[owner]
 
     def _of(self, owner: str | None) -> Iterator[Session]:
-        """Of one owner, or all."""
+        """Iterate over the sessions of one owner, or of all owners."""
         owners = self._sessions.values() if owner is None else [self._sessions.get(owner, {})]
         return (session for sessions in owners for session in sessions.values())
 

@@ -30,7 +30,7 @@ NOT_HELD = SessionHold(0.0, 0.0)
 
 
 class OwnerHolds:
-    """Of one owner."""
+    """The holds of one owner."""
 
     def __init__(self) -> None:
         self.requests: dict[str, float] = {}  # until when
@@ -45,7 +45,7 @@ class OwnerHolds:
 
 
 class Holds:
-    """Of all owners. What a client was promised stays: a later hold takes nothing back."""
+    """The holds of all owners. A promise to a client stays: a later hold takes nothing back."""
 
     def __init__(self) -> None:
         self._of_owner: dict[str, OwnerHolds] = {}

@@ -20,7 +20,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class StepPart(NamedTuple):
-    """What a step computed for one sequence: of `owner`'s `request`, in a `slot`."""
+    """The part of a step that was computed for one sequence: of `owner`'s `request`, in a `slot`."""
 
     request: str
     choice: int

@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What an arrival brought about.
+    """The effects of an arrival.
 
     `cancelled` are the requests that it cancelled: of two with one key the one that arrived earlier, which may be
     itself; and itself, if it was held or its family had been cancelled. `withdrawn` are those of them that were
@@ -47,7 +47,7 @@ class Accepted(NamedTuple):
 
 
 class Heeded(NamedTuple):
-    """What came of a request that another process has accepted.
+    """The effects of a request that another process has accepted.
 
     `newer` is the newest one of its key that is known here, if there is a newer one; the rest is as of an arrival.
     """
@@ -241,7 +241,7 @@ class Registry:
 
     @property
     def died_of(self) -> BaseException | None:
-        """What the engine thread has died of."""
+        """The error that the engine thread has died of, or None."""
         return self._died_of
 
     def wait_until_empty(self, timeout: float) -> bool:

@@ -33,14 +33,14 @@ PRIORITIES = (-1, 0, 1)  # background, normal, interactive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationParams:
-    """What to generate, for all choices of a request.
+    """The parameters of generation, for all choices of a request.
 
     Attributes
     ----------
     n
         Choices per prompt.
     max_tokens
-        Most tokens to generate per choice; None goes on until the context is full, 0 computes the prompt only.
+        Limit of the tokens to generate per choice; None goes on until the context is full, 0 computes the prompt only.
     stop
         Stop strings.
     timeout
@@ -53,7 +53,7 @@ class GenerationParams:
     reuse_prefix
         Start from what the cache holds of the prompt.
     max_prompt_seconds, max_predict_seconds
-        Most time for the prompt, from admission, and for the answer, from its first token, once it has a line feed.
+        Time limits of the prompt, from admission, and of the answer, from its first token, once it has a line feed.
         Then the answer ends, with LENGTH: for editors that prefer a short completion to a late one.
     min_indent
         A line of the answer that is indented by fewer blanks ends it, with LENGTH; not the line that it begins in.

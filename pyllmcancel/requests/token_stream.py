@@ -39,7 +39,7 @@ FORKED = "this process was forked from the engine's: nobody computes here; load 
 
 
 class Controls(Protocol):
-    """What a stream may ask of the engine."""
+    """The part of the engine that a stream may use."""
 
     def cancel(self, request: Request, reason: CancelReason) -> bool: ...
 
@@ -172,7 +172,7 @@ def deliver(mail: list[tuple[Sink, Event]]) -> None:
 
 
 class Stream:
-    """What the reader of one request holds. Leaving it early, in whichever way, cancels the request.
+    """The stream of one request, which its reader holds. Leaving it early, in whichever way, cancels the request.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ Due = tuple[float, int, "weakref.ref[Request]", CancelReason]
 
 
 class Last(Enum):
-    """What ends the thread."""
+    """The last entry of the inbox, which ends the thread."""
 
     CLOSED = "closed"
     DROPPED = "dropped"

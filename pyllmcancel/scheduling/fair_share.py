@@ -81,7 +81,10 @@ class FairShare:
 
     @staticmethod
     def first_to_go(running: Sequence[Choice]) -> Choice:
-        """Of the owner with the most slots the newest choice of the lowest priority; `running` is oldest first."""
+        """Return the newest choice of the lowest priority, of the owner with the most slots.
+
+        `running` is oldest first.
+        """
         held = slots_held(running)
         newest_first = running[::-1]
         owner = max(newest_first, key=lambda choice: held[choice.request.owner]).request.owner

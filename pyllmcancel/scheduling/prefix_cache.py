@@ -139,7 +139,10 @@ class PrefixCache:
         return n_tokens if n_tokens >= MIN_SHARED_TOKENS and self._can_share(seq, n_tokens) else 0
 
     def _keeps_half(self, seq: int, n_tokens: int) -> bool:
-        """Whether a choice that continues `seq` after `n_tokens` reuses at least as many tokens as it discards."""
+        """Return whether a choice reuses at least as many tokens as it discards.
+
+        The choice continues `seq` after `n_tokens`.
+        """
         return self._context.n_committed(seq) <= 2 * n_tokens
 
     def _computes_alone(self, seq: int, target: int, running: Collection[int]) -> bool:

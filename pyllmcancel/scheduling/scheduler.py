@@ -27,7 +27,9 @@ HEADROOM = 16  # cells that a starting choice leaves free for each running one, 
 
 
 class Occupancy(NamedTuple):
-    """What is in use: slots, cells of running choices and of idle prefixes, bytes of checkpoints and swapped prefixes.
+    """The resources in use.
+
+    They are slots, cells of running choices and of idle prefixes, and bytes of checkpoints and of swapped prefixes.
 
     Shared cells count once, and as a running choice's if a running choice is among the sequences that share them.
     """
@@ -40,7 +42,7 @@ class Occupancy(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """What there is: slots, and cells."""
+    """The resources that there are: slots, and cells."""
 
     slots: int
     cells: int

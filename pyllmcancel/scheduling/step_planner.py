@@ -1,4 +1,4 @@
-"""What goes into the next step. Used by the engine thread only.
+"""The planner of the next step. Used by the engine thread only.
 
 A step takes either one token of every decoding choice, or chunks of prompts, in the turns of `fair_share`. With divided
 cells, and in recurrent and hybrid models, that is a chunk of one prompt. On a GPU an attention model's steps with

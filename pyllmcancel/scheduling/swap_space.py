@@ -40,7 +40,7 @@ class SwapSpace:
         return self._copies.n_bytes
 
     def find(self, tokens: Sequence[int], n_had: int, room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
-        """What to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
+        """Return the copy to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
 
         None if no copy of at most `room` tokens gives MIN_SHARED_TOKENS more, or if too many are copied for each.
         """
@@ -50,7 +50,7 @@ class SwapSpace:
         return (found, n_found) if found.n_tokens <= MAX_COPIED_PER_REUSED * n_found else (None, 0)
 
     def can_copy(self, seq: int, *, alone: bool) -> bool:
-        """Whether `seq` can be swapped out, while no other request waits if `alone`, or has too little to be copied."""
+        """Return whether `seq` can be swapped out, or has too little to be copied; `alone`: no other request waits."""
         return self._is_negligible(seq) or self._context.swap_bytes(seq) <= self._max_bytes(alone=alone)
 
     def can_copy_beside_others(self, seq: int) -> bool:

@@ -42,7 +42,7 @@ Update = Progress | Finished
 
 @dataclass(frozen=True, slots=True)
 class StepMember:
-    """What an item of a step computes for: a request's choice, or text, in a phase."""
+    """The choice or the text that an item of a step computes for, with its request and its phase."""
 
     request: Request
     index: int
@@ -74,7 +74,7 @@ class AheadOutcome(StepOutcome, Protocol):
 
 
 class StepScheduler(Protocol):
-    """What the loop asks of a scheduler."""
+    """The part of a scheduler that the loop uses."""
 
     @property
     def cost(self) -> StepCostModel: ...
@@ -97,7 +97,7 @@ class StepScheduler(Protocol):
 
 
 class Workload(Protocol):
-    """What the loop asks of generation and of embeddings. Called by the engine thread only."""
+    """The part of generation and of embeddings that the loop uses. Called by the engine thread only."""
 
     @property
     def scheduler(self) -> StepScheduler: ...
@@ -140,7 +140,10 @@ class Workload(Protocol):
         """The step that has begun by itself; empty if none has. To be read after `compute` and `collect`."""
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
-        """Whether yet another step may follow the one ahead: nothing needs a turn at rest. Allowed beside that step."""
+        """Return whether yet another step may follow the one ahead, because nothing needs a turn at rest.
+
+        This call is allowed beside that step.
+        """
 
     def collect(self, *, goes_on: bool) -> AheadOutcome:
         """Wait for the step ahead; with `goes_on` another may follow."""
