@@ -1,4 +1,4 @@
-"""What runs in a process of its own, within limits; see `helper`. The server does not import it.
+"""Functions that run in a process of their own, within limits; see `helper`. The server does not import this module.
 
 A message is JSON behind its length: a function's name and arguments, back its result or an error's text.
 """
@@ -73,9 +73,10 @@ class Functions:
         return {"caps": caps, "wraps_content": wraps_content, "needs": self._needs, "refused": self._refused}
 
     def apply_template(self, inputs: dict[str, Any]) -> Json:
-        """What a conversation becomes, arranged as this template needs it.
+        """Render a conversation, arranged as this template needs it.
 
-        If the template refuses it all the same, it gets it in other ways: its error is that of the first time.
+        If the template refuses it all the same, the template gets it in other ways.
+        The error is then that of the first time.
         """
         ready, unenforced = with_schemas(inputs)
         refusals = []

@@ -39,7 +39,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What surrounds the gap, in tokens."""
+    """The tokens before the gap and after it."""
 
     prefix: Sequence[int]
     suffix: Sequence[int]

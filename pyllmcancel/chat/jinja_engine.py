@@ -47,7 +47,7 @@ class Engine:
         self._programs: dict[str, Program] = {}
 
     def caps(self, source: str) -> dict[str, bool]:
-        """What a template can express, by llama.cpp's names.
+        """Return the capabilities of a template, by llama.cpp's names.
 
         Raises
         ------

@@ -22,7 +22,7 @@ IDS = ("call00001", "call00002")
 
 
 class Rendering(NamedTuple):
-    """What became of a conversation; the better one is the greater one."""
+    """The outcome of rendering a conversation; the better outcome is the greater one."""
 
     is_taken: bool
     n_missing: int  # texts, below zero
@@ -61,7 +61,7 @@ def _helps(step: str, conversations: Sequence[list[Message]], needs: Sequence[st
 
 
 def rendering(conversation: list[Message], messages: list[Message], render: Render) -> Rendering:
-    """What becomes of the conversation if its template gets these messages."""
+    """Return the outcome for the conversation if its template gets these messages."""
     try:
         prompt = render(messages)
     except InvalidRequestError:

@@ -44,7 +44,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """What a conversation becomes, and the form of its answer.
+    """The prompt of a conversation, and the form of its answer.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class ChatTemplate:
 
     @property
     def caps(self) -> Mapping[str, bool]:
-        """What the template knows, by llama.cpp's names."""
+        """The capabilities of the template, by llama.cpp's names."""
         caps: dict[str, bool] = self._known("caps")
         return caps
 
@@ -169,11 +169,11 @@ class ChatTemplate:
         return self._opened[name]
 
     def knows_role(self, role: str) -> bool:
-        """Whether the template speaks of a role. One that writes out whatever it gets knows none but the usual."""
+        """Return whether the template names a role. One that writes out whatever it gets knows none but the usual."""
         return f'"{role}"' in self.source or f"'{role}'" in self.source
 
     def apply(self, inputs: Mapping[str, Any], pause: Pause = no_pause) -> ChatForm:
-        """What a conversation becomes.
+        """Return the prompt of a conversation, and the form of its answer.
 
         Parameters
         ----------

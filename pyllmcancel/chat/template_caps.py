@@ -1,4 +1,4 @@
-"""What a chat template can express, found out by rendering: what it is given is in its text, or is not.
+"""The capabilities of a chat template, found out by rendering: the text that it is given is in its output, or is not.
 
 The names are those of llama.cpp, whose analysis of a template begins with them.
 """

@@ -1,1 +1,1 @@
-"""What an answer must look like: schemas, grammars and calls of tools, decided token by token."""
+"""Constraints on answers: schemas, grammars and calls of tools, decided token by token."""

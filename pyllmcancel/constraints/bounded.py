@@ -52,7 +52,7 @@ class BoundedGuidance:
         _ = self._guidance.tokenizer
 
     def compile(self, named: NamedSchema, *, before: str = "", pause: Pause = no_pause) -> Guide:
-        """What follows a schema.
+        """Return the guide that follows a schema.
 
         Parameters
         ----------

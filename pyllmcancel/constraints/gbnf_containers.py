@@ -37,7 +37,10 @@ class Writer(Protocol):
 def object_schema(
     writer: Writer, parts: Sequence[Part], others: Mapping[str, Sequence[Part]], depth: int = 0
 ) -> Schema | None:
-    """What obeys all parts; of `others`, properties besides, each obeys one of its parts."""
+    """Return a schema of objects that obey all parts.
+
+    `others` are further properties; each of them obeys one of its parts.
+    """
     _lose(writer, parts, OF_OBJECTS)
     given = _given(writer, parts)
     properties = {name: writer.inner(inner, depth) for name, inner in given.items()}
@@ -100,7 +103,7 @@ def _says_required(part: Part) -> bool:
 
 
 def _of_others(part: Part, parts: Sequence[Part]) -> Any:
-    """What a part says of properties that it does not name."""
+    """Return what a part says of properties that it does not name."""
     value = part.schema.get("additionalProperties")
     return part.schema.get("unevaluatedProperties") if value is None and len(parts) == 1 else value
 
@@ -108,7 +111,7 @@ def _of_others(part: Part, parts: Sequence[Part]) -> Any:
 def _additional(
     writer: Writer, parts: Sequence[Part], names: Set[str], *, is_closed: bool, depth: int
 ) -> Schema | None:
-    """What properties of other names may be; None: there are none."""
+    """Return the schema of properties with other names; None: there are none."""
     schemas, is_open = [], False
     for part in parts:
         schema, path = part
@@ -163,7 +166,7 @@ def _written(
 
 
 def array_schema(writer: Writer, parts: Sequence[Part], depth: int) -> Schema | None:
-    """What obeys all parts."""
+    """Return a schema of lists that obey all parts."""
     _lose(writer, parts, OF_ARRAYS)
     rows = [_row(writer, part, is_alone=len(parts) == 1) for part in parts]
     least, most = counted(parts, "minItems", "maxItems", writer.lose)
@@ -183,7 +186,7 @@ def array_schema(writer: Writer, parts: Sequence[Part], depth: int) -> Schema | 
 
 
 def _row(writer: Writer, part: Part, *, is_alone: bool) -> tuple[list[Part], Part | None]:
-    """What the first values obey, one by one, and what all others do."""
+    """Return the parts that the first values obey, one by one, and the part that all others obey."""
     schema, path = part
     is_tuple = isinstance(schema.get("items"), list)
     one_by_one = listed(part, "items" if is_tuple else "prefixItems", writer.lose)

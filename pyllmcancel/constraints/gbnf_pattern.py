@@ -56,7 +56,7 @@ class _Reader:
         return self._place >= len(self._text)
 
     def alternatives(self) -> str:
-        """What `|` parts, until a group or the pattern ends."""
+        """Return the alternatives that `|` separates, until a group or the pattern ends."""
         found = [self._sequence()]
         may_be_empty = self._may_be_empty
         while self._takes("|"):

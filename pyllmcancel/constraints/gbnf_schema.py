@@ -133,7 +133,7 @@ class _Writer:
     # -- one schema ---------------------------------------------------------------------------------------------------
 
     def inner(self, parts: Sequence[Part], depth: int) -> Schema | None:
-        """Of what stands within brackets."""
+        """Return the schema of a value within brackets."""
         opened, self._open = self._open, set()
         found = self._node(parts, depth + 1)
         self._open = opened

@@ -40,7 +40,7 @@ SILENT = 0  # llguidance writes to the standard error otherwise
 
 
 class Vocabulary:
-    """What llguidance asks of a tokenizer.
+    """A vocabulary with all that llguidance asks of a tokenizer.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Vocabulary:
         return self._model.tokenize(BEGINNING + following, add_special=False)[self._n_beginning :]
 
     def tokenizer(self) -> LLTokenizer:
-        """What llguidance makes of it. To be called once: it takes the tokens away."""
+        """Return the tokenizer that llguidance makes of the vocabulary. Call this once: it takes the tokens away."""
         wrapper = llguidance.TokenizerWrapper(self)
         ends: Any = self.eos_token_ids or None
         made = LLTokenizer(wrapper, eos_token=ends, slices=LLTokenizer.json_slices())
@@ -103,7 +103,7 @@ class Guidance:
             return self._tokenizer
 
     def compile(self, grammar: str, param: str) -> Guide:
-        """What follows `grammar`, in llguidance's variant of Lark.
+        """Return the guide that follows `grammar`, in llguidance's variant of Lark.
 
         Raises
         ------

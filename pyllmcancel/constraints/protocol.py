@@ -1,4 +1,4 @@
-"""What an answer must look like: which tokens may come next.
+"""The protocol of constraints on answers: which tokens may come next.
 
 A constraint belongs to one choice. The engine asks it for a mask before every step in which the choice will be sampled,
 and tells it what was chosen; both happen in the engine thread, between steps.

@@ -15,7 +15,7 @@ class Part(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What has an identifier, and so pointers and anchors of its own."""
+    """A part that has an identifier, and so pointers and anchors of its own."""
 
     uri: str
     root: Part
@@ -31,7 +31,7 @@ class References:
         self._walk(document)
 
     def find(self, reference: Any, holder: Mapping[str, Any]) -> Part | None:
-        """What `reference` names, which stands in the object `holder`."""
+        """Return the part that `reference` names, which stands in the object `holder`."""
         if not isinstance(reference, str):
             return None
         home = self._homes.get(id(holder), self._whole)
@@ -79,7 +79,7 @@ def _members(part: Part) -> Iterator[Part]:
 
 
 def _pointed(root: Part, pointer: str) -> Part | None:
-    """What a JSON pointer leads to."""
+    """Return the part that a JSON pointer leads to, or None."""
     found = root
     for step in pointer.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")

@@ -12,7 +12,7 @@ from pyllmcancel.constraints.schema_keywords import ANY_OBJECT
 
 
 def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a template is applied to, with the schemas that grammars follow; and what these lack.
+    """Return the inputs of a template, with the schemas that grammars follow; and what these schemas lack.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What of a JSON schema cannot be enforced while an answer is generated, and the schema without it."""
+"""The parts of a JSON schema that cannot be enforced while an answer is generated, and the schema without them."""
 
 from __future__ import annotations
 
