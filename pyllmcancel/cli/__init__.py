@@ -34,7 +34,7 @@ def run(argv: list[str] | None) -> int:
 
 
 def command_parser() -> Parser:
-    """What reads the command line, with the environment's defaults as they are now."""
+    """Return the parser of the command line, with the environment's defaults as they are now."""
     # Imported here, where Ctrl-C is no traceback: it takes a second on a busy machine.
     from pyllmcancel import __version__
     from pyllmcancel.cli import bench, cluster, models, serve, top

@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """What the options say, and what the replicas do; UsageError for what is wrong with either."""
+    """Return the settings that the options and the replicas give; UsageError for what is wrong with either."""
     replicas = [named_replica(text) for text in arguments.replica]
     check_replicas(replicas)
     peers = [named_peer(text) for text in arguments.peer] or [BALANCER]

@@ -119,7 +119,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
 
 def served(passed_on: Sequence[str]) -> argparse.Namespace:
-    """What the options mean to ``pyllmcancel serve``."""
+    """Parse the options that are passed on to ``pyllmcancel serve``."""
     parser = Parser(prog="pyllmcancel cluster up", allow_abbrev=False)
     serve_options.add_all(parser)
     return parser.parse_args(passed_on)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 
 def run_with_extra(extra: str, packages: Collection[str], run: Callable[[], int]) -> int:
-    """What `run` returns; where it lacks one of the extra's `packages`, say how that is installed, and return 2."""
+    """Return the result of `run`. If one of the extra's `packages` is missing, say how to install it, and return 2."""
     try:
         return run()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What the log looks like: one line for each record, whatever is in it, as text or as JSON.
+"""The format of the log: one line for each record, whatever is in it, as text or as JSON.
 
 The facts of a record are what its logger was given as `extra`: ``extra={"request_id": …}`` wherever it belongs to a
 request, and no other way. A text from a client can neither break a line, nor command a terminal: in text its control

@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def dashed(given: str) -> str:
-    """What was given, with the name of an option as it is known."""
+    """Return the given argument, with the name of an option as the parser knows it."""
     name, *value = given.split("=", 1)
     return "=".join((name.replace("_", "-"), *value)) if given.startswith("--") else given
 

@@ -41,7 +41,10 @@ def has_library() -> bool:
 
 
 def fleet_settings(arguments: argparse.Namespace, *, asks_for_keys: bool) -> FleetSettings | None:
-    """What the options say; UsageError or OSError for what they cannot mean, or where it needs what is missing."""
+    """Return the fleet's settings.
+
+    UsageError or OSError if an option is invalid, or needs something that is missing.
+    """
     name = "" if arguments.replica is None else checked_name(arguments.replica)
     key = peer_key(arguments)
     if not arguments.peers:

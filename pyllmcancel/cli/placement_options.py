@@ -53,13 +53,16 @@ def add_placement_options(group: argparse._ArgumentGroup) -> None:
 
 
 def placement_of(arguments: argparse.Namespace) -> Placement:
-    """What the options say."""
+    """Return the placement that the options describe."""
     options = {name: getattr(arguments, name) for name in Placement.__slots__ if hasattr(arguments, name)}
     return Placement(devices=arguments.device, override_tensors=arguments.override_tensor, **options)
 
 
 def check_placement(placement: Placement) -> None:
-    """Whether it makes sense on this machine; UsageError if it contradicts itself, or names what is not there."""
+    """Check that the placement makes sense on this machine.
+
+    UsageError if it contradicts itself, or names something that is not there.
+    """
     if placement != DEFAULT:  # otherwise there is nothing to look up, and the loading thread starts the back ends
         resolved(placement, compiled_module())
 

@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
-    """What the options say; UsageError, InvalidRequestError or OSError for what they cannot mean."""
+    """Return the server's configuration; UsageError, InvalidRequestError or OSError for an invalid option."""
     owners = api_keys(arguments)
     return ServerConfig(
         engine=engine_config(arguments),
@@ -140,7 +140,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
 
 
 def hub_model(arguments: argparse.Namespace) -> HubModel | None:
-    """What ``--hf-repo`` names; UsageError for what it cannot mean, or where it needs what is not installed."""
+    """Return the model that ``--hf-repo`` names; UsageError if it is invalid, or needs what is not installed."""
     if arguments.hf_repo is None:
         if arguments.hf_file is not None:
             raise UsageError("--hf-file is a file of --hf-repo: name that, too")

@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage | None:
-    """What ``--store`` says, without a look at the file."""
+    """Return the storage that ``--store`` describes, without a look at the file."""
     limits = arguments.store_max_age * DAY, arguments.store_max_size << 20
     match arguments.store:
         case "off":

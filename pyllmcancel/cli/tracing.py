@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def open_tracing(*, wanted: bool) -> Tracing | None:
-    """What traces requests, if that is wanted; UsageError where it cannot be."""
+    """Return the tracing of requests, if it is wanted; UsageError if it cannot be had."""
     if not wanted:
         return None
     try:

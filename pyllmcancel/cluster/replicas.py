@@ -24,7 +24,7 @@ class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a replica says of itself."""
+    """The facts that a replica gives about itself."""
 
     version: str
     model: str
@@ -46,7 +46,7 @@ assert COMPARED.keys() < {field.name for field in fields(Facts)}
 
 
 def look_at_all(replicas: Sequence[Replica], key: str | None) -> list[Facts]:
-    """What each one says.
+    """Return the facts that each replica gives about itself.
 
     Raises
     ------

@@ -26,7 +26,7 @@ GRACE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to run.
+    """The programs to run.
 
     Attributes
     ----------

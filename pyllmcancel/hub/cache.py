@@ -71,7 +71,7 @@ class Repository:
         return []
 
     def models(self) -> Iterator[CachedModel]:
-        """What is whole, of the newest commit that has it."""
+        """Yield the models that are whole, each of the newest commit that has it."""
         seen = set[str]()
         for snapshot in self.snapshots():
             paths = list(_paths(snapshot))

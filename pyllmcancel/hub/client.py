@@ -1,4 +1,4 @@
-"""What is asked of the hub, through `huggingface_hub`: which files a repository has, and their content.
+"""Questions to the hub, through `huggingface_hub`: which files a repository has, and their content.
 
 The content comes by plain HTTP, as to llama.cpp: `huggingface_hub` begins a cut download anew in the next process, and
 checks a file's length only; its other way, Xet, tells neither bytes nor errors on the way.

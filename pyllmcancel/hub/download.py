@@ -144,7 +144,7 @@ class Download:
 
 
 def _digest_of(file: HubFile) -> hashlib._Hash:
-    """What the etag is of: SHA-256 of the content, or Git's SHA-1 of a header and the content."""
+    """Return the hash that the etag is of: SHA-256 of the content, or Git's SHA-1 of a header and the content."""
     if len(file.etag) == 64:
         return hashlib.sha256()
     return hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False)

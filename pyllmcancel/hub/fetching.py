@@ -75,7 +75,7 @@ class HubModel:
 
 
 class _Fetch:
-    """What the daemon does. Only `sizes` and `given_up` are for other threads."""
+    """The work of the daemon thread. Only `sizes` and `given_up` are for other threads."""
 
     def __init__(self, model: HubModel) -> None:
         self._model = model

@@ -21,7 +21,7 @@ SHOWN = 12  # most names in a message
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """What ``--hf-repo`` and ``--hf-file`` say.
+    """The model that ``--hf-repo`` and ``--hf-file`` name.
 
     Attributes
     ----------

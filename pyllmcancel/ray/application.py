@@ -22,12 +22,12 @@ DEREGISTRATION, GRACE = 30.0, 15.0
 
 
 class Arguments(BaseModel):
-    """What an application is told; every other argument is an option of ``pyllmcancel serve``, by its name.
+    """The arguments of an application; every other argument is an option of ``pyllmcancel serve``, by its name.
 
     Attributes
     ----------
     replicas
-        How many; with `max_replicas` at least so many, and more by what waits and by the cells in use.
+        The number of replicas. With `max_replicas`, the minimum: waiting requests and cells in use call for more.
     num_cpus, num_gpus
         What Ray counts for each of them; a part of a GPU may be said. By default this machine's processors are divided
         among all replicas.
@@ -65,7 +65,7 @@ def app(arguments: Arguments) -> Any:
 
 
 def settings(arguments: Arguments, drain: float) -> dict[str, Any]:
-    """Of the deployment; what Ray's configuration says of it takes their place."""
+    """Return the settings of the deployment; those in Ray's configuration take their place."""
     from pyllmcancel.config import default_threads
 
     most = max(arguments.replicas, arguments.max_replicas or 0)

@@ -25,7 +25,7 @@ Told = tuple[str, int, str]  # host, port and key: what every version of this pa
 
 
 class Handle(Protocol):
-    """Of Ray's `DeploymentHandle`, what is used."""
+    """The part of Ray's `DeploymentHandle` that is used."""
 
     def broadcast(self, method_name: str, *args: Any) -> Any: ...
 

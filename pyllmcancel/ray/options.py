@@ -45,7 +45,7 @@ def parser() -> Arguments:
 
 
 def command_line(given: Mapping[str, Any]) -> list[str]:
-    """What ``pyllmcancel serve`` would be told, from arguments as a command line or a configuration has them.
+    """Return the line for ``pyllmcancel serve``, from arguments as a command line or a configuration has them.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def _switched(key: str, name: str, value: Any) -> str:
 
 
 def served(line: Sequence[str]) -> argparse.Namespace:
-    """What the options mean; UsageError for what none of them can mean, on any machine."""
+    """Parse the options; UsageError for those that are invalid on any machine."""
     found = parser().parse_args(line)
     if found.supersede == "client-ip":
         raise UsageError(f"{PROGRAM}: --supersede client-ip: Ray's proxies do not tell clients' addresses")

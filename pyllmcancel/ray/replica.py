@@ -102,12 +102,12 @@ class Replica:
         return Mounted(app)
 
     def _handle(self) -> Handle:
-        """Of what Ray calls a deployment: all replicas of one application."""
+        """Return the handle of what Ray calls a deployment: all replicas of one application."""
         handle: Handle = serve.get_deployment_handle(self._context.deployment, app_name=self._context.app_name)
         return handle
 
     async def meet(self, other: Sequence[Any]) -> Told:
-        """What `pyllmcancel.ray.meeting` broadcasts."""
+        """Answer the broadcast of `pyllmcancel.ray.meeting`."""
         if self._meeting is None:
             raise RuntimeError("this replica is not ready")
         return self._meeting.meet(other)

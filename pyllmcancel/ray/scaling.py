@@ -18,7 +18,7 @@ TARGET = 0.8  # of its slots and cells that a replica should have in use
 
 
 class Context(Protocol):
-    """Of Ray's `AutoscalingContext`, what is looked at."""
+    """The part of Ray's `AutoscalingContext` that is looked at."""
 
     target_num_replicas: int
 
@@ -27,9 +27,9 @@ class Context(Protocol):
 
 
 def load(counts: Counts, occupancy: Occupancy, capacity: Capacity) -> dict[str, float]:
-    """What a replica reports: shares of its slots and of its cells. The first is over 1 where requests wait.
+    """Return the load that a replica reports: shares of its slots and of its cells.
 
-    Cells of idle prefixes are not in use: they make room.
+    The share of slots is over 1 where requests wait. Cells of idle prefixes are not in use: they make room.
     """
     return {
         SLOTS: (counts.waiting + counts.running) / max(1, capacity.slots),

@@ -1,4 +1,4 @@
-"""Whether the Ray that is installed, and what Ray was told in the environment, are what this package was built for."""
+"""Checks that the installed Ray and its environment variables are those that this package was built for."""
 
 from __future__ import annotations
 
