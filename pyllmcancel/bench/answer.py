@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server answers, whole or streamed, in the shapes that servers really send."""
+"""Answers of OpenAI-compatible servers, whole or streamed, in the shapes that servers really send."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class Call:
                 exchange.error, exchange.detail = self._kind_of_loss(), str(error)
 
     def _kind_of_loss(self) -> ErrorKind:
-        """What it means that the connection is gone, by how far the answer had come."""
+        """Return the kind of error that a lost connection is, by how far the answer had come."""
         if self.exchange.first_byte_at is not None:
             return ErrorKind.BROKEN_ANSWER
         return ErrorKind.KEEPALIVE_CLOSED if self.exchange.reused else ErrorKind.DISCONNECTED

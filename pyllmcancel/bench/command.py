@@ -125,7 +125,7 @@ def shown(value: Any) -> Any:
 
 
 def first_of(group: ExceptionGroup[Exception]) -> Exception:
-    """What went wrong first, where several clients were under way; faults of our own are raised as they are."""
+    """Return the first error of several clients. If it is a fault of our own, raise the group as it is."""
     found = group.exceptions[0]
     while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]
@@ -140,5 +140,5 @@ def column(run: Run) -> str:
 
 
 def about(document: Mapping[str, Any]) -> str:
-    """What was measured, for the plots."""
+    """Return a short description of the measurement, for the plots."""
     return f"{document['server']['model']}, scenario {document['runs'][0]['scenario']}"

@@ -75,7 +75,10 @@ class Connection:
             self._http.receive_data(data)
 
     def reset_for_next(self) -> bool:
-        """Whether another request may follow; what the server has closed or announced to close is not used again."""
+        """Prepare the connection for another request, and return whether one may follow.
+
+        A connection that the server has closed, or announced to close, is not used again.
+        """
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()

@@ -1,4 +1,4 @@
-"""What a request is to be, and what became of it."""
+"""The description of a request to make, and the record of its outcome."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What one request is to be.
+    """The description of one request to make.
 
     Attributes
     ----------

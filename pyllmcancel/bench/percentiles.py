@@ -15,7 +15,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Of what was measured; None if something was not, because a median of the rest would flatter."""
+    """Return the median of the measured values. None if a value is missing: a median of the rest would flatter."""
     known = [value for value in values if value is not None]
     return percentile(known, 50) if len(known) == len(values) else None
 

@@ -44,7 +44,7 @@ PROMPT, OUTPUT = Length(200.0), Length(60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What a plan is made from.
+    """The options that a plan is made from.
 
     Attributes
     ----------

@@ -237,7 +237,7 @@ def _step_above(value: float) -> float:
 
 
 def _figures(values: Sequence[float], fewest: int) -> str:
-    """What a legend says of sorted values; `fewest`: of the line that has the fewest."""
+    """Return a legend's figures of sorted values; `fewest` is the number of values in the line that has the fewest."""
     last = f"p99 {_ms(percentile(values, 99) or 0.0)}" if fewest >= ENOUGH_FOR_P99 else f"max {_ms(values[-1])}"
     n_zero = sum(value == 0.0 for value in values)
     nothing = f"{100 * n_zero / len(values):.0f} % are 0, " if n_zero else ""

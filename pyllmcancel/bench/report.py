@@ -22,7 +22,7 @@ MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
 
 
 async def describe_server(client: Client) -> dict[str, Any]:
-    """What a server says it is: the model it lists, and the build where it names one."""
+    """Return a server's description of itself: the model it lists, and the build where it names one."""
     models = await client.fetch_json("GET", "/v1/models")
     props = await client.fetch_json("GET", "/props")
     return {

@@ -1,4 +1,4 @@
-"""What a server's process really does, by Linux's account of its CPU time: any server, of any make.
+"""The real work of a server's process, by Linux's account of its CPU time: any server, of any make.
 
 Returned is not stopped: a server may close a connection at once and compute on for seconds. Nothing that it says about
 itself is used here.

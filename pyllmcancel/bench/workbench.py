@@ -1,4 +1,4 @@
-"""What scenarios work with: a server that is asked, its process that is watched, a record of what happened."""
+"""The tools of the scenarios: a server that is asked, its process that is watched, a record of what happened."""
 
 from __future__ import annotations
 

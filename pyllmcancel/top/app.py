@@ -69,7 +69,7 @@ class App:
 
     @property
     def state(self) -> State:
-        """Of the replica that is shown."""
+        """The state of the replica that is shown."""
         return self.replicas.shown
 
     async def run(self) -> int:
@@ -192,7 +192,7 @@ class App:
         self._changed.set()
 
     def press(self, key: str) -> None:
-        """What a key does."""
+        """Do what a key stands for."""
         match key:
             case "q":
                 self._end(0)

@@ -1,4 +1,4 @@
-"""What the screen is drawn from beside the server's state: the user's choices, the time, the size."""
+"""The data that the screen is drawn from, beside the server's state: the user's choices, the time, the size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyllmcancel.top.request import Key
 
 @dataclass(slots=True)
 class Choices:
-    """What is on the user's side: selection, messages, the state of the connection."""
+    """The user's side: selection, messages, the state of the connection."""
 
     url: str = ""
     selected: Key | None = None

@@ -1,4 +1,4 @@
-"""What is asked of the server beside the feed: cancels, and what they are answered with, in a sentence."""
+"""Calls to the server beside the feed: cancels, and their answers, in a sentence."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def post(client: httpx.AsyncClient, kind: str, name: str, owner: str) -> d
 
 
 def told(answer: dict[str, Any]) -> str:
-    """What a cancel's answer says."""
+    """Return a cancel's answer in words."""
     if answer.get("outcome") == "already_finished":
         return f"it had ended already ({plain(answer.get('reason'))})"
     latency, usage = answer.get("cancel_latency_ms"), answer.get("usage")

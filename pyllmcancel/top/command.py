@@ -84,7 +84,7 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
 
 
 async def first_events(client: httpx.AsyncClient) -> AsyncGenerator[ServerEvent]:
-    """What the feed begins with; FeedError if there is none now."""
+    """Yield the events that the feed begins with; FeedError if there is no feed now."""
     events: asyncio.Queue[ServerEvent | FeedError] = asyncio.Queue()
 
     def tell(happening: Happening) -> None:

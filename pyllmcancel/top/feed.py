@@ -134,7 +134,7 @@ async def check(answer: httpx.Response) -> None:
 
 
 async def error_message(answer: httpx.Response) -> str:
-    """What an error's body says, in one line."""
+    """Return the text of an error's body, in one line."""
     body = b""
     async for data in answer.aiter_raw():
         body += data
@@ -188,7 +188,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def advice(error: Exception) -> str:
-    """What to do about it."""
+    """Return what the user can do about the error."""
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
         return "SSL_CERT_FILE=FILE names a certificate to trust"
     return "start one with `pyllmcancel serve`, or name another with --url"

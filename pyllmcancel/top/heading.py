@@ -58,7 +58,7 @@ def replica_lines(replicas: Replicas, width: int) -> list[Text]:
 
 
 def latencies_text(found: Sequence[float]) -> str:
-    """Of cancels, in milliseconds and in order."""
+    """Return the text on the latencies of cancels, which are in milliseconds and in order."""
     if not found:
         return "none in 5 min"
     return f"{len(found):,} in 5 min: p50 {milliseconds(median(found))}, max {milliseconds(found[-1])}"

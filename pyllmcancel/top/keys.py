@@ -62,7 +62,7 @@ class Keyboard(AbstractContextManager["Keyboard"]):
         restore_terminal(self.descriptor, self._before)
 
     def read(self) -> bytes:
-        """What was typed; nothing if the terminal is gone."""
+        """Return the bytes that were typed; nothing if the terminal is gone."""
         try:
             return os.read(self.descriptor, 4096)
         except OSError:

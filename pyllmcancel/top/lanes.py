@@ -1,4 +1,4 @@
-"""What each slot did in the last seconds, a column for each part of a second: told by shape and by colour."""
+"""The lanes of the slots: the last seconds of each slot, a column for each part of a second, by shape and by colour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMN = 0.25  # seconds
 
 
 class Mark(IntEnum):
-    """What a column shows; where several things happened in it, the greatest."""
+    """The mark that a column shows; where several things happened in it, the greatest."""
 
     IDLE = 0
     HELD = 1
@@ -125,7 +125,7 @@ def drawn(row: list[Mark], glyphs: Glyphs) -> Text:
 
 
 def legend(glyphs: Glyphs) -> Text:
-    """What the shapes mean."""
+    """Return the legend of the shapes."""
     text = Text()
     for mark, word in WORDS.items():
         text.append(glyphs[mark], STYLES[mark])

@@ -1,4 +1,4 @@
-"""What is known of all replicas: a `State` of each. A server without peers is one without a name."""
+"""The states of all replicas: a `State` of each. A server without peers is one without a name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Replicas:
 
     @property
     def shown(self) -> State:
-        """Of the replica whose slots and figures are shown."""
+        """The state of the replica whose slots and figures are shown."""
         return self.states.get(self._chosen) or next(iter(self.states.values()), self._nothing)
 
     @property

@@ -13,7 +13,7 @@ LONGEST_ID = 256  # it is sent back in a header
 
 
 class BrokenFeedError(ValueError):
-    """What came is no stream of events."""
+    """The bytes that came are no stream of events."""
 
 
 @dataclass(frozen=True, slots=True)

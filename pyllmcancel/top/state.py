@@ -1,4 +1,4 @@
-"""What is known of a server, from the events of its feed: no clock, no network, no terminal.
+"""The state of a server, from the events of its feed: no clock, no network, no terminal.
 
 All times are seconds since the epoch by the server's clock, so that they go on over a restart of its machine.
 """
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What happened in this time is not known."""
+    """A time in which it is not known what happened."""
 
     began: float
     ended: float
@@ -41,7 +41,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Server:
-    """What a snapshot says of the server itself."""
+    """The facts of a snapshot about the server itself."""
 
     version: str = ""
     boot: str = ""
@@ -261,5 +261,5 @@ class State:
 
 
 def numbers(data: dict[str, Any]) -> dict[str, float]:
-    """What of it is a number."""
+    """Return the fields that are numbers."""
     return {name: value for name, value in data.items() if is_number(value)}

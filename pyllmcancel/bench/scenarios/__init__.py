@@ -1,1 +1,1 @@
-"""What is done to a server, one module each: options, and ``run(bench, options)`` that gives a `Run`."""
+"""Scenarios in which a server is measured, one module each: options, and ``run(bench, options)`` that gives a `Run`."""

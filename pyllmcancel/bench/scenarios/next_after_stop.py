@@ -11,7 +11,7 @@ from pyllmcancel.bench.workbench import Run, Workbench
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextAfterStopOptions:
-    """What is stopped, and what comes next.
+    """The options of the request that is stopped, and of the request that comes next.
 
     Attributes
     ----------

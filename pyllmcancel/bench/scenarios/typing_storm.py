@@ -13,7 +13,7 @@ from pyllmcancel.bench.workbench import Run, Workbench
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypingStormOptions:
-    """What is typed.
+    """The options of the typing.
 
     Attributes
     ----------
