@@ -163,7 +163,7 @@ class EngineConfig:
         return self.threads if self.threads > 0 else default_threads()
 
     def adapts_threads(self) -> bool:
-        """Whether the engine may compute with fewer threads: not where their number was chosen."""
+        """Return whether the engine may compute with fewer threads: not where their number was chosen."""
         return self.threads <= 0 and self.threads_batch <= 0
 
     def n_threads_batch(self) -> int:

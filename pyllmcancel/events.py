@@ -126,7 +126,7 @@ class Sink(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether the reader leaves so much unread that nothing more is to be generated for now; read in any thread."""
+        """True if the reader leaves so much unread that nothing more is to be generated for now; read in any thread."""
 
     def put(self, event: Event) -> None:
         """Take one event: in `loop`'s thread if there is one, else in any."""

@@ -131,7 +131,7 @@ class Placement:
         return found
 
     def check(self, there: Sequence[Device], buffer_types: Sequence[str]) -> None:
-        """Whether it makes sense on a machine with these devices.
+        """Return whether it makes sense on a machine with these devices.
 
         Raises
         ------

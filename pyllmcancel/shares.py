@@ -35,12 +35,12 @@ class Shares:
         self._held = Counter[str]()
 
     def has(self, owner: str, amount: int = 1) -> bool:
-        """Whether there is room for so much more of an owner's."""
+        """Return whether there is room for so much more of an owner's."""
         held, free = self._held[owner] + amount, self._total - self._held.total() - amount
         return free >= 0 and (not self._several or held <= max(free, self._least))
 
     def take(self, owner: str, amount: int = 1) -> bool:
-        """Whether there was."""
+        """Return whether there was."""
         fits = self.has(owner, amount)
         if fits:
             self._held[owner] += amount

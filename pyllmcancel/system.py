@@ -108,7 +108,7 @@ def claim_address(listener: socket.socket) -> None:
 
 
 def wait_readable(connection: socket.socket, seconds: float) -> bool:
-    """Whether there is something to read, or the end, within so many seconds."""
+    """Return whether there is something to read, or the end, within so many seconds."""
     if sys.platform == "win32":
         return bool(select.select([connection], [], [], seconds)[0])
     # select() elsewhere takes no descriptor above 1,023.

@@ -117,7 +117,7 @@ class Exchange:
 
     @property
     def hung_up(self) -> bool:
-        """Whether it was the client that ended it."""
+        """True if it was the client that ended it."""
         return self.outcome is Outcome.CANCELLED and self.error is None
 
     @property

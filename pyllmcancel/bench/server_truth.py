@@ -87,7 +87,7 @@ def watch_until_quiet(
 
 
 def is_runnable(pid: int) -> bool:
-    """Whether any thread of a process runs, or would if it got a CPU."""
+    """Return whether any thread of a process runs, or would if it got a CPU."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         try:
             # The name, in parentheses, may contain anything; the state follows it.

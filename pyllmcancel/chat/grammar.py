@@ -39,7 +39,7 @@ def narrowed(grammar: str, *, required: bool, parallel: bool) -> str:
 
 
 def has_raw_texts(grammar: str) -> bool:
-    """Whether arguments that are texts are written as they are, whatever their schemas ask of them."""
+    """Return whether arguments that are texts are written as they are, whatever their schemas ask of them."""
     return RAW_TEXT.search(grammar) is not None
 
 

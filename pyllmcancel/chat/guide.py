@@ -193,7 +193,7 @@ class ChatConstraint:
 
 
 def _is_whole(text: bytes) -> bool:
-    """Whether a text does not end in the middle of a character; it may begin there."""
+    """Return whether a text does not end in the middle of a character; it may begin there."""
     for length in range(1, min(4, len(text)) + 1):
         byte = text[-length]
         if byte & 0xC0 != 0x80:

@@ -110,7 +110,7 @@ class Functions:
         )
 
     def _wraps_content(self) -> bool:
-        """Whether there is more before an answer's text than the generation prompt, blanks and reasoning."""
+        """Return whether there is more before an answer's text than the generation prompt, blanks and reasoning."""
         answer = {"role": "assistant", "content": NEEDLE}
         try:
             asked = json.loads(self.apply_template({"messages": [QUESTION]}))

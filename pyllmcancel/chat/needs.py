@@ -50,7 +50,7 @@ def found_needs(render: Render) -> list[str]:
 
 
 def _helps(step: str, conversations: Sequence[list[Message]], needs: Sequence[str], render: Render) -> bool:
-    """Whether the step makes one of the conversations come out better, and none worse."""
+    """Return whether the step makes one of the conversations come out better, and none worse."""
     found = [rendering(conversation, arranged(conversation, needs), render) for conversation in conversations]
     if all(each.is_whole for each in found):
         return False  # as of most templates

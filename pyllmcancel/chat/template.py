@@ -154,7 +154,7 @@ class ChatTemplate:
 
     @property
     def wraps_content(self) -> bool:
-        """Whether a model writes more before the text of its answer than reasoning."""
+        """True if a model writes more before the text of its answer than reasoning."""
         return bool(self._known("wraps_content"))
 
     @property

@@ -79,7 +79,7 @@ class _Trial:
         return self._render(_variables(*given, **variables)) or ""
 
     def shows_call(self, *values: str, as_object: bool) -> bool:
-        """Whether the arguments of past calls are told, and not as Python writes a dictionary."""
+        """Return whether the arguments of past calls are told, and not as Python writes a dictionary."""
         values = values or VALUES[:1]
         calls = [_call(number, value, as_object=as_object) for number, value in enumerate(values)]
         results = [{"role": "tool", "content": RESULT, "name": TOOL, "tool_call_id": call["id"]} for call in calls]
@@ -88,7 +88,7 @@ class _Trial:
         return all(value in text and str({ARGUMENT: value}) not in text for value in values)
 
     def preserves_reasoning(self) -> bool:
-        """Whether an answer keeps its reasoning when others follow."""
+        """Return whether an answer keeps its reasoning when others follow."""
         kept = {"enable_thinking": True, "preserve_thinking": True}
         dropped = dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), False)
         thoughts = [{**ANSWER, "reasoning_content": thought} for thought in (THOUGHT, "more")]
@@ -96,7 +96,7 @@ class _Trial:
         return THOUGHT in self.rendered(*talk, **kept, **dropped)
 
     def weighs_effort(self) -> bool:
-        """Whether its text is another for another effort."""
+        """Return whether its text is another for another effort."""
         efforts = [{"reasoning_effort": effort, "reasoning_strength": effort} for effort in EFFORTS]
         return len({self.rendered(USER, enable_thinking=True, **effort) for effort in efforts}) > 1
 

@@ -96,7 +96,7 @@ class BoundedGuidance:
 
 
 def is_plain(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema is short, and has nothing that could take long."""
+    """Return whether a schema is short, and has nothing that could take long."""
     return len(repr(schema)) <= SHORT and _has_only_plain(schema, DEEPEST)
 
 

@@ -177,7 +177,7 @@ class GuidedConstraint:
         return ConstraintError(_own_words(self._matcher.get_error()), self._param)
 
     def allows(self, tokens: list[int]) -> bool:
-        """Whether the answer could go on with all of these."""
+        """Return whether the answer could go on with all of these."""
         return self._matcher.validate_tokens(tokens) == len(tokens)
 
 

@@ -141,7 +141,7 @@ def value_types(value: Any) -> set[str]:
 
 
 def is_exact(value: Any) -> bool:
-    """Whether llama.cpp writes this value as it is: larger numbers it rounds."""
+    """Return whether llama.cpp writes this value as it is: larger numbers it rounds."""
     match value:
         case bool() | None | str():
             return True
@@ -155,7 +155,7 @@ def is_exact(value: Any) -> bool:
 
 
 def are_apart(alternatives: Any) -> bool:
-    """Whether no value can be of two of them, as far as their types say; otherwise any of them will do."""
+    """Return whether no value can be of two of them, as far as their types say; otherwise any of them will do."""
     if not isinstance(alternatives, list):
         return False
     types = [each.get("type") if isinstance(each, Mapping) else None for each in alternatives]

@@ -31,7 +31,7 @@ IRREGULAR = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\(\?P=|\\k<")
 
 
 def guidance_knows(keyword: str, value: Any) -> bool:
-    """Whether llguidance enforces it."""
+    """Return whether llguidance enforces it."""
     match keyword:
         case "format":
             return isinstance(value, str) and value in GUIDANCE_FORMATS

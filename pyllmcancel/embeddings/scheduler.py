@@ -178,7 +178,7 @@ class TextScheduler:
         return text.n_pending if alone or text.n_pending <= budget else 0
 
     def _cells_for(self, text: Text) -> bool:
-        """Whether the cells of all open texts, to their ends, leave room for this one's."""
+        """Return whether the cells of all open texts, to their ends, leave room for this one's."""
         if not self._open or not self._embedder.n_ctx:
             return True
         taken = sum(len(other.tokens) for other in self._open.values())

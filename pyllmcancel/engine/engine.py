@@ -179,7 +179,7 @@ class Engine:
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the engine's, and so has no engine thread."""
+        """True if this process was forked from the engine's, and so has no engine thread."""
         return os.getpid() != self._pid
 
     def stalled_for(self) -> float:

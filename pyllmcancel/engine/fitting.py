@@ -146,7 +146,7 @@ def searched(
 
 
 def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: int) -> bool:
-    """Whether it does; not if it cannot be measured, as when a buffer is larger than a device can address."""
+    """Return whether it does; not if it cannot be measured, as when a buffer is larger than a device can address."""
     try:
         return all(has_room(measure(placement, n_ctx), margins))
     except ModelLoadError as error:
@@ -155,7 +155,7 @@ def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: 
 
 
 def has_room(uses: Sequence[DeviceUse], margins: Sequence[int]) -> list[bool]:
-    """Whether each device keeps its margin free; the last one is for all devices that have none of their own.
+    """Return whether each device keeps its margin free; the last one is for all devices that have none of their own.
 
     A device that tells no memory, as some drivers do, is taken to have it.
     """

@@ -350,7 +350,7 @@ def n_spare_sequences(model: Model, config: EngineConfig, *, unified: bool) -> i
 
 
 def decodes_freely(choice: Choice) -> bool:
-    """Whether a choice's next tokens need nothing but the compiled core."""
+    """Return whether a choice's next tokens need nothing but the compiled core."""
     return bool(choice.generated) and choice.n_pending == 1 and choice.constraint is None
 
 

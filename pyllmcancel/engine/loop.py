@@ -233,7 +233,7 @@ class EngineLoop:
         self._take(step)
 
     def _note_ahead(self, step: ComputedStep) -> None:
-        """Whether the step after this one has begun."""
+        """Return whether the step after this one has begun."""
         items = self._workload.ahead
         self._step_began = time.monotonic() if items else None
         if items:

@@ -44,7 +44,7 @@ def passed_limit(choice: Choice) -> Limit | None:
 
 
 def is_late(choice: Choice) -> bool:
-    """Whether the answer has taken longer than it may, from its first token, with a line feed in it."""
+    """Return whether the answer has taken longer than it may, from its first token, with a line feed in it."""
     most = choice.request.params.max_predict_seconds
     if most is None or not choice.has_line_feed:
         return False

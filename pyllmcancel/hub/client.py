@@ -163,7 +163,7 @@ class Hub:
 
 
 def _is_sane(path: str, etag: str) -> bool:
-    """Whether both can be names in the cache: what the hub says must not lead out of it."""
+    """Return whether both can be names in the cache: what the hub says must not lead out of it."""
     parts = PurePosixPath(path).parts
     inside = bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
     return inside and bool(SHA256.fullmatch(etag) or SHA1.fullmatch(etag))

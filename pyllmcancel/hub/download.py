@@ -127,7 +127,7 @@ class Download:
             self._took(piece)
 
     def _goes_on(self, response: httpx2.Response) -> bool:
-        """Whether the answer begins where the file ends."""
+        """Return whether the answer begins where the file ends."""
         found = RANGE.match(response.headers.get("Content-Range", ""))
         return response.status_code == 206 and found is not None and int(found[1]) == self._size
 

@@ -33,7 +33,7 @@ def check_ray(environment: Mapping[str, str] = os.environ, installed: Callable[[
 
 
 def haproxy_mode(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether HAProxy brings the requests, and not Ray's own proxy in Python."""
+    """Return whether HAProxy brings the requests, and not Ray's own proxy in Python."""
     return environment.get(HAPROXY_MODE) == "1"
 
 

@@ -49,7 +49,7 @@ class Session:
             self.family_cancelled_at = self.cancelled_at
 
     def cancels(self, request: Request) -> bool:
-        """Whether a cancel of it reaches `request`, its own or a descendant's, which had arrived before that."""
+        """Return whether a cancel of it reaches `request`, its own or a descendant's, which had arrived before that."""
         return request.arrived_at < (self.cancelled_at if request.group == self.name else self.family_cancelled_at)
 
     @property

@@ -73,7 +73,7 @@ class Holds:
             raise too_many()
 
     def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
-        """Whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
+        """Return whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
         holds = self._of_owner.get(request.owner)
         if holds is None:
             return False

@@ -141,7 +141,7 @@ class Registry:
         self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
 
     def _is_cancelled_on_arrival(self, request: Request) -> bool:
-        """Whether it is held, or its family was cancelled after it had arrived."""
+        """Return whether it is held, or its family was cancelled after it had arrived."""
         session = self._families.of_request(request)
         lineage = () if session is None else tuple(session.lineage())
         held = self._holds.reach(request, lineage)

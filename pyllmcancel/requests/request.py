@@ -87,7 +87,7 @@ class GenerationParams:
     stop_shown: bool = False
 
     def shows(self, token: int) -> bool:
-        """Whether a control token is part of the text."""
+        """Return whether a control token is part of the text."""
         return self.all_visible or token in self.visible_tokens
 
 
@@ -148,7 +148,7 @@ class Client(Protocol):
     """Who a request is for, as far as that can be asked."""
 
     def has_left(self) -> bool:
-        """Whether the client has closed its connection.
+        """Return whether the client has closed its connection.
 
         Asked by the engine thread right before each step, so it must not wait, not for the GIL either.
         """

@@ -48,7 +48,7 @@ class Controls(Protocol):
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the engine's, and so has no engine thread."""
+        """True if this process was forked from the engine's, and so has no engine thread."""
 
 
 class ThreadSink:
@@ -106,7 +106,7 @@ class LoopSink:
 
     @property
     def has_reader(self) -> bool:
-        """Whether a task waits for the next event."""
+        """True if a task waits for the next event."""
         return self._reader is not None
 
     async def get(self) -> Event:
@@ -123,7 +123,7 @@ class LoopSink:
         return event
 
     def next_is_delta(self) -> bool:
-        """Whether the next event is there already, and is no ending."""
+        """Return whether the next event is there already, and is no ending."""
         return bool(self._events) and isinstance(self._events[0], Delta)
 
 

@@ -52,7 +52,7 @@ class PrefixMatch:
 
     @property
     def keeps_own(self) -> bool:
-        """Whether the choice continues what `seq` holds."""
+        """True if the choice continues what `seq` holds."""
         return self.n_shared > 0 and self.source is None and self.swapped is None
 
 
@@ -146,7 +146,7 @@ class PrefixCache:
         return self._context.n_committed(seq) <= 2 * n_tokens
 
     def _computes_alone(self, seq: int, target: int, running: Collection[int]) -> bool:
-        """Whether in `seq`, and not in `target`, the choice would compute alone, and moving it is cheap.
+        """Return whether in `seq`, and not in `target`, the choice would compute alone, and moving it is cheap.
 
         With divided cells only sequences with adjacent numbers share a ubatch.
         """
@@ -208,7 +208,7 @@ class PrefixCache:
 
     @property
     def maintenance_is_due(self) -> bool:
-        """Whether `maintain`, called now, would look at a prefix. Asks nothing of the context."""
+        """True if `maintain`, called now, would look at a prefix. Asks nothing of the context."""
         return self._step + 1 >= self._due
 
     def maintain(self, running: Collection[int]) -> None:
@@ -247,13 +247,13 @@ class PrefixCache:
         return False
 
     def _can_share(self, seq: int, n_tokens: int) -> bool:
-        """Whether `n_tokens` of `seq` can be given to another sequence: divided cells are copied as a whole."""
+        """Return whether `n_tokens` of `seq` can be given to another sequence: divided cells are copied as a whole."""
         if self._context.kv_unified:
             return True
         return self._context.can_swap and self._context.n_committed(seq) <= MAX_COPIED_PER_REUSED * n_tokens
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
-        """Whether a running sequence begins with most of its tokens: they may share those cells."""
+        """Return whether a running sequence begins with most of its tokens: they may share those cells."""
         lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq].owner)
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 

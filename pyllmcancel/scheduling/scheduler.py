@@ -92,7 +92,7 @@ class Scheduler:
         return self._active[seq]
 
     def holds(self, seq: int) -> bool:
-        """Whether a choice computes in `seq`."""
+        """Return whether a choice computes in `seq`."""
         return seq in self._active
 
     def prompt_computed(self, leader: Choice) -> None:
@@ -147,7 +147,7 @@ class Scheduler:
 
     @property
     def maintenance_is_due(self) -> bool:
-        """Whether `maintain` has anything to look at. Asks nothing of the context."""
+        """True if `maintain` has anything to look at. Asks nothing of the context."""
         return self._cache.maintenance_is_due
 
     def maintain(self) -> None:
@@ -234,7 +234,7 @@ class Scheduler:
         return giving_way
 
     def _fits(self, choice: Choice, running: Sequence[Choice]) -> bool:
-        """Whether there are a slot and cells for `choice` beside these running ones."""
+        """Return whether there are a slot and cells for `choice` beside these running ones."""
         if len(running) >= min(self._slots, self._most_active):
             return False
         if not running or not self._context.kv_unified:
@@ -257,7 +257,7 @@ class Scheduler:
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
-        """Whether to ignore the cache: if the request says so, for a leader that starts for the first time."""
+        """Return whether to ignore the cache: if the request says so, for a leader that starts for the first time."""
         return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
 
     def _open(self, choice: Choice) -> None:

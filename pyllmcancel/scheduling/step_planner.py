@@ -73,7 +73,7 @@ class StepPlanner:
         return items
 
     def _decodes_are_due(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
-        """Whether a decode step is next, and not one of `n_tokens` of prompts.
+        """Return whether a decode step is next, and not one of `n_tokens` of prompts.
 
         Several short prompts may be computed between two decode steps: a decode step of few rows is expensive for a
         token, and each prompt that is done adds a row. But no more tokens than of one long prompt, a `chunk`, and no

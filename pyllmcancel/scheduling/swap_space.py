@@ -54,7 +54,7 @@ class SwapSpace:
         return self._is_negligible(seq) or self._context.swap_bytes(seq) <= self._max_bytes(alone=alone)
 
     def can_copy_beside_others(self, seq: int) -> bool:
-        """Whether `seq` is small enough that other requests can wait for its copy."""
+        """Return whether `seq` is small enough that other requests can wait for its copy."""
         return self._context.swap_bytes(seq) <= MAX_COPIED_BYTES
 
     def n_copied(self, tokens: Sequence[int], holder: Holder) -> int:
@@ -85,14 +85,14 @@ class SwapSpace:
             self._copies.discard(prefix)
 
     def _is_negligible(self, seq: int) -> bool:
-        """Whether `seq` holds too few tokens to be copied."""
+        """Return whether `seq` holds too few tokens to be copied."""
         return self._context.n_committed(seq) <= MIN_SHARED_TOKENS
 
     def _max_bytes(self, *, alone: bool) -> int:
         return self.limit if alone else min(MAX_COPIED_BYTES, self.limit)
 
     def _has_copy(self, seq: int, holder: Holder) -> bool:
-        """Whether a copy begins with all that `seq` holds; it is then the most recently used."""
+        """Return whether a copy begins with all that `seq` holds; it is then the most recently used."""
         return self._copies.touch(self._context.tokens(seq), holder)
 
     def _copy(self, seq: int, holder: Holder, *, alone: bool) -> bool:

@@ -47,7 +47,7 @@ class SwapStore:
         return max((n_tokens for _, n_tokens in self._matches(tokens, holder.owner)), default=0)
 
     def touch(self, tokens: Sequence[int], holder: Holder) -> bool:
-        """Whether a copy begins with all of `tokens`; it is then the most recently used."""
+        """Return whether a copy begins with all of `tokens`; it is then the most recently used."""
         for prefix, n_tokens in self._matches(tokens, holder.owner):
             if n_tokens == len(tokens):
                 del self._holders[prefix]

@@ -84,7 +84,7 @@ class StepScheduler(Protocol):
     def occupancy(self) -> Occupancy: ...
 
     def holds(self, seq: int) -> bool:
-        """Whether anything computes in `seq`."""
+        """Return whether anything computes in `seq`."""
 
     def resync(self, items: list[StepItem]) -> None:
         """After a step that did not count: take over what the compiled core has committed."""

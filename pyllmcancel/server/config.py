@@ -67,7 +67,7 @@ class ChatDefaults:
 
     @property
     def goes_on(self) -> bool:
-        """Whether answers go on with the assistant's last message, unasked."""
+        """True if answers go on with the assistant's last message, unasked."""
         return self.prefill_assistant and self.jinja
 
 
@@ -193,7 +193,7 @@ class ServerConfig:
 
     @property
     def shared(self) -> bool:
-        """Whether there are several owners, the administrator among them, who must not learn of each other."""
+        """True if there are several owners, the administrator among them, who must not learn of each other."""
         return len({key.owner for key in self.api_keys}) + bool(self.admin_api_keys) > 1
 
     def served_as(self) -> HostNames | None:

@@ -147,7 +147,7 @@ async def submit(
 
 
 def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> bool:
-    """Whether it takes long to make the samplers, which read the prompt, and some of them the vocabulary."""
+    """Return whether it takes long to make the samplers, which read the prompt, and some of them the vocabulary."""
     reads_much = bool(params.sampling.grammar) or params.sampling.dry_multiplier > 0.0
     n_tokens = sum(map(len, prompts)) + len(prompts) * len(params.sampling.logit_bias)
     return reads_much or params.n * n_tokens > INLINE_PROMPT

@@ -272,7 +272,7 @@ class ServerState:
         await self.end_helpers()
 
     def health(self) -> Healthy | Unhealthy:
-        """Whether the server can serve, and why not."""
+        """Return whether the server can serve, and why not."""
         if self._engine is None:
             status: Literal["loading", "failed"] = "loading" if self._load_error is None else "failed"
             told: Unhealthy = {"status": status, "progress": round(self._progress, 3), "error": self._load_error}

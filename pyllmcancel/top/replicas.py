@@ -40,7 +40,7 @@ class Replicas:
 
     @property
     def named(self) -> bool:
-        """Whether the server has peers."""
+        """True if the server has peers."""
         return any(self.states) or any(self.lost)
 
     def begin(self) -> None:
@@ -49,7 +49,7 @@ class Replicas:
 
     @property
     def complete(self) -> bool:
-        """Whether the snapshots that a feed begins with have come, of all replicas that are heard of."""
+        """True if the snapshots that a feed begins with have come, of all replicas that are heard of."""
         return not self._begins and not self._awaited
 
     def apply(self, data: Any, event_id: str = "") -> State:

@@ -30,5 +30,5 @@ def whole(value: Any) -> int:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a number, finite, and not larger than anything is."""
+    """Return whether it is a number, finite, and not larger than anything is."""
     return isinstance(value, int | float) and abs(value) < LARGEST and not math.isnan(value)

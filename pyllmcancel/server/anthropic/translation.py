@@ -216,7 +216,7 @@ def _tool_choice(choice: AutoChoice | NamedChoice | NoChoice) -> dict[str, Any]:
 
 
 def _template_variables(body: CountBody) -> dict[str, Any]:
-    """Whether to think, and how much. As variables, which a template that knows nothing of them passes over."""
+    """Return whether to think, and how much. As variables, which a template that knows nothing of them passes over."""
     found: dict[str, Any] = {}
     if body.effort is not None:
         found["reasoning_effort"] = EFFORTS[body.effort]
@@ -226,7 +226,7 @@ def _template_variables(body: CountBody) -> dict[str, Any]:
 
 
 def _goes_on(last: TurnMessage) -> bool:
-    """Whether the answer goes on with this message, which is the assistant's and has a text."""
+    """Return whether the answer goes on with this message, which is the assistant's and has a text."""
     if last.role != "assistant" or isinstance(last.content, str):
         return last.role == "assistant" and bool(last.content)
     has_text = any(isinstance(block, TextBlock) and block.text for block in last.content)

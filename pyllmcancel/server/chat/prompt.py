@@ -76,7 +76,7 @@ def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defa
 
 
 def continues(body: ChatBody, defaults: ChatDefaults) -> bool | str:
-    """Whether the answer goes on with the last message, and with which part of it.
+    """Return whether the answer goes on with the last message, and with which part of it.
 
     Raises
     ------

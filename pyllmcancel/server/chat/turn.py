@@ -116,7 +116,7 @@ def read_chat(
 
 
 def is_followable(form: ChatForm) -> bool:
-    """Whether the grammar of its calls is within the core's limits."""
+    """Return whether the grammar of its calls is within the core's limits."""
     try:
         compiled_module().check_grammar(form.grammar)
     except UsageError:

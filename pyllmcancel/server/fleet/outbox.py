@@ -141,5 +141,5 @@ class Outbox:
 
 
 def arrived(answers: list[Answer]) -> bool:
-    """Whether all have answered."""
+    """Return whether all have answered."""
     return all(answer.reply is not None for answer in answers)

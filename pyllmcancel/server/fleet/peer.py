@@ -111,7 +111,7 @@ class Peer:
 
     @property
     def counts(self) -> bool:
-        """Whether there may be requests that are not heard of when it does not answer."""
+        """True if there may be requests that are not heard of when it does not answer."""
         return self.standing not in (Standing.OWN, Standing.SAME, Standing.LOADING)
 
     @property
@@ -306,7 +306,7 @@ class Peer:
 
 
 def is_long(message: Message) -> bool:
-    """Whether the answer may take a while to make and to read."""
+    """Return whether the answer may take a while to make and to read."""
     if isinstance(message, AskResponse):
         return message.asked != "cancel"
     return isinstance(message, ListRequests | ListSessions | TakeSnapshot)

@@ -38,7 +38,7 @@ def owner_of(scope: Scope) -> str:
 
 
 def is_admin(scope: Scope) -> bool:
-    """Whether it was sent with an administrator's key."""
+    """Return whether it was sent with an administrator's key."""
     admin: bool = scope["state"].get("admin", False)
     return admin
 

@@ -42,7 +42,7 @@ class Connection:
         self._has_hung_up: Callable[[int], bool] = compiled_module().has_hung_up
 
     def has_left(self) -> bool:
-        """Whether the client has closed it; for any thread.
+        """Return whether the client has closed it; for any thread.
 
         The descriptor may be closed, and even be another connection's, when that is asked. But then this connection is
         no more, and whatever is said of the other one, to cancel is right.

@@ -64,7 +64,7 @@ class Connections:
         return len(self._open)
 
     def is_proxy(self, host: str) -> bool:
-        """Whether a trusted proxy has this address."""
+        """Return whether a trusted proxy has this address."""
         return bool(self._proxies) and any(ip_address(host) in network for network in self._proxies)
 
     def admit(self, client: Client) -> bool:

@@ -126,7 +126,7 @@ def invalid_json(message: str) -> ApiError:
 
 
 def is_json(request: Request) -> bool:
-    """Whether the body says that it is JSON, as FastAPI judges it."""
+    """Return whether the body says that it is JSON, as FastAPI judges it."""
     header = email.message.Message()
     header["content-type"] = request.headers.get("content-type", "")
     subtype = header.get_content_subtype()

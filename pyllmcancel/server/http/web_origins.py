@@ -58,7 +58,7 @@ def web_origin(text: str) -> str:
 
 
 def is_own(origin: str, host: str, *, secure: bool) -> bool:
-    """Whether a page of `origin` is one of the server that was asked as `host`.
+    """Return whether a page of `origin` is one of the server that was asked as `host`.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ Fact = AddedFact | AdmittedFact | CancelledFact | EndedFact | StepsFact | StatsF
 
 
 def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
-    """Whether they are for the same choices, in the same slots and phases."""
+    """Return whether they are for the same choices, in the same slots and phases."""
     return len(some) == len(others) and all(
         one._replace(n_tokens=0) == other._replace(n_tokens=0) for one, other in zip(some, others, strict=True)
     )

@@ -212,7 +212,7 @@ class Feed(Source[Fact]):
     # -- statistics ---------------------------------------------------------------------------------------------------
 
     def _tells_stats(self) -> bool:
-        """Whether a reader sees everything."""
+        """Return whether a reader sees everything."""
         return any(
             one.audience.owner is None and "stats" in (one.audience.types or ("stats",)) for one in self._readers
         )

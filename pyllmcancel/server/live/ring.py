@@ -30,7 +30,7 @@ class Ring(Generic[F]):
         return self.first + len(self._facts) - 1
 
     def remembers(self, number: int) -> bool:
-        """Whether all that came after this number is here."""
+        """Return whether all that came after this number is here."""
         return self.first - 1 <= number <= self.newest
 
     def extend(self, facts: Iterable[F]) -> None:

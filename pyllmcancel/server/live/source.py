@@ -43,7 +43,7 @@ class Source(ABC, Generic[Item]):
     @property
     @abstractmethod
     def ended(self) -> bool:
-        """Whether what is in the ring was the last."""
+        """True if what is in the ring was the last."""
 
     @abstractmethod
     def reader(

@@ -88,7 +88,7 @@ class Wording:
 
 
 def is_seen_by(fact: Fact, owner: str) -> bool:
-    """Whether any of it belongs to this owner; steps are told to all, as far as they may see them."""
+    """Return whether any of it belongs to this owner; steps are told to all, as far as they may see them."""
     match fact:
         case AddedFact(summary=summary) | EndedFact(summary=summary):
             return summary.owner == owner

@@ -59,7 +59,7 @@ class Background:
         self.ended.set()
 
     def cancel(self, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
-        """Whether this call decided its fate."""
+        """Return whether this call decided its fate."""
         return self._stream.cancel(reason)
 
     def response(self) -> ResponseAnswer:

@@ -133,7 +133,7 @@ class LoadedTools(Sent):
 
     @property
     def is_users(self) -> bool:
-        """Whether its client has made it, in answer to a call."""
+        """True if its client has made it, in answer to a call."""
         return self.execution == "client"
 
 
@@ -158,7 +158,7 @@ class ForeignItem(Sent):
 
     @property
     def is_users(self) -> bool:
-        """Whether its client has made it, in answer to a call."""
+        """True if its client has made it, in answer to a call."""
         return self.type.endswith(("_call_output", "_response"))
 
 

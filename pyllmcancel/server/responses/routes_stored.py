@@ -131,7 +131,7 @@ async def delete_response(request: Request, response_id: str) -> Any:
 
 
 def ends_an_id(request: Request, ending: str) -> bool:
-    """Whether the slash before the last word of a path was sent as a part of an id: the router cannot tell."""
+    """Return whether the slash before the last word of a path was sent as a part of an id: the router cannot tell."""
     sent: bytes = request.scope.get("raw_path") or b""
     return sent.lower().endswith(ending.replace("/", "%2f").encode())
 

@@ -187,7 +187,7 @@ class GeneratingBody(RequestBody):
 
     @property
     def only_warms(self) -> bool:
-        """Whether nothing is to be generated: the prompt is computed for the cache."""
+        """True if nothing is to be generated: the prompt is computed for the cache."""
         return False
 
     def own_name(self, param: str | None) -> str | None:
@@ -196,7 +196,7 @@ class GeneratingBody(RequestBody):
 
     @property
     def limits_tokens(self) -> bool:
-        """Whether `token_limits` says anything."""
+        """True if `token_limits` says anything."""
         return False
 
     def token_limits(

@@ -107,7 +107,7 @@ def owners_of(event: dict[str, Any]) -> tuple[str, ...]:
 
 
 def replica_event(replica: str, state: Literal["live", "lost", "gone"], why: str | None = None) -> Relayed:
-    """Whether the feed of this replica is read."""
+    """Return whether the feed of this replica is read."""
     event: ReplicaEvent = {"type": "replica", "replica": replica, "state": state, "why": why, "epoch": time.time()}
     return Relayed(replica, "replica", (), as_json(event))
 

@@ -174,7 +174,7 @@ def text_of(value: Any) -> str:
 
 
 def are_items(items: Any) -> TypeGuard[list[dict[str, Any]]]:
-    """Whether this can be a part of a conversation."""
+    """Return whether this can be a part of a conversation."""
     return isinstance(items, list) and all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in items)
 
 

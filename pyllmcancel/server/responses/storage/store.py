@@ -134,7 +134,7 @@ class Store:
         return self._commits.do(work, owner, stores=True)
 
     def delete(self, owner: str, response_id: str) -> Future[bool]:
-        """Whether there was one."""
+        """Return whether there was one."""
 
         def work(connection: sqlite3.Connection) -> bool:
             gone = connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id))
