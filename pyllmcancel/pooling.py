@@ -28,8 +28,8 @@ class EmbedRow(NamedTuple):
     """The result of one text from a step that returned OK.
 
     `embedding`, shape (n_embd,), float32, read-only and of length 1 (L2), is there when the text's last token is
-    computed, unless its request had been cancelled by then, or `faulty` says that the numbers are no embedding: not
-    finite, or all zero.
+    computed, unless the request had been cancelled by then. It is not there either if `faulty` says that the numbers
+    are no embedding: not finite, or all zero.
     """
 
     seq: int
