@@ -88,7 +88,8 @@ def test_when_the_balancer_dies_what_it_had_ends_as_if_its_client_had_left(
     servers: list[ServerProcess], tmp_path: Path
 ) -> None:
     with Balancer(servers[:2], tmp_path) as balancer, ExitStack() as stack:
-        clients = [stack.enter_context(RawClient(balancer.port)) for _ in range(2 * N)]
+        # As many as one server has slots: the balancer's threads may give one server more than its half.
+        clients = [stack.enter_context(RawClient(balancer.port)) for _ in range(N)]
         ids = [balancer.post(client, stream=i % 2 == 0) for i, client in enumerate(clients)]
         places = [balancer.running(one) for one in ids]
         assert set(places) == {"r1", "r2"}
