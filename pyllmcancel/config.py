@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from pyllmcancel.placement import Placement
 from pyllmcancel.system import usable_cores
@@ -168,3 +169,21 @@ class EngineConfig:
 
     def n_threads_batch(self) -> int:
         return self.threads_batch if self.threads_batch > 0 else self.n_threads()
+
+    def memory_options(self) -> dict[str, Any]:
+        """Options of the compiled core, for generating and for embedding, on which the memory of a context depends."""
+        return {
+            "kv_offload": self.placement.kv_offload,
+            "op_offload": self.placement.op_offload,
+            "flash_attention": FLASH_ATTENTION[self.flash_attn],
+            "type_k": CACHE_TYPES[self.cache_type_k],
+            "type_v": CACHE_TYPES[self.cache_type_v],
+        }
+
+    def thread_options(self) -> dict[str, Any]:
+        """Options of the compiled core, for generating and for embedding, that say how many threads compute a step."""
+        return {
+            "n_threads": self.n_threads(),
+            "n_threads_batch": self.n_threads_batch(),
+            "adapt_threads": self.adapts_threads(),
+        }

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import Cancellation
-from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.embeddings.request import MAX_TEXTS, Embedded, EmbeddingRequest
 from pyllmcancel.embeddings.scheduler import TextScheduler
 from pyllmcancel.errors import ContextError, InvalidRequestError, TextLengthError, UsageError
@@ -66,9 +65,7 @@ class Embedding:
         embedder = native.Embedder(
             model,
             **cls.context_options(model, pooling, config),
-            n_threads=config.n_threads(),
-            n_threads_batch=config.n_threads_batch(),
-            adapt_threads=config.adapts_threads(),
+            **config.thread_options(),
         )
         return cls(embedder, config, native)
 
@@ -82,11 +79,7 @@ class Embedding:
             "n_seq_max": TEXTS_PER_STEP,
             "n_batch": config.step_tokens() if pooling is Pooling.LAST else max(config.step_tokens(), longest),
             "pooling": pooling,
-            "kv_offload": config.placement.kv_offload,
-            "op_offload": config.placement.op_offload,
-            "flash_attention": FLASH_ATTENTION[config.flash_attn],
-            "type_k": CACHE_TYPES[config.cache_type_k],
-            "type_v": CACHE_TYPES[config.cache_type_v],
+            **config.memory_options(),
         }
 
     @property

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
-from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION
 from pyllmcancel.engine.batch_invariance import varies_because
 from pyllmcancel.engine.cell_layout import cell_layout
 from pyllmcancel.engine.choices import ChoiceMaker
@@ -69,9 +68,7 @@ class Generation:
         context = native.Context(
             model,
             **cls.context_options(model, config),
-            n_threads=config.n_threads(),
-            n_threads_batch=config.n_threads_batch(),
-            adapt_threads=config.adapts_threads(),
+            **config.thread_options(),
             checkpoint_interval=config.checkpoint_interval,
             n_checkpoints=config.ctx_checkpoints,
             checkpoint_bytes=config.checkpoint_mib << 20,
@@ -88,11 +85,7 @@ class Generation:
             "n_seq_max": n_seq_max,
             "n_batch": max(config.step_tokens(), n_seq_max),
             "kv_unified": layout.unified,
-            "kv_offload": config.placement.kv_offload,
-            "op_offload": config.placement.op_offload,
-            "flash_attention": FLASH_ATTENTION[config.flash_attn],
-            "type_k": CACHE_TYPES[config.cache_type_k],
-            "type_v": CACHE_TYPES[config.cache_type_v],
+            **config.memory_options(),
         }
 
     @property
