@@ -90,7 +90,7 @@ class ChatConstraint:
         self._openings = guide.openings  # that may still come
         self._n_done = 0  # tokens of an opening, or of the forced end, that have come
         self._n_reasoned = 0  # tokens of all reasoning: some models reason again
-        self._tail = b""  # the last bytes of the reasoning, in which its end may have begun
+        self._tail = b""  # the last bytes of the reasoning or the text, in which a mark may have begun
         if guide.thinking is not None and guide.thinking.begun:
             self._reason()
 

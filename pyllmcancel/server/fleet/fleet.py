@@ -44,8 +44,8 @@ class Fleet:
         self.feed = feed
         self._state = state
         self._transport = transport
-        self._asking = PeerQueries(transport, name)
-        self._acting = MessageHandler(state)
+        self._queries = PeerQueries(transport, name)
+        self._handler = MessageHandler(state)
         self._announcer: Announcer | None = None
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class Fleet:
             It is no message, or cannot be acted on.
         """
         message = checked(MESSAGES, said)
-        reply = await self._acting.act(message)
+        reply = await self._handler.act(message)
         if isinstance(reply, Responded) and reply.found is not None:
             return {"found": reply.found}  # JSON already, and long: not copied
         return reply.model_dump(mode="json", exclude_unset=True)
@@ -104,11 +104,11 @@ class Fleet:
             except ValueError:
                 continue
             for news in reply.newer:
-                self._acting.heed(news)
+                self._handler.heed(news)
 
     def view(self, see: Visible) -> FleetView:
         """Return the view of all replicas for the sender of a request: what it may see and cancel there."""
-        return FleetView(self._asking, self._acting, see)
+        return FleetView(self._queries, self._handler, see)
 
 
 def checked(adapter: TypeAdapter[M], said: Any) -> M:

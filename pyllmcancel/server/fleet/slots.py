@@ -28,24 +28,24 @@ class PeerSlots:
     """
 
     def __init__(self) -> None:
-        self._turns: dict[str | None, OwnerSlots] = {}
+        self._of_owner: dict[str | None, OwnerSlots] = {}
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._of_owner)
 
     @asynccontextmanager
     async def of(self, owner: str | None, patience: float) -> AsyncIterator[None]:
-        """Wait for a turn; TimeoutError if there is none in `patience` seconds."""
-        turn = self._turns.setdefault(owner, OwnerSlots())
-        turn.n_users += 1
+        """Wait for a slot; TimeoutError if there is none in `patience` seconds."""
+        slots = self._of_owner.setdefault(owner, OwnerSlots())
+        slots.n_users += 1
         try:
             async with asyncio.timeout(patience):
-                await turn.free.acquire()
+                await slots.free.acquire()
             try:
                 yield
             finally:
-                turn.free.release()
+                slots.free.release()
         finally:
-            turn.n_users -= 1
-            if not turn.n_users:
-                del self._turns[owner]
+            slots.n_users -= 1
+            if not slots.n_users:
+                del self._of_owner[owner]

@@ -58,9 +58,9 @@ MOST_SECONDS = 4 * DEADLINE_SECONDS
 class FleetView:
     """For one HTTP request; `see` is what it may see of this replica."""
 
-    def __init__(self, asking: PeerQueries, acting: MessageHandler, see: Visible) -> None:
-        self._asking = asking
-        self._acting = acting
+    def __init__(self, queries: PeerQueries, handler: MessageHandler, see: Visible) -> None:
+        self._queries = queries
+        self._handler = handler
         self._see = see
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ class FleetView:
     async def requests(self, status: OutsideStatus | None = None, session: str | None = None) -> list[RequestEntry]:
         """Live ones, oldest first, then the last that have ended."""
         message = ListRequests(owner=self._see.owner, status=status, session=session)
-        mine = self._acting.list_requests(message)
-        return merged_requests({self._asking.name: mine.data} | await self._listed(message))
+        mine = self._handler.list_requests(message)
+        return merged_requests({self._queries.name: mine.data} | await self._listed(message))
 
     async def _listed(self, message: ListRequests) -> dict[str, list[RequestEntry]]:
         return {name: reply.data for name, reply in (await self._ask(message, Requests)).items()}
@@ -78,8 +78,8 @@ class FleetView:
         """The live one, else the one that ended last."""
         owner = (await self._owners([request_id]))[request_id]
         message = ListRequests(owner=owner, ids=[request_id])
-        mine = {self._asking.name: self._acting.list_requests(message).data}
-        if not any(entry["finish_reason"] is None for entry in mine[self._asking.name]):
+        mine = {self._queries.name: self._handler.list_requests(message).data}
+        if not any(entry["finish_reason"] is None for entry in mine[self._queries.name]):
             mine |= await self._listed(message)
         return next(iter(merged_requests(mine)), None)
 
@@ -87,9 +87,11 @@ class FleetView:
         """The most recently used first; one that several replicas know is one."""
         owner = self._see.owner if name is None else await self._owner_of_session(name)
         message = ListSessions(owner=owner, name=name)
-        mine = self._acting.list_sessions(message).data
+        mine = self._handler.list_sessions(message).data
         theirs = {one: reply.data for one, reply in (await self._ask(message, Sessions)).items()}
-        return [entry for entry in merged_sessions({self._asking.name: mine} | theirs) if entry["requests"] or not live]
+        return [
+            entry for entry in merged_sessions({self._queries.name: mine} | theirs) if entry["requests"] or not live
+        ]
 
     async def response(self, response_id: str, asked: Asked) -> dict[str, Any] | None:
         """The answer of the replica that has this response of an owner's; None if none has.
@@ -129,14 +131,14 @@ class FleetView:
 
     async def _cancel(self, message: Cancel) -> dict[str, list[CancelAnswer]]:
         """All are asked: a client that asks again under its id may have got to another replica the second time."""
-        mine, theirs = await asyncio.gather(self._acting.cancel(message), self._ask(message, Cancelled))
+        mine, theirs = await asyncio.gather(self._handler.cancel(message), self._ask(message, Cancelled))
         return merged_cancels(message.ids, [mine, *theirs.values()])
 
     async def cancel_matching(
         self, session: str | None, status: LiveStatus | None, *, wait: bool
     ) -> list[CancelAnswer]:
         message = CancelMatching(owner=self._see.owner, session=session, status=status, wait=wait)
-        mine, theirs = await asyncio.gather(self._acting.cancel_matching(message), self._ask(message, Matched))
+        mine, theirs = await asyncio.gather(self._handler.cancel_matching(message), self._ask(message, Matched))
         return [one for reply in (mine, *theirs.values()) for one in reply.requests]
 
     async def cancel_session(
@@ -153,7 +155,7 @@ class FleetView:
         until = time.monotonic() + MOST_SECONDS
         if hold > 0.0:
             names = await self._family(owner, name, until) if descendants else {name}
-            self._acting.check_room_to_hold(owner, names)
+            self._handler.check_room_to_hold(owner, names)
             replies = await self._cancel_families(message, names, until)
         else:
             replies = await self._cancel_at_once(message, until)
@@ -167,7 +169,7 @@ class FleetView:
 
     async def _cancel_at_once(self, message: CancelFamilies, until: float) -> list[FamilyCancelled]:
         """Cancel the requests that are known here first, then those that are found elsewhere."""
-        here = asyncio.ensure_future(self._acting.cancel_families(message))
+        here = asyncio.ensure_future(self._handler.cancel_families(message))
         try:
             (name,) = message.sessions
             names = await self._family(message.owner, name, until) if message.descendants else {name}
@@ -188,7 +190,7 @@ class FleetView:
             for some in slices(sorted(new)):
                 part = message.model_copy(update={"sessions": some, "hold": self._hold_of(message, some)})
                 mine, theirs = await asyncio.gather(
-                    self._acting.cancel_families(part), self._ask(part, FamilyCancelled)
+                    self._handler.cancel_families(part), self._ask(part, FamilyCancelled)
                 )
                 replies += [mine, *theirs.values()]
             if message.descendants:
@@ -198,7 +200,7 @@ class FleetView:
     def _hold_of(self, message: CancelFamilies, names: Collection[str]) -> float:
         """None of names that turned up late and are too many: these are cancelled all the same."""
         try:
-            self._acting.check_room_to_hold(message.owner, names)
+            self._handler.check_room_to_hold(message.owner, names)
         except QueueFullError:
             return 0.0
         return message.hold
@@ -211,7 +213,7 @@ class FleetView:
             if not new or time.monotonic() > until:
                 break
             asked |= new
-            names |= self._acting.family_names(owner, new)
+            names |= self._handler.family_names(owner, new)
             for some in slices(sorted(new)):
                 replies = await self._ask(NameFamilies(owner=owner, sessions=some), Named)
                 names |= {one for reply in replies.values() for one in reply.sessions}
@@ -223,7 +225,7 @@ class FleetView:
         return (await self._heard(message, reply_type)).replies
 
     async def _heard(self, message: Message, reply_type: type[R]) -> Heard[R]:
-        heard = await self._asking.ask(message, reply_type)
+        heard = await self._queries.ask(message, reply_type)
         self._see.unreached.update(heard.unreached)
         return heard
 
@@ -232,7 +234,7 @@ class FleetView:
         if self._see.owner is not None:
             return dict.fromkeys(ids, self._see.owner)
         theirs = await self._ask(WhoseRequest(ids=list(ids)), Owned)
-        told = [self._acting.owners_of(ids), *(reply.owners for reply in theirs.values())]
+        told = [self._handler.owners_of(ids), *(reply.owners for reply in theirs.values())]
         return {one: only({owner for owners in told for owner in owners.get(one, ())}, hold) for one in ids}
 
     async def _owner_of_session(self, name: str, hold: float = 0.0) -> str:
