@@ -50,9 +50,8 @@ def of_docstrings(paths: Iterable[Path]) -> dict[str, list[str]]:
     """As `faults`; only a docstring's first sentence is looked at for its opening."""
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for text in docstrings(paths):
-        every = faults(text)
-        found["openings"] += [one for one in every["openings"] if text.startswith(one.split()[0])][:1]
-        found["long sentences"] += every["long sentences"]
+        found["openings"] += faults(next(sentences(text), ""))["openings"]
+        found["long sentences"] += faults(text)["long sentences"]
     return found
 
 

@@ -7,9 +7,8 @@ those for type checkers included. A circle is a set of rooms each of which reach
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
-from tests.packaging.test_layers import imports, sources
+from tests.packaging.test_layers import imports, reached, sources
 
 
 def arrows_in(folder: str) -> tuple[set[str], set[tuple[str, str]]]:
@@ -26,22 +25,15 @@ def arrows_in(folder: str) -> tuple[set[str], set[tuple[str, str]]]:
 
 
 def circles(arrows: set[tuple[str, str]]) -> list[set[str]]:
-    reached = {begin: set(_reached(begin, arrows)) for begin, _ in arrows}
+    below: dict[str, set[str]] = {}
+    for begin, end in arrows:
+        below.setdefault(begin, set()).add(end)
     found: list[set[str]] = []
-    for room, others in sorted(reached.items()):
+    for room in sorted(below):
+        others = reached(room, below)
         if room in others and not any(room in circle for circle in found):
-            found.append({other for other in others if room in reached.get(other, ())})
+            found.append({other for other in others if room in reached(other, below)})
     return found
-
-
-def _reached(begin: str, arrows: set[tuple[str, str]]) -> Iterator[str]:
-    seen, todo = set[str](), [begin]
-    while todo:
-        here = todo.pop()
-        new = {b for a, b in arrows if a == here} - seen
-        yield from new
-        seen |= new
-        todo += new
 
 
 def main() -> None:

@@ -123,16 +123,17 @@ def circular(modules: Sources) -> set[str]:
     below: dict[str, set[str]] = {name: set() for name in modules}
     for found in imports(modules):
         below[found.importer].add(found.imported)
-    return {name for name in modules if _reaches(name, name, below)}
+    return {name for name in modules if name in reached(name, below)}
 
 
-def _reaches(begin: str, end: str, below: dict[str, set[str]]) -> bool:
+def reached(begin: str, below: dict[str, set[str]]) -> set[str]:
+    """The names that can be reached from one, which is among them if it stands in a circle."""
     seen, todo = set[str](), [begin]
     while todo:
         for name in below.get(todo.pop(), set()) - seen:
             seen.add(name)
             todo.append(name)
-    return end in seen
+    return seen
 
 
 def between_dialects(modules: Sources) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a proxy must send as the server's name, and what the server must know of it, as ``docs/proxies.md`` says."""
+"""The name that a proxy must send for the server, and the option that allows it, as ``docs/proxies.md`` says."""
 
 from __future__ import annotations
 
