@@ -14,7 +14,7 @@
 namespace pyllmcancel {
 
 // Which memory of past tokens a model has. After an abort `attention` holds what was committed; the other two may not
-// (docs/abort-sweep.md). `none` cannot generate token by token (diffusion, encoders).
+// (docs/measured/abort-sweep.md). `none` cannot generate token by token (diffusion, encoders).
 enum class MemoryKind : int32_t { attention = 0, recurrent = 1, hybrid = 2, none = 3 };
 
 struct ModelParams {

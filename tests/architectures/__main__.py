@@ -1,8 +1,8 @@
 """Sweep every toy model of a folder, and tell what came of it by memory kind.
 
     python tools/make_toy_models.py build/toys
-    python -m tests.architectures build/toys --jobs 2 --results build/sweep.jsonl --report docs/abort-sweep.md
-    python -m tests.architectures build/toys --jobs 2 --cuts --stride 5 --report docs/cut-sweep.md
+    python -m tests.architectures build/toys --jobs 2 --results build/sweep.jsonl --report docs/measured/abort-sweep.md
+    python -m tests.architectures build/toys --jobs 2 --cuts --stride 5 --report docs/measured/cut-sweep.md
 
 With ``--results`` a sweep that was broken off goes on where it was. Exits with 1 if a protected sweep finds a neighbour
 disturbed, or if a model ended its process.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tests.architectures.results import Result, Way
 from tests.architectures.sweep import TOLERANCE, Report
@@ -30,8 +30,8 @@ UNPROTECTED_STRIDE = 5  # unless it is said
 BY_CALLBACK = ("Cancels in the middle of a step", "", "", "abort-sweep.md")
 BY_CUTS = (
     "Cancels at cuts",
-    "As [abort-sweep.md](abort-sweep.md), on the path that GPUs take: `cb_eval` is called after every node, and an\n"
-    "abort leaves llama.cpp by an exception. Computed by the CPU.\n\n",
+    "This is the sweep of [abort-sweep.md](abort-sweep.md), on the path that GPUs take. `cb_eval` is called after\n"
+    "every node, and an abort leaves llama.cpp by an exception. The CPU computed it.\n\n",
     "--cuts ",
     "cut-sweep.md",
 )
@@ -50,7 +50,7 @@ def page(protected: Sequence[Result], unprotected: Sequence[Result], way: Way) -
         "## Refused, with the message that a user sees",
         "\n".join([f"- {result.model}: {result.refused}" for result in protected if result.refused] or ["- none"]),
         "## Which architectures",
-        *(f"**{kind}** ({len(names)}): {', '.join(sorted(names))}" for kind, names in names_by_kind(reports).items()),
+        *(f"**{kind}** ({len(names)}): {listed(names)}" for kind, names in names_by_kind(reports).items()),
         f"{len(protected) + len(unprotected)} sweeps, {cpu_minutes(protected, unprotected):.0f} minutes of one core.",
     ]
     return "\n\n".join(parts) + "\n"
@@ -74,15 +74,15 @@ def introduction(way: Way, unprotected_stride: int) -> str:
     return (
         f"# {title}\n\n"
         f"{how}"
-        f"On the toy models that llama.cpp writes of its architectures, a sequence was cancelled at {which} of a\n"
-        "step that computes a chunk of its prompt, and of a step that generates a token, while a neighbour was\n"
-        "decoding and a finished prefix lay idle in the cache. After each cancel three rows of logits are\n"
-        "compared with those of a run in which nothing was cancelled: the neighbour's, those of a request that goes\n"
-        "on from the idle prefix, and those of one that goes on from whatever the cancelled sequence left behind.\n"
-        "*Stopped in mid-graph*: the step was aborted; the others were finished for the neighbour's sake, by the\n"
+        "The sweep ran on the toy models that llama.cpp writes of its architectures. It cancelled a sequence at\n"
+        f"{which} of a step that computes a chunk of its prompt, and of a step that generates a token. Meanwhile a\n"
+        "neighbour was decoding, and a finished prefix lay idle in the cache. After each cancel three rows of logits\n"
+        "are compared with those of a run in which nothing was cancelled: the neighbour's, those of a request that\n"
+        "goes on from the idle prefix, and those of one that goes on from whatever the cancelled sequence left behind.\n"
+        "*Stopped in mid-graph*: the step was aborted. The other steps were finished for the neighbour's sake, by the\n"
         "rules for recurrent and hybrid memories.\n\n"
-        "Made by `python tools/make_toy_models.py build/toys` and\n"
-        f"`python -m tests.architectures build/toys {options}--report docs/{report}`."
+        "`python tools/make_toy_models.py build/toys` and\n"
+        f"`python -m tests.architectures build/toys {options}--report docs/measured/{report}` made this page."
     )
 
 
@@ -113,7 +113,7 @@ def unprotected_text(results: Sequence[Result]) -> str:
     which = "every node" if stride == 1 else f"every {stride}th node"
     return (
         f"The same at {which}, with these memories treated like attention: the test can see what it guards against.\n"
-        "Disturbed are also those cancels after which a later step failed."
+        "Cancels after which a later step failed count as disturbed, too."
     )
 
 
@@ -125,8 +125,9 @@ def undisturbed_text(naive: Sequence[Report]) -> str:
 def equality_text(reports: Sequence[Report]) -> str:
     varying = sum(not report.batch_invariant for report in reports)
     return (
-        f"In llama.cpp itself {varying} of these {len(reports)} give a sequence logits that differ in their last bits\n"
-        f"in other company, or in a fuller cache: they may differ by an NMSE of {TOLERANCE:.0e}, the others by no bit."
+        f"In llama.cpp itself {varying} of these {len(reports)} models give a sequence logits that differ\n"
+        "in their last bits beside other sequences, or in a fuller cache. Their logits may differ by an NMSE of\n"
+        f"{TOLERANCE:.0e}, the others' by no bit."
     )
 
 
@@ -135,6 +136,10 @@ def names_by_kind(reports: Sequence[Report]) -> dict[str, list[str]]:
     for kind in list(KINDS)[:-1]:
         names[kind] = [report.model for report in of_kind(reports, kind)]
     return names
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def cpu_minutes(*results: Sequence[Result]) -> float:

@@ -2,7 +2,7 @@
 
     python -m venv build/llama-tests
     build/llama-tests/bin/pip install -r vendor/llama.cpp/tools/server/tests/requirements.txt pytest-timeout
-    python -m tests.llama_server --python build/llama-tests/bin/python --report docs/llama-server-tests.md
+    python -m tests.llama_server --python build/llama-tests/bin/python --report docs/measured/llama-server-tests.md
 
 Their harness starts ``llama-server``; `launcher` is what it finds in that place. ``--results`` keeps what came of each
 test, so that a run may be done in parts: ``--only unit/test_completion.py``. Exits with 1 if a test fails for a reason

@@ -10,13 +10,13 @@ from tests.llama_server.verdicts import UNEXPLAINED, Verdict
 HEAD = """\
 # llama.cpp's own server tests, against this server
 
-The tests of the pinned llama.cpp (`tools/server/tests/unit`), unmodified, each with a `pyllmcancel serve` of its own.
-Written by `python -m tests.llama_server`, which says how; what is expected of each test is in
-[`tests/llama_server/verdicts.toml`](../tests/llama_server/verdicts.toml).
+The tests of the pinned llama.cpp (`tools/server/tests/unit`) ran unmodified, each against its own `pyllmcancel serve`.
+`python -m tests.llama_server` wrote this page, and `--help` says how. The expected result of each test is in
+[`tests/llama_server/verdicts.toml`](../../tests/llama_server/verdicts.toml).
 
 Their models are not available. A tiny model with random weights and a tokenizer of the same kind stands in for the
-small language model, the packaged one for the one that fills gaps, and a tiny encoder for the one that embeds. Where a
-test asserts words, or numbers of tokens, that only their model can give, it fails, and the table says so.
+small language model. The packaged model stands in for the one that fills gaps, and a tiny encoder for the one that
+embeds. A test that asserts words, or numbers of tokens, that only their model can give fails, and the table says so.
 """
 
 
