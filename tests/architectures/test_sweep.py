@@ -15,7 +15,7 @@ from tests.support.device import FEWER, ON_DEVICE
 from tests.support.toy_models import descriptions, write_toy
 
 REFUSED = "dream-dense"
-# Models with experts corrupt the heap on lavapipe, the device of tools/test_vulkan.py: docs/gpu.md.
+# Models with experts corrupt the heap on lavapipe, the device of tools/test_vulkan.py: docs/measured/gpu.md.
 DESCRIBED = [name for name in descriptions() if name != REFUSED and not (ON_DEVICE and name.endswith("-moe"))]
 TINY = {"mamba-tiny": "recurrent", "jamba-tiny": "hybrid"}  # with smaller states than llama.cpp's toys of them
 SWEPT = [*DESCRIBED, *TINY]
