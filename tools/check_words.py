@@ -19,6 +19,7 @@ MAX_WORDS = 35
 KINDS = ("openings", "long sentences")
 
 CODE = re.compile(r"```.*?```|^#.*?$|``.*?``|`[^`]*`|<[^>]+>|!?\[|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
+LIST_OF_CODE = re.compile(r"(?:x,?\s*)+$")  # names, which nobody reads as a sentence
 END = re.compile(r"(?<=[.:;!?])\s+|[├└│]|\s\|\s|\n\s*(?:[-|]|\d+\.)\s|\n\s*\n")
 
 
@@ -35,7 +36,7 @@ def faults(text: str) -> dict[str, list[str]]:
     every = list(sentences(text))
     return {
         "openings": [one for one in every if OPENINGS.match(one) and not one.endswith("?")],
-        "long sentences": [one for one in every if len(one.split()) > MAX_WORDS],
+        "long sentences": [one for one in every if len(one.split()) > MAX_WORDS and not LIST_OF_CODE.match(one)],
     }
 
 

@@ -34,6 +34,7 @@ def test_a_sentence_of_more_than_35_words_is_found() -> None:
         "What does it cost?",
         "# What it is\n\nA server.",
         "`Whether` is code. A link says [what it is](what-it-is.md).",
+        "models: " + "`llama`, " * 40 + "`qwen`",
     ],
 )
 def test_other_sentences_are_left_alone(text: str) -> None:
