@@ -9,7 +9,7 @@ from functools import partial
 from bench.fleet_simulation.rules import HOUR, K, Settings
 from bench.fleet_simulation.world import World
 
-SEEN_HUNG = 6.0  # seconds until a replica that hangs is not asked: docs/scale-out.md
+SEEN_HUNG = 6.0  # seconds until a replica that hangs is not asked: docs/measured/scale-out.md
 
 
 # -- balancers --------------------------------------------------------------------------------------------------------

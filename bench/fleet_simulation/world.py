@@ -14,7 +14,7 @@ from bench.fleet_simulation.rules import Choice, Held, Names, Process, Settings
 from bench.fleet_simulation.tables import NOWHERE, StickTable
 from bench.fleet_simulation.workload import Arrival
 
-MEDIAN_DELAY, LONGEST_DELAY = 0.0005, 0.0056  # seconds until another balancer has a note: docs/scale-out.md
+MEDIAN_DELAY, LONGEST_DELAY = 0.0005, 0.0056  # seconds until another balancer has a note: docs/measured/scale-out.md
 LATE = 10.0  # seconds before the end
 EXPIRY_EVERY = 60.0
 
