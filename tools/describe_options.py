@@ -14,28 +14,28 @@ HEAD = """\
 
 <!-- Made by tools/describe_options.py: change the tables in pyllmcancel/cli. -->
 
-`pyllmcancel serve` takes every option of the pinned llama-server. Those for what is here, too, mean the same under
-the same names: `pyllmcancel serve --help`. `-1` is as good as leaving out `--parallel`, `--threads` or
-`--n-gpu-layers`. The port is 8000 where none is said. Of an option that is not known the error names the nearest.
+`pyllmcancel serve` accepts every option of the pinned llama-server. An option that does the same here has the same
+name: see `pyllmcancel serve --help`. `-1` for `--parallel`, `--threads` or `--n-gpu-layers` is the same as no option.
+The default port is 8000. The error for an unknown option names the nearest known one.
 
-**Environment.** `LLAMA_ARG_…` variables are not read: at the start a line tells each that is set, with ours for the
-same thing, `PYLLMCANCEL_…`. `LLAMA_API_KEY` and those of a file of keys or of a certificate are an error, so that a
-server which was to be locked does not start open. `HF_TOKEN`, `HF_HOME`, `HF_HUB_CACHE` and `HF_ENDPOINT`
-[are read](hub.md).
+**Environment.** `LLAMA_ARG_…` variables are not read. At the start a line in the log names each that is set, with our
+variable for the same thing, `PYLLMCANCEL_…`. `LLAMA_API_KEY` is an error, and so are the variables for a file of keys
+or for a certificate: a server that was meant to be locked must not start open. `HF_TOKEN`, `HF_HOME`, `HF_HUB_CACHE`
+and `HF_ENDPOINT` [are read](hub.md).
 """
 SHORTCUT_HEAD = """
 ## Shortcuts
 
-A model of the hub, and llama-server's settings for it; options that follow change them. There is no drafting: those
-with `-spec` in their names serve the large model alone.
+A shortcut loads a model of the hub with llama-server's settings. Later options override the settings. Drafting is not
+supported: shortcuts with `-spec` in their names serve the large model alone.
 
 | option | model | settings |
 |---|---|---|
 """
 SECTIONS: tuple[tuple[str, str, Sequence[Foreign]], ...] = (
-    ("Accepted, and nothing happens", "A line in the log says why.", IGNORED),
-    ("Accepted, and so in any case", "Nothing is said.", ANYWAY),
-    ("Refused", "Nobody is served something else than was asked for. The error says this.", REFUSED),
+    ("Ignored", "A line in the log says why.", IGNORED),
+    ("Accepted, and true in any case", "The log says nothing.", ANYWAY),
+    ("Refused", "Nobody is served something else than was asked for. The error gives this reason.", REFUSED),
 )
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     if os.getpid() == 1:
-        # The kernel keeps signals that nobody handles from a container's first process: while it imports, it would be
-        # deaf to the end, and killed after all the time that it has for draining.
+        # The kernel ignores signals that a container's first process does not handle. Without this handler a SIGTERM
+        # during the imports would be lost, and the process would be killed after its whole grace period.
         signal.signal(signal.SIGTERM, leave)
     try:
         return run(argv)
@@ -35,7 +35,7 @@ def run(argv: list[str] | None) -> int:
 
 def command_parser() -> Parser:
     """Return the parser of the command line, with the environment's defaults as they are now."""
-    # Imported here, where Ctrl-C is no traceback: it takes a second on a busy machine.
+    # The import takes a second on a busy machine. Here a Ctrl-C during it ends the program without a traceback.
     from pyllmcancel import __version__
     from pyllmcancel.cli import bench, cluster, models, serve, top
     from pyllmcancel.cli.parser import Parser

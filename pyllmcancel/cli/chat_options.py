@@ -15,7 +15,8 @@ from pyllmcancel.server.config import ChatDefaults, ReasoningFormat
 
 CHAT = ChatDefaults()
 SWITCH = ("on", "off", "auto")
-# What llama.cpp renders by code of its own. "chatml" is not among it: there is a template for that, which can do more.
+# llama.cpp renders these templates by code of its own. "chatml" is missing: the package has a Jinja template for it,
+# which can do more.
 NAMES = (
     "bailing bailing-think bailing2 chatglm3 chatglm4 command-r deepseek deepseek-ocr deepseek2 deepseek3 exaone-moe"
     " exaone3 exaone4 falcon3 gemma gigachat glmedge gpt-oss granite granite-4.0 granite-4.1 grok-2 hunyuan-dense"
@@ -27,24 +28,28 @@ BUILT_IN = frozenset(NAMES.split())
 
 
 def add_chat_options(group: argparse._ArgumentGroup) -> None:
-    text = "Jinja to use instead of the model's own template; or chatml, or a name that llama.cpp has for one: no tools"
+    text = "Jinja template to use in place of the model's; or chatml, or the name of one of llama.cpp's, without tools"
     add_option(group, "chat-template", str, None, text, metavar="JINJA")
-    add_option(group, "chat-template-file", Path, None, "the same, from a file", metavar="FILE")
+    add_option(group, "chat-template-file", Path, None, "file of such a Jinja template", metavar="FILE")
     text = "variables of the template, as a JSON object"
     add_option(group, "chat-template-kwargs", str, None, text, metavar="JSON")
-    add_switch(group, "jinja", CHAT.jinja, "render the template; else it is recognised as a known one, without tools")
-    text = "where reasoning goes: the text (none), or a field of its own (the others, which are one here)"
+    add_switch(
+        group, "jinja", CHAT.jinja, "render the template; without Jinja a known template is recognised, without tools"
+    )
+    text = "where reasoning is put: into the text (none), or into a field of its own (all other values)"
     formats = get_args(ReasoningFormat)
     add_option(group, "reasoning-format", str, CHAT.reasoning_format, text, choices=formats, metavar="FORMAT")
-    text = "whether models reason that can be told so; auto: as their templates have it"
+    text = "switch reasoning on or off, for models that can; auto: the template's default"
     add_option(group, "reasoning", str, "auto", text, also=("-rea",), choices=SWITCH)
-    add_option(group, "reasoning-effort", str, None, "how much, for templates that know of it", metavar="LEVEL")
-    add_option(group, "reasoning-budget", natural_or_none, None, "most tokens of reasoning; -1: no limit")
-    text = "what is written for the model where the budget ends its reasoning"
+    add_option(
+        group, "reasoning-effort", str, None, "effort of reasoning, for templates that know of it", metavar="LEVEL"
+    )
+    add_option(group, "reasoning-budget", natural_or_none, None, "limit of reasoning tokens; -1: no limit")
+    text = "text to insert where the budget ends the reasoning"
     add_option(group, "reasoning-budget-message", str, "", text, metavar="TEXT")
-    text = "show the model the reasoning of all its messages, if its template can; else of the last"
+    text = "show the model the reasoning of all earlier messages, if its template can; without: of the last one"
     add_switch(group, "reasoning-preserve", True, text)
-    text = "an answer goes on with the last message, if that is the assistant's"
+    text = "continue the last message, if it is the assistant's"
     add_switch(group, "prefill-assistant", CHAT.prefill_assistant, text)
 
 
@@ -65,7 +70,7 @@ def chat_defaults(arguments: argparse.Namespace) -> ChatDefaults:
 
 
 def chat_template(arguments: argparse.Namespace) -> str | None:
-    """Jinja, or a name of `BUILT_IN`; None: the model's own. UsageError for what is neither."""
+    """The template as Jinja, or a name of `BUILT_IN`; None: the model's own. UsageError if the option is neither."""
     text: str | None = arguments.chat_template
     if arguments.chat_template_file is not None:
         if text is not None:
@@ -77,14 +82,14 @@ def chat_template(arguments: argparse.Namespace) -> str | None:
         return CHATML
     nearest = get_close_matches(text, ["chatml", *BUILT_IN], 1)
     hint = f"; is it {nearest[0]}?" if nearest else ""
-    raise UsageError(f"--chat-template must be Jinja, or a name that llama.cpp has for a template, not {text!r}{hint}")
+    raise UsageError(f"--chat-template must be Jinja, or the name of one of llama.cpp's templates, not {text!r}{hint}")
 
 
 def _variables(text: str | None) -> dict[str, Any]:
     try:
         found = {} if text is None else json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--chat-template-kwargs is no JSON: {error}") from None
+        raise UsageError(f"--chat-template-kwargs is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError("--chat-template-kwargs must be a JSON object")
     return found

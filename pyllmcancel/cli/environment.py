@@ -1,4 +1,6 @@
-"""llama-server's environment variables: none is read, and each that is set is told, with ours for the same thing."""
+"""Report llama-server's environment variables: none is read, and each that is set is named with ours for the same
+thing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pyllmcancel.errors import UsageError
 logger = logging.getLogger("pyllmcancel.serve")
 
 PREFIX = "LLAMA_ARG_"
-# Where the rest of the name is not that of an option.
+# In these variables the rest of the name is not an option's.
 OTHER_NAMES = {
     "BATCH": "batch-size",
     "UBATCH": "ubatch-size",
@@ -24,7 +26,7 @@ OTHER_NAMES = {
     "THINK_BUDGET": "reasoning-budget",
     "THINK_BUDGET_MESSAGE": "reasoning-budget-message",
 }
-# A server that was to be locked must not start open.
+# With these variables somebody wanted a locked server, so it must not start open.
 LOCKS = {
     "LLAMA_API_KEY": "api-key",
     "LLAMA_ARG_API_KEY_FILE": "api-key-file",
@@ -34,7 +36,7 @@ LOCKS = {
 
 
 def check_environment(arguments: argparse.Namespace, environment: Mapping[str, str]) -> None:
-    """Warn of what is set and not read; UsageError where the server would be open for it."""
+    """Warn of variables that are set and not read; raise UsageError if the server would be open for that reason."""
     for name, option in LOCKS.items():
         if name in environment and getattr(arguments, option.replace("-", "_")) is None:
             raise UsageError(f"{name} is set, but not read here: set {variable_of(option)}, or unset it")

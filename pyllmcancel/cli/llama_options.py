@@ -1,7 +1,8 @@
-"""llama-server's options that are not ours: each is what happens anyway, does nothing and says why, or is refused.
+"""llama-server's options that are not ours: each one asks for what happens anyway, is ignored with a line in the log,
+or is refused.
 
-`tests/unit/test_llama_options.py` holds this against llama-server's source; `tools/describe_options.py` makes a
-page of it.
+`tests/unit/test_llama_options.py` compares these tables with llama-server's source; `tools/describe_options.py` makes a
+page of them.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ NO_DRAFT = "nothing is drafted here: answers are the same, one token at a time"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Options that share a reason: words with blanks between them."""
+    """Options that share a reason; their names are separated by blanks."""
 
     why: str
     flags: str = ""  # without a value
-    valued: str = ""  # with one
-    pairs: str = ""  # with two
+    valued: str = ""  # with one value
+    pairs: str = ""  # with two values
 
     def arities(self) -> Iterable[tuple[str, int]]:
         for arity, names in enumerate((self.flags, self.valued, self.pairs)):
             yield from ((name, arity) for name in names.split())
 
 
-# What is done in any case: nothing is said.
+# These options ask for what happens in any case: nothing is logged.
 ANYWAY = (
     Foreign("requests compute together in one batch", "-cb --cont-batching"),
     Foreign("an answer ends where the context does", "--no-context-shift"),
     Foreign("prefixes are reused", "--cache-prompt --cache-idle-slots"),
-    Foreign("there are no images", "--no-mmproj --no-mmproj-auto"),
+    Foreign("images are not supported", "--no-mmproj --no-mmproj-auto"),
     Foreign("the server runs no tools", "-no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy"),
-    Foreign("as llama.cpp does by default", "--repack --no-perf"),
+    Foreign("llama.cpp does so by default", "--repack --no-perf"),
     Foreign("the log has times and names", "--log-prefix --log-timestamps"),
     Foreign("nothing is drafted", "--no-spec-draft-backend-sampling"),
     Foreign("answers of chats are parsed", "--no-skip-chat-parsing"),
 )
 
-# What changes no answer: a line in the log says why nothing happens.
+# These options change no answer: a line in the log says why they are ignored.
 IGNORED = (
     Foreign(
-        "cores and priority are the process's: start it with taskset, nice or numactl",
+        "cores and priority belong to the process: start it with taskset, nice or numactl",
         "",
         "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio -Cb --cpu-mask-batch -Crb --cpu-range-batch"
         " --cpu-strict-batch --prio-batch --numa",
@@ -59,32 +60,34 @@ IGNORED = (
     Foreign("--max-running 1 runs one request of a key at a time", "-nocb --no-cont-batching"),
     Foreign("prefixes are reused from their first token on; pieces from the middle are not moved", "", "--cache-reuse"),
     Foreign("--cache-ram 0 keeps no idle prefixes outside the cells", "--no-cache-idle-slots"),
-    Foreign("requests say it: cache_prompt", "--no-cache-prompt"),
-    Foreign("the context is not shifted, so nothing is to be kept", "", "--keep"),
-    Foreign("the slot with the longest reusable prefix is taken, however short", "", "-sps --slot-prompt-similarity"),
+    Foreign("each request decides this itself, by cache_prompt", "--no-cache-prompt"),
+    Foreign("the context is not shifted, so there is nothing to keep", "", "--keep"),
+    Foreign("a request gets the slot with the longest reusable prefix, however short it is", "",
+            "-sps --slot-prompt-similarity"),
     Foreign("sliding-window models go on from checkpoints: --ctx-checkpoints", "--swa-full"),
     Foreign("--checkpoint-interval says how far apart checkpoints are", "", "-cms --checkpoint-min-step"),
     Foreign("slots are not saved to files: /slots/ID?action=save is refused", "", "--slot-save-path"),
     Foreign("GET /props answers in any case; nothing can be changed by a POST", "--props"),
     Foreign(
-        "the times are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "", "-to --timeout"
+        "the time-outs are --header-timeout, --body-timeout, --reader-stall and --request-timeout", "", "-to --timeout"
     ),
     Foreign("there is no warm-up run", "--warmup --no-warmup"),
     Foreign("requests' bodies and command lines are taken as they are", "-e --escape --no-escape"),
-    Foreign("/metrics and /v1/steps tell times", "--perf"),
+    Foreign("/metrics and /v1/steps report times", "--perf"),
     Foreign("llama.cpp's CPU back end chooses the layout of weights", "-nr --no-repack --no-host"),
-    Foreign("--ctx-size is taken as it is: fewer layers are offloaded instead", "", "-fitc --fit-ctx"),
+    Foreign("--ctx-size is never reduced: fewer layers are offloaded instead", "", "-fitc --fit-ctx"),
     Foreign("the whole file is mapped, or read: --mmap", "", "-lzm --lazy-mode"),
     Foreign("the file's structure is checked in any case, its weights are not", "--check-tensors"),
-    Foreign("llama.cpp itself does nothing with it", "", "-dt --defrag-thold"),
+    Foreign("llama.cpp itself ignores it", "", "-dt --defrag-thold"),
     Foreign("samplers run on the CPU", "-bs --backend-sampling --spec-draft-backend-sampling"),
     Foreign("the model stays in memory", "", "--sleep-idle-seconds"),
-    Foreign("the page at / is our own", "", "--ui-config --webui-config --ui-config-file --webui-config-file"),
-    Foreign("what the API needs is allowed to the pages of --cors-origins", "--cors-credentials --no-cors-credentials",
+    Foreign("the page at / is this project's own", "",
+            "--ui-config --webui-config --ui-config-file --webui-config-file"),
+    Foreign("the pages of --cors-origins may use all that the API needs", "--cors-credentials --no-cors-credentials",
             "--cors-methods --cors-headers"),
     Foreign("the log goes to standard error, with times and names: redirect it", "--no-log-prefix --no-log-timestamps",
             "--log-file --log-colors --log-prompts-dir"),
-    Foreign("there are no images, sounds or videos here", "--mmproj-auto --mmproj-offload --no-mmproj-offload",
+    Foreign("images, sounds and videos are not supported", "--mmproj-auto --mmproj-offload --no-mmproj-offload",
             "-mmdev --mmproj-device --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps"
             " --video-timestamp-interval --video-ffmpeg-dir --media-path"),
     Foreign("one model is served, which is loaded at the start", "--models-autoload --no-models-autoload",
@@ -111,47 +114,49 @@ IGNORED = (
     ),
 )  # fmt: skip
 
-# What would change answers, or what the server is: nobody is served something else than was asked for.
+# These options would change answers, or the kind of server. They are refused, so that nobody is served something else
+# than was asked for.
 REFUSED = (
     Foreign("images are not supported", "--vision-gemma-4b-default --vision-gemma-12b-default",
             "-mm --mmproj -mmu --mmproj-url"),
-    Foreign("there is no drafting: leave it out, and answers are the same", "", "-md --model-draft --spec-draft-model"
-            " -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type --spec-synth-len --spec-synth-rates"),
+    Foreign("drafting is not supported: without this option answers are the same", "",
+            "-md --model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf --spec-type"
+            " --spec-synth-len --spec-synth-rates"),
     Foreign("computing on other machines is not supported", "", "--rpc"),
-    Foreign("every request says its own: grammar, or response_format with a JSON schema", "",
+    Foreign("each request has its own: grammar, or response_format with a JSON schema", "",
             "--grammar --grammar-file -j --json-schema -jf --json-schema-file"),
-    Foreign("every request says its own: stop, logit_bias, ignore_eos, dry_sequence_breakers", "--ignore-eos",
+    Foreign("each request has its own: stop, logit_bias, ignore_eos, dry_sequence_breakers", "--ignore-eos",
             "-r --reverse-prompt -l --logit-bias --dry-sequence-breaker"),
     Foreign("this sampler is not supported", "", "--adaptive-target --adaptive-decay"),
     Foreign("the model's own positions are used", "", "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale"
             " --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast"),
-    Foreign("the model's file is taken as it is", "", "--override-kv --control-vector --control-vector-scaled",
+    Foreign("the model's file is used unchanged", "", "--override-kv --control-vector --control-vector-scaled",
             "--control-vector-layer-range"),
     Foreign("an adapter applies to all requests, with the scale of --lora-scaled", "--lora-init-without-apply"),
     Foreign("an answer ends where the context does", "--context-shift"),
     Foreign("divide the context by --ctx-size and --parallel", "", "--kv-unified-per-slot"),
-    Foreign("chats and completions say it themselves, by skip_special_tokens false", "-sp --special"),
+    Foreign("each request decides this itself, by skip_special_tokens false", "-sp --special"),
     Foreign("infills are in the order prefix, suffix, middle", "--spm-infill"),
     Foreign("embeddings have length 1", "", "--embd-normalize"),
-    Foreign("a chat says so itself, by reasoning_format none", "--skip-chat-parsing"),
+    Foreign("each chat decides this itself, by reasoning_format none", "--skip-chat-parsing"),
     Foreign("reranking is not supported", "--rerank --reranking"),
     Foreign("name a file by --model, or a model of the hub by --hf-repo", "", "-mu --model-url -dr --docker-repo"),
     Foreign("one server serves one model: start several", "", "--models-dir --models-preset"),
     Foreign("the server runs no tools", "-ag --agent --ui-mcp-proxy --webui-mcp-proxy", "--tools --tools-runtime"
             " --mcp-servers-config --mcp-servers-json"),
-    Foreign("have a proxy serve files, and strip a prefix of the path", "", "--path --api-prefix"),
+    Foreign("use a proxy to serve files, or to strip a prefix of the path", "", "--path --api-prefix"),
     Foreign("one process listens on a port", "--reuse-port"),
     Foreign("see `pyllmcancel models`", "-cl --cache-list"),
-    Foreign("there is nothing of the kind", "--completion-bash"),
+    Foreign("this is not supported", "--completion-bash"),
 )  # fmt: skip
 
 KINDS: dict[Kind, Sequence[Foreign]] = {"anyway": ANYWAY, "ignored": IGNORED, "refused": REFUSED}
 
 
 def add_foreign(parser: argparse.ArgumentParser) -> None:
-    """Take all of them; `warn` tells afterwards of those that were given and do nothing."""
-    parser.set_defaults(passed_over=())
-    group = parser.add_argument_group()  # a parser would look up the terminal's size for each option
+    """Accept all of them; `warn` logs afterwards which of those given are ignored."""
+    parser.set_defaults(ignored_options=())
+    group = parser.add_argument_group()  # made here: a parser would look up the terminal's size for each option
     for kind, rows in KINDS.items():
         for row in rows:
             action: Any = partial(Take, kind=kind, why=row.why)
@@ -162,7 +167,7 @@ def add_foreign(parser: argparse.ArgumentParser) -> None:
 
 
 class Take(argparse.Action):
-    """Takes an option that is not ours, and its values."""
+    """Accepts an option that is not ours, and its values."""
 
     def __init__(self, *args: Any, kind: Kind, why: str, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -179,10 +184,10 @@ class Take(argparse.Action):
         if self.kind == "refused":
             parser.error(f"{option}: {self.why}")
         if self.kind == "ignored":
-            namespace.passed_over = (*namespace.passed_over, f"{option} does nothing: {self.why}")
+            namespace.ignored_options = (*namespace.ignored_options, f"{option} is ignored: {self.why}")
 
 
 def warn(arguments: argparse.Namespace) -> None:
-    """A line for each option that was given and does nothing."""
-    for line in dict.fromkeys(arguments.passed_over):
+    """Log a line for each option that was given and is ignored."""
+    for line in dict.fromkeys(arguments.ignored_options):
         logger.warning("%s", line)

@@ -1,4 +1,4 @@
-"""llama-server's other ways to say what our options say: shortcuts, levels of verbosity, letters for samplers."""
+"""llama-server's other names for what our options do: shortcuts, levels of verbosity, letters for samplers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _coder(model: str) -> dict[str, Any]:
     return CODER | {"hf_repo": f"ggml-org/{model}-GGUF", "hf_file": f"{model.lower()}.gguf"}
 
 
-# A model of the hub and what llama-server sets with it.
+# A model of the hub, and the settings that llama-server uses with it.
 SHORTCUTS: dict[str, dict[str, Any]] = {
     "--fim-qwen-1.5b-default": _coder("Qwen2.5-Coder-1.5B-Q8_0"),
     "--fim-qwen-3b-default": _coder("Qwen2.5-Coder-3B-Q8_0"),
@@ -59,12 +59,12 @@ LOAD_MODES = {
     "mmap+mlock": {"mmap": True, "mlock": True},
 }
 VERBOSE = {"log_level": "debug", "verbose": True}
-VERBOSITIES = ("error", "error", "warning", "info", "debug")  # by llama-server's numbers; above: the last
+VERBOSITIES = ("error", "error", "warning", "info", "debug")  # by llama-server's numbers; larger numbers mean the last
 
 
 def add_spellings(parser: argparse.ArgumentParser) -> None:
-    """Add the shortcuts, and what need not stand in the help."""
-    text = "Models of the hub with llama-server's settings; options that follow change them."
+    """Add the shortcuts, and the spellings that the help does not show."""
+    text = "Each of these loads a model of the hub with llama-server's settings. Later options override the settings."
     shortcuts = parser.add_argument_group("shortcuts", text)
     for name, settings in SHORTCUTS.items():
         warning = NO_DRAFT if "-spec" in name else ""
@@ -88,7 +88,7 @@ def _add(parser: argparse.ArgumentParser, *names: str, dest: str = argparse.SUPP
 
 
 class Settings(argparse.Action):
-    """Sets several options at once; those that follow on the command line change them again."""
+    """Sets several options at once; later options on the command line override them."""
 
     def __init__(self, *args: Any, settings: dict[str, Any], warning: str, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -104,7 +104,7 @@ class Settings(argparse.Action):
     ) -> None:
         vars(namespace).update(self.settings)
         if self.warning:
-            namespace.passed_over = (*namespace.passed_over, f"{option}: {self.warning}")
+            namespace.ignored_options = (*namespace.ignored_options, f"{option}: {self.warning}")
 
 
 class LoadMode(argparse.Action):
@@ -121,13 +121,15 @@ class LoadMode(argparse.Action):
 
 
 def level(text: str) -> str:
-    """A word of ``--log-level`` for llama-server's number."""
+    """Return the word of ``--log-level`` for llama-server's number."""
     return VERBOSITIES[min(max(int(text), 0), len(VERBOSITIES) - 1)]
 
 
 def samplers(text: str) -> str:
-    """Samplers by their names for llama-server's letters."""
+    """Return the samplers' names for llama-server's letters."""
     unknown = [letter for letter in text if letter not in SAMPLER_LETTERS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no sampler {unknown[0]!r}; there are {''.join(SAMPLER_LETTERS)}")
+        raise argparse.ArgumentTypeError(
+            f"there is no sampler {unknown[0]!r}; the samplers are {''.join(SAMPLER_LETTERS)}"
+        )
     return ";".join(SAMPLER_LETTERS[letter] for letter in text)

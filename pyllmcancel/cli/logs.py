@@ -1,8 +1,8 @@
-"""The format of the log: one line for each record, whatever is in it, as text or as JSON.
+"""The format of the log: one line per record, as text or as JSON.
 
-The facts of a record are what its logger was given as `extra`: ``extra={"request_id": …}`` wherever it belongs to a
-request, and no other way. A text from a client can neither break a line, nor command a terminal: in text its control
-characters are escaped, and JSON is ASCII.
+The facts of a record are given to its logger as `extra`, and in no other way: ``extra={"request_id": …}`` for a record
+about a request. A client's text can neither break a line nor control a terminal: text escapes control characters, and
+JSON is ASCII.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 FORMATS = ("text", "json")
-# C0 and C1, which end lines and begin terminal escapes; line and paragraph separators; what changes the direction of
-# text; and halves of characters, which cannot be encoded.
+# C0 and C1 end lines and begin terminal escapes. The others separate lines and paragraphs, change the direction of
+# text, or are halves of characters, which cannot be encoded.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# What every record has, and what uvicorn gives its own for colours.
+# The attributes that every record has, and the one that uvicorn adds for colours.
 NO_FACTS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 logger = logging.getLogger("pyllmcancel.serve")
 
 
 def set_up(form: str, level: str) -> None:
-    """Have all that is logged written to stderr, in this form: llama.cpp's lines, warnings and uncaught errors too."""
+    """Write everything that is logged to stderr in this format, including llama.cpp's lines, warnings and uncaught
+    errors.
+    """
     formatter = JsonFormatter() if form == "json" else TextFormatter()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # It logs every address that it asks, and those of the hub's files are signed: who has one may read the file.
+    # httpx logs every address. The addresses of the hub's files are signed: whoever has one may read the file.
     for library in ("httpx", "httpx2"):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.captureWarnings(True)
     sys.excepthook = log_uncaught
     threading.excepthook = log_uncaught_of_thread
-    # Where native/platform/log.cpp reads it, for llama.cpp logs in the midst of a computation, without the GIL.
+    # native/platform/log.cpp reads the level there, because llama.cpp logs during a computation, without the GIL.
     os.environ["PYLLMCANCEL_LOG_FORMAT"] = form
 
 
 def log_uncaught(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None, thread: str = "the main thread"
 ) -> None:
-    """Log an error that has ended a thread, in one line; Python's own writes several."""
+    """Log an error that has ended a thread, in one line; Python's own hook writes several."""
     logger.critical("%s ended with an error", thread, exc_info=(kind, error, traceback))
 
 
@@ -59,12 +61,12 @@ def log_uncaught_of_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def escaped(text: str) -> str:
-    """`text` in one line, without effect on a terminal."""
+    """Return `text` in one line, without effect on a terminal."""
     return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class TextFormatter(logging.Formatter):
-    """The time, the level, the logger and the message; the request's id, where the message does not name it."""
+    """The time, level, logger and message, and the request's id if the message does not name it."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s", datefmt="%H:%M:%S")
@@ -98,6 +100,6 @@ class JsonFormatter(logging.Formatter):
             fields["stack"] = self.formatStack(record.stack_info)
         try:
             line = json.dumps(fields, default=str, allow_nan=False)
-        except (TypeError, ValueError):  # a library's fact is not JSON: no reason to lose the line
+        except (TypeError, ValueError):  # a library's fact may not be JSON; that must not lose the line
             line = json.dumps({name: str(value) for name, value in fields.items()})
         return line.replace("\x7f", "\\u007f")

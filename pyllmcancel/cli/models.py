@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]
 
 DESCRIPTION = """\
-List the models that can be served without a download: the packaged one, which `pyllmcancel serve` serves by itself, and
-those in the cache of the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
+List the models that can be served without a download: the packaged one, which `pyllmcancel serve` serves by default,
+and those in the cache of the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
 """
 PACKAGED = "(packaged)"
 
 
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
-        "models", help="list the models that are here", description=DESCRIPTION, allow_abbrev=False
+        "models", help="list the models that are on this machine", description=DESCRIPTION, allow_abbrev=False
     )
-    parser.add_argument("--json", action="store_true", help="for programs: a list; the packaged model has no name")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: a list of models; the packaged model has no name"
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,5 +54,5 @@ def run(arguments: argparse.Namespace) -> int:
         line = f"{name:{widths[0]}}  {quant:{widths[1]}}  {size:>{widths[2]}}  {place}"
         sys.stdout.write(line + "\n")
     if len(models) == 1:
-        sys.stderr.write(f"nothing is cached in {cache_folder()}; to download: pyllmcancel serve -hf USER/MODEL\n")
+        sys.stderr.write(f"no model is cached in {cache_folder()}; to download one: pyllmcancel serve -hf USER/MODEL\n")
     return 0

@@ -33,11 +33,11 @@ def add_option(
     also
         Other spellings, short ones among them.
     bare
-        What the option means without a value; None: it needs one.
+        The meaning of the option without a value; None: the option needs a value.
     scope
-        What stands before the name in the environment, where two commands have an option of one name.
+        Prefix of the name in the environment, where two commands have an option of one name.
     """
-    # A string default goes through `type` like a given value does.
+    # argparse converts a default that is a string by `type`, as it does a given value.
     group.add_argument(
         f"--{name}",
         *also,
@@ -62,7 +62,7 @@ def add_switch(
 ) -> None:
     """Add ``--name`` and ``--no-name``; in the environment 1, true, yes and on, or 0, false, no and off.
 
-    With None as `default` it depends on other options.
+    A `default` of None means that the default depends on other options.
     """
     variable = variable_of(scope + name)
     if variable in os.environ:
@@ -85,7 +85,9 @@ def add_list(
     metavar: str,
     also: tuple[str, ...] = (),
 ) -> None:
-    """Add ``--name``, to be given any number of times, or once with commas; the environment counts if it is not."""
+    """Add ``--name``, which may be repeated, or have several values separated by commas; without it the environment
+    counts.
+    """
     group.add_argument(
         f"--{name}",
         *also,
@@ -98,7 +100,7 @@ def add_list(
 
 
 class Several(argparse.Action):
-    """Joins the tuples that each occurrence of an option stands for."""
+    """Joins the tuples of all occurrences of an option."""
 
     def __call__(
         self,
@@ -128,7 +130,7 @@ def _switched_on(variable: str, text: str) -> bool:
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
-    """Check what argparse does not: a choice that comes from the environment."""
+    """Check a choice that comes from the environment, which argparse does not check."""
 
     def convert(text: str) -> str:
         if text not in choices:
@@ -153,17 +155,17 @@ def natural(text: str) -> int:
 
 
 def natural_or_none(text: str) -> int | None:
-    """A number that -1 leaves open, as llama-server has it."""
+    """A number; -1 means no limit, as in llama-server."""
     return None if text.strip() == "-1" else natural(text)
 
 
 def natural_or_auto(text: str) -> int:
-    """A number; 0 leaves it to us, and so does -1, as llama-server has it."""
+    """A number; 0 or llama-server's -1 means that we choose."""
     return 0 if text.strip() == "-1" else natural(text)
 
 
 def positive_or_auto(text: str) -> int | None:
-    """A number of at least 1; -1 leaves it open, as llama-server has it."""
+    """A number of at least 1; llama-server's -1 means that it is not set."""
     return None if text.strip() == "-1" else positive_int(text)
 
 
@@ -191,12 +193,12 @@ def seconds(text: str) -> float:
 
 
 def seconds_or_off(text: str) -> float:
-    """Seconds; 0 for never, and so is -1, as llama-server has it."""
+    """Seconds; 0, or llama-server's -1, means never."""
     return 0.0 if text.strip() == "-1" else seconds(text)
 
 
 def client_seconds(text: str) -> float:
-    """Seconds of a client's silence, which a kernel counts in whole ones and in 16 bits; 0 for any."""
+    """Seconds of a client's silence; 0: without limit. The kernel counts whole seconds, in 16 bits."""
     value = seconds_or_off(text)
     if value and not 2 <= value < 32_768:
         raise argparse.ArgumentTypeError(f"must be 0, or from 2 to 32767 seconds, not {text}")
@@ -204,7 +206,7 @@ def client_seconds(text: str) -> float:
 
 
 def checked_by(convert: Callable[[str], str]) -> Callable[[str], str]:
-    """With the ValueError of `convert` as what is wrong with an option."""
+    """Return a converter for an option that reports the ValueError of `convert` as the option's error."""
 
     def checked(text: str) -> str:
         try:
@@ -224,7 +226,7 @@ def address_or_network(text: str) -> str:
 
 
 def scaled_file(text: str) -> tuple[Path, float]:
-    """``FILE:SCALE``."""
+    """Convert ``FILE:SCALE``."""
     path, separator, scale = text.rpartition(":")
     if not separator or not path:
         raise argparse.ArgumentTypeError(f"must be FILE:SCALE, not {text!r}")

@@ -13,12 +13,12 @@ CHOICE = re.compile(r"invalid choice: '([^']*)'")
 
 
 class Parser(argparse.ArgumentParser):
-    """Subcommands' parsers are of this class, too."""
+    """The parser of the command and of its subcommands."""
 
-    passes_on = False  # what it does not know is another command's: `passed_on`
+    passes_on = False  # unknown options are passed on to another command: `passed_on`
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As the base class; but a command's own parser refuses what it does not know, since it knows the names.
+        """As the base class, except that a command's own parser refuses unknown options, since it knows the names.
 
         A name may be written with underscores, as llama.cpp's options may.
         """
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """One line, and where to read more: the usage of a server with all its options is three pages."""
+        """Print the error in one line, and name --help: a server's usage with all its options takes three pages."""
         wrong = CHOICE.search(message)
         if wrong is not None:
             message = f"{message}{nearest(wrong[1], self._choices())}"
@@ -47,12 +47,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def dashed(given: str) -> str:
-    """Return the given argument, with the name of an option as the parser knows it."""
+    """Return the given argument, with an option's name as the parser knows it."""
     name, *value = given.split("=", 1)
     return "=".join((name.replace("_", "-"), *value)) if given.startswith("--") else given
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
-    """``; did you mean …?`` if something known is near, else nothing."""
+    """Return ``; did you mean …?`` for the nearest known word, or nothing if none is near."""
     found = get_close_matches(text, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""

@@ -24,16 +24,14 @@ NEEDED = "httpx"
 
 
 def add_peer_options(group: argparse._ArgumentGroup) -> None:
-    text = (
-        "servers that supersede and cancel each other's requests: http://HOST:PORT, https:// or dns://NAME:PORT, with"
-    )
-    text += " commas; this one may be among them; needs the extra [fleet]"
+    text = "servers that supersede and cancel each other's requests: http://HOST:PORT, https:// or dns://NAME:PORT,"
+    text += " separated by commas; this server may be among them; needs the extra [fleet]"
     add_list(group, "peers", str, text, metavar="URLS")
-    text = "name of this server in lists, and in X-Served-By [HOST:PORT with --peers; without, no header]"
+    text = "name of this server in lists and in X-Served-By [HOST:PORT with --peers; without peers, no header]"
     add_option(group, "replica", str, None, text, metavar="NAME")
-    text = "key that peers must send, and get; needed with --api-key, unless it is in a file"
+    text = "key that peers send to each other; needed with --api-key, unless --peer-key-file is given"
     add_option(group, "peer-key", str, None, text, metavar="KEY")
-    add_option(group, "peer-key-file", Path, None, "file of that key", metavar="FILE")
+    add_option(group, "peer-key-file", Path, None, "file that contains that key", metavar="FILE")
 
 
 def has_library() -> bool:
@@ -43,19 +41,19 @@ def has_library() -> bool:
 def fleet_settings(arguments: argparse.Namespace, *, asks_for_keys: bool) -> FleetSettings | None:
     """Return the fleet's settings.
 
-    UsageError or OSError if an option is invalid, or needs something that is missing.
+    Raises UsageError or OSError if an option is invalid, or needs something that is missing.
     """
     name = "" if arguments.replica is None else checked_name(arguments.replica)
     key = peer_key(arguments)
     if not arguments.peers:
         if key is not None:
-            raise UsageError("--peer-key and --peer-key-file need --peers: without them nobody is to send it")
+            raise UsageError("--peer-key and --peer-key-file need --peers: without peers nobody sends a peer key")
         return None
     if not has_library():
         raise UsageError(f"--peers needs {NEEDED}: pip install 'pyllmcancel[fleet]'")
     if asks_for_keys and key is None:
         raise UsageError(
-            "--peers beside API keys needs --peer-key or --peer-key-file: peers cancel what is any owner's"
+            "with API keys, --peers needs --peer-key or --peer-key-file: a peer may cancel any owner's requests"
         )
     return FleetSettings(peers=addresses(arguments.peers), name=name, key=key)
 
@@ -70,12 +68,12 @@ def peer_key(arguments: argparse.Namespace) -> str | None:
     else:
         return None
     if not key or not key.isascii() or not key.isprintable():
-        raise UsageError(f"{source} must be one line of ASCII characters, and not empty")
+        raise UsageError(f"{source} must be one line of ASCII characters, not empty")
     return str(key)
 
 
 def named(config: ServerConfig, listeners: Sequence[Listener]) -> ServerConfig:
-    """With a name for a server that has peers, if it was given none."""
+    """Return the settings with a name for this server, if it has peers and was given no name."""
     if config.fleet is None or config.fleet.name:
         return config
     host, port = listeners[0].getsockname()[:2]

@@ -1,4 +1,4 @@
-"""The options of ``serve`` that say where a model is computed, as llama-server has them."""
+"""The options of ``serve`` that say where a model is computed, named as in llama-server."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from pyllmcancel.placement import SPLIT_MODES, Placement, described
 DEFAULT = Placement()
 NO_DEVICES = """\
 no devices: this build computes on the CPU alone, or finds no driver
-docs/building.md says how to build for GPUs
+docs/building.md explains how to build for GPUs
 """
 
 
 def add_placement_options(group: argparse._ArgumentGroup) -> None:
-    text = "the last so many layers are on devices; all; or auto: as many as fit, none without a device"
+    text = "number of layers to put on devices, the last ones first; all; or auto: as many as fit, 0 without a device"
     add_option(group, "n-gpu-layers", layers, DEFAULT.n_gpu_layers, text, also=("-ngl", "--gpu-layers"))
-    text = "which devices, with commas; none: the CPU alone; without it all GPUs"
+    text = "devices to use, separated by commas; none: the CPU alone [all GPUs]"
     add_option(group, "device", device_names, None, text, also=("-dev",), metavar="NAMES")
     listing: Any = {"action": ListDevices, "nargs": 0, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-    group.add_argument("--list-devices", help="list them, with their memory, and exit", **listing)
-    text = "how several devices share a model: by layers, by rows, all of it on --main-gpu, or by tensors"
+    group.add_argument("--list-devices", help="list the devices with their memory, and exit", **listing)
+    text = "how several devices share a model: by layers, by rows, by tensors, or not (none: all on --main-gpu)"
     modes = tuple(SPLIT_MODES)
     add_option(group, "split-mode", str, DEFAULT.split_mode, text, also=("-sm",), choices=modes)
-    text = "each device's share, with commas; without it by free memory"
+    text = "each device's share, separated by commas [in proportion to free memory]"
     add_option(group, "tensor-split", shares, "", text, also=("-ts",), metavar="N,N")
-    text = "number of the device that --split-mode none takes, from 0"
+    text = "number of the device that --split-mode none uses, from 0"
     add_option(group, "main-gpu", natural, DEFAULT.main_gpu, text, also=("-mg",))
-    text = "keep tensors that a regular expression finds somewhere else: CPU, or a device; may be repeated"
+    text = "put the tensors that match a regular expression on the CPU or on a device; may be repeated"
     add_list(group, "override-tensor", override, text, metavar="PATTERN=TYPE", also=("-ot",))
     add_switch(group, "cpu-moe", DEFAULT.cpu_moe, "keep the experts of all layers on the CPU", also=("-cmoe",))
-    text = "those of the first so many layers"
+    text = "keep the experts of the first N layers on the CPU"
     add_option(group, "n-cpu-moe", natural, DEFAULT.n_cpu_moe, text, also=("-ncmoe",))
-    text = "keep the feed-forward weights of the first so many layers on the CPU, in a model without experts"
+    text = "keep the feed-forward weights of the first N layers on the CPU, in a model without experts"
     add_option(group, "n-cpu-ffn", natural, DEFAULT.n_cpu_ffn, text, also=("-ncffn",))
-    text = "the cells of a layer are where it is; otherwise in the CPU's memory"
+    text = "keep each layer's cells on the layer's device; without: in the CPU's memory"
     add_switch(group, "kv-offload", DEFAULT.kv_offload, text, also=("-kvo",))
-    text = "a device may compute large batches with weights that the CPU keeps"
+    text = "let a device compute large batches whose weights are in the CPU's memory"
     add_switch(group, "op-offload", DEFAULT.op_offload, text)
-    text = "measure before loading: auto takes what fits, and what is asked for and does not fit is an error"
+    text = "measure the memory before loading: auto uses what fits, and a placement that does not fit is an error"
     add_option(group, "fit", on_or_off, "on", text, also=("-fit",), metavar="on|off")
-    text = "MiB of each device that auto leaves free: one number, or one for each with commas"
+    text = "MiB that auto leaves free on each device: one number, or one per device, separated by commas"
     target = str(DEFAULT.fit_target[0])
     add_option(group, "fit-target", margins, target, text, also=("-fitt",), metavar="MIB,MIB")
 
@@ -61,9 +61,9 @@ def placement_of(arguments: argparse.Namespace) -> Placement:
 def check_placement(placement: Placement) -> None:
     """Check that the placement makes sense on this machine.
 
-    UsageError if it contradicts itself, or names something that is not there.
+    Raises UsageError if the placement contradicts itself, or names something that is not there.
     """
-    if placement != DEFAULT:  # otherwise there is nothing to look up, and the loading thread starts the back ends
+    if placement != DEFAULT:  # The default needs no look-up here: the loading thread starts the back ends.
         resolved(placement, compiled_module())
 
 
@@ -83,7 +83,7 @@ class ListDevices(argparse.Action):
 
 
 def layers(text: str) -> int | Literal["auto", "all"]:
-    """A number of layers, or llama-server's words for as many as fit, and for all."""
+    """Convert a number of layers, or llama-server's words for all of them and for as many as fit."""
     match text.strip():
         case "auto" | "-1":
             return "auto"
@@ -98,12 +98,12 @@ def device_names(text: str) -> tuple[str, ...]:
     if names == ("none",):
         return ()
     if not all(names) or "none" in names:
-        raise argparse.ArgumentTypeError(f"must be names with commas, or none, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be names separated by commas, or none, not {text!r}")
     return names
 
 
 def shares(text: str) -> tuple[float, ...]:
-    """Numbers with commas, or slashes, as llama-server has it."""
+    """Convert numbers separated by commas or, as llama-server also allows, by slashes."""
     return tuple(map(float, re.split("[,/]", text))) if text else ()
 
 
@@ -119,7 +119,7 @@ def override(text: str) -> tuple[str, str]:
 
 
 def on_or_off(text: str) -> bool:
-    """llama-server's words for both."""
+    """Convert llama-server's words for on and off."""
     words = {"on": True, "enabled": True, "true": True, "1": True}
     words |= {"off": False, "disabled": False, "false": False, "0": False}
     if text not in words:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 OWNER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 DESCRIPTION = """\
-Serve a model over HTTP, to OpenAI's clients and to llama-server's. Where llama-server has an option for the same thing,
-it has the same name here. The API is described on /docs and /openapi.json.
+Serve a model over HTTP, to OpenAI's clients and to llama-server's. An option that llama-server has, too, has the same
+name here. The API is described on /docs and /openapi.json.
 """
 
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     observer = metrics if tracing is None else Observers(metrics, tracing)
     try:
         with closing(Loading(config.engine, observer, fetch=None if model is None else model.fetch)) as loading:
-            # Meanwhile: to import the web framework takes about as long as to load a small model.
+            # The model loads during this import, which takes about as long as to load a small model.
             from pyllmcancel.server.running.process import serve
 
             return serve(
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
                 tracing=tracing,
             )
     except KeyboardInterrupt:
-        # Before the server was there to handle it, or raised once more by it when everything had ended.
+        # The signal came before the server could handle it, or the server raised it once more after it had ended.
         return 128 + signal.SIGINT
     finally:
         close_all(listeners)
@@ -140,10 +140,10 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
 
 
 def hub_model(arguments: argparse.Namespace) -> HubModel | None:
-    """Return the model that ``--hf-repo`` names; UsageError if it is invalid, or needs what is not installed."""
+    """Return the model that ``--hf-repo`` names; UsageError if the name is invalid, or a package is missing."""
     if arguments.hf_repo is None:
         if arguments.hf_file is not None:
-            raise UsageError("--hf-file is a file of --hf-repo: name that, too")
+            raise UsageError("--hf-file names a file of --hf-repo, which is missing")
         return None
     if arguments.model is not None:
         raise UsageError("--model and --hf-repo exclude each other")
@@ -190,7 +190,7 @@ def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
         lines = map(str.strip, key_file_text(arguments.api_key_file).splitlines())
         in_file = [owned_key(line) for line in lines if line and not line.startswith("#")]
         if not in_file:
-            # A file of keys is not named in order to serve without any.
+            # Whoever names a file of keys does not want an open server.
             raise UsageError(f"there is no key in --api-key-file {arguments.api_key_file}")
         found += in_file
     owners = dict[str, str]()
@@ -202,13 +202,13 @@ def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
 
 def key_file_text(path: Path) -> str:
     try:
-        return path.read_text("utf-8-sig")  # some editors begin a file with a mark that would become part of a key
+        return path.read_text("utf-8-sig")  # some editors begin a file with a mark, which would become part of a key
     except UnicodeDecodeError as error:
         raise UsageError(f"--api-key-file {path} is not UTF-8: {error}") from None
 
 
 def given_keys(text: str | None, option: str) -> list[str]:
-    """The keys that an option gives. An empty one is an error: ``--api-key "$UNSET"`` must not open the server."""
+    """Return the keys of an option. An empty key is an error: ``--api-key "$UNSET"`` must not open the server."""
     keys = [] if text is None else [key.strip() for key in text.split(",")]
     if not all(keys):
         raise UsageError(f"{option} has an empty key")
@@ -216,23 +216,25 @@ def given_keys(text: str | None, option: str) -> list[str]:
 
 
 def owned_key(line: str) -> ApiKey:
-    """``KEY``, or ``NAME:KEY``."""
+    """Split ``KEY`` or ``NAME:KEY``."""
     name, separator, key = line.partition(":")
     if not separator:
         return ApiKey.unnamed(line)
     if not OWNER_NAME.fullmatch(name) or not key.strip():
         raise UsageError(f"a line of --api-key-file must be KEY or NAME:KEY, with a NAME like {OWNER_NAME.pattern}")
     if name == ADMIN:
-        raise UsageError(f"{ADMIN} is the owner of what the keys of --admin-api-key ask for: name another")
+        raise UsageError(f"{ADMIN} is the owner name of the keys of --admin-api-key: choose another name")
     return ApiKey(name, key.strip())
 
 
 def admin_api_keys(arguments: argparse.Namespace, owners_keys: Set[str]) -> tuple[str, ...]:
     keys = given_keys(arguments.admin_api_key, "--admin-api-key")
     if keys and arguments.api_key is None and arguments.api_key_file is None:
-        raise UsageError("--admin-api-key needs --api-key or --api-key-file: without them everything is open")
+        raise UsageError(
+            "--admin-api-key needs --api-key or --api-key-file: without those the server is open to everybody"
+        )
     if not owners_keys.isdisjoint(keys):
-        raise UsageError("a key of --admin-api-key is an owner's key, too: which of them it means is not clear")
+        raise UsageError("a key of --admin-api-key is also an owner's key: it must be one or the other")
     return tuple(keys)
 
 
@@ -241,7 +243,7 @@ def certificate_of(arguments: argparse.Namespace) -> Certificate | None:
     if key is None and certificate is None:
         return None
     if key is None or certificate is None:
-        raise UsageError("--ssl-key-file and --ssl-cert-file need each other")
+        raise UsageError("--ssl-key-file and --ssl-cert-file must be given together")
     for path in (key, certificate):
         _check_file(path)
     return Certificate(key, certificate)

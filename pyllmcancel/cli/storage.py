@@ -1,4 +1,4 @@
-"""``--store``: where responses are stored, which is found out before the server listens to anybody."""
+"""``--store``: the storage of responses, which is opened before the server listens to anybody."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 def storage_of(arguments: argparse.Namespace) -> Storage | None:
-    """Return the storage that ``--store`` describes, without a look at the file."""
+    """Return the storage that ``--store`` describes, without opening the file."""
     limits = arguments.store_max_age * DAY, arguments.store_max_size << 20
     match arguments.store:
         case "off":
@@ -31,12 +31,13 @@ def storage_of(arguments: argparse.Namespace) -> Storage | None:
 
 
 def open_store(storage: Storage | None, *, named: bool) -> Store | None:
-    """The store; in memory, with a warning, if nobody has `named` a file and the usual one cannot be it.
+    """Open the store. If nobody has `named` a file and the usual one cannot be used, store in memory, and log a
+    warning.
 
     Raises
     ------
     StoreError
-        The file that was named cannot be it.
+        The file that was named cannot be used.
     """
     if storage is None:
         return None
@@ -50,7 +51,7 @@ def open_store(storage: Storage | None, *, named: bool) -> Store | None:
 
 
 def default_path() -> Path | None:
-    """Where XDG has what a program keeps for its user; None where there is no such place."""
+    """Return the usual file, by XDG's rules for a program's state; None if there is no such folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"

@@ -1,4 +1,4 @@
-"""``pyllmcancel top``: what a server does at this moment, in the terminal."""
+"""``pyllmcancel top``: show a server's present activity in the terminal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 EXTRA = ("httpx", "rich")  # what `pyllmcancel[top]` installs
 DESCRIPTION = """\
-Show what a server does at this moment: its slots, its queue, what has ended and how fast; cancel requests by a key.
-Where the output is no terminal, print one picture.
+Show a server's slots, its queue, ended requests and their speed, continuously; cancel requests by a key. If the output
+is not a terminal, print this once.
 """
 
 
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser("top", help="watch a server, and cancel its requests", description=DESCRIPTION)
     group = parser.add_argument_group("server")
-    add_option(group, "url", str, "http://127.0.0.1:8000", "the server, with or without /v1", scope="top-")
-    text = "sent as bearer token: the owner's whose requests are shown, or an administrator's"
+    add_option(group, "url", str, "http://127.0.0.1:8000", "the server's address, with or without /v1", scope="top-")
+    text = "API key of the owner whose requests are shown, or of an administrator"
     add_option(group, "api-key", str, "", text, metavar="KEY")
     parser.set_defaults(run=run)
 

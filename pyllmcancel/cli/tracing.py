@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def open_tracing(*, wanted: bool) -> Tracing | None:
-    """Return the tracing of requests, if it is wanted; UsageError if it cannot be had."""
+    """Return the tracing of requests, if the option asks for it; UsageError if it cannot be started."""
     if not wanted:
         return None
     try:

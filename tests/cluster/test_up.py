@@ -187,7 +187,7 @@ def test_a_port_in_use_is_told_before_anything_is_started(program: object) -> No
         (("--haproxy", "/bin/true"), "/bin/true is not HAProxy"),
         (("--model", "/nowhere.gguf"), "there is no file /nowhere.gguf"),
         (("--replicas", "65"), "there must be 1 to 64 replicas, not 65"),
-        (("--peers", "http://one:1"), "--peers and --replica are said here by the command itself"),
+        (("--peers", "http://one:1"), "--peers and --replica are set by this command"),
         (("--no-such-option",), "unrecognized arguments: --no-such-option"),
         (("--host", "a b"), "--host must be addresses or names"),
     ],

@@ -157,7 +157,7 @@ def test_what_does_not_come_ends_the_server_with_its_reason(
     [
         (("-hf", "nobody"), "--hf-repo must be USER/MODEL"),
         (("-hf", NAME, "-m", "x.gguf"), "--model and --hf-repo exclude each other"),
-        (("--hf-file", "x.gguf"), "--hf-file is a file of --hf-repo"),
+        (("--hf-file", "x.gguf"), "--hf-file names a file of --hf-repo"),
     ],
 )
 def test_what_cannot_be_meant_is_told_before_anything_starts(options: tuple[str, ...], words: str) -> None:
@@ -181,7 +181,7 @@ def test_a_command_line_of_llama_servers_starts_this_server(hub: StandIn, servin
         (model,) = server.http.get("/v1/models").json()["data"]
         assert model["id"] == "ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF"
     for option in ("--cache-reuse", "--poll", "--prio", "--no-warmup"):
-        server.wait_for_log(f"{option} does nothing: ")
+        server.wait_for_log(f"{option} is ignored: ")
 
 
 def test_without_the_library_it_says_what_to_install(hub: StandIn, serving: Serving) -> None:

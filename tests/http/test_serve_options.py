@@ -219,7 +219,7 @@ def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
         ("--samplers top_k;top_z", "top_z"),
         ("--repeat-penalty 0", "repeat_penalty"),
         ("--mirostat 3", "mirostat"),
-        ("--ssl-key-file key.pem", "need each other"),
+        ("--ssl-key-file key.pem", "must be given together"),
         ("--ssl-key-file /nowhere/key --ssl-cert-file /nowhere/certificate", "/nowhere/key"),
     ],
 )

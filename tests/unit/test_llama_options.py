@@ -81,7 +81,7 @@ def test_every_option_takes_as_many_values_as_theirs() -> None:
             assert taken == option.n_values, name
 
 
-def test_nothing_is_passed_over_that_llama_server_has_not() -> None:
+def test_no_option_is_ignored_that_llama_server_has_not() -> None:
     theirs = {name for option in options() for name in (*option.names, *option.off)}
     ours = {name for row in (*ANYWAY, *IGNORED, *REFUSED) for name, _ in row.arities()}
     assert ours - theirs == set()
@@ -91,12 +91,12 @@ def test_nothing_is_passed_over_that_llama_server_has_not() -> None:
 def test_what_does_nothing_says_why(caplog: pytest.LogCaptureFixture, name: str, arity: int, why: str) -> None:
     with caplog.at_level(logging.WARNING):
         llama_options.warn(parsed(*values(name, arity), *values(name, arity)))
-    assert caplog.messages == [f"{name} does nothing: {why}"]
+    assert caplog.messages == [f"{name} is ignored: {why}"]
 
 
 @pytest.mark.parametrize(("name", "arity", "why"), names(ANYWAY))
 def test_what_is_so_in_any_case_is_taken_in_silence(name: str, arity: int, why: str) -> None:
-    assert parsed(*values(name, arity)).passed_over == ()
+    assert parsed(*values(name, arity)).ignored_options == ()
     assert why
 
 

@@ -79,8 +79,8 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
     [
         ("-ngl -3", "must not be negative"),
         ("-ngl many", "invalid"),
-        ("-dev GPU0,none", "names with commas, or none"),
-        ("-dev ,", "names with commas, or none"),
+        ("-dev GPU0,none", "names separated by commas, or none"),
+        ("-dev ,", "names separated by commas, or none"),
         ("-sm diagonal", "must be one of none, layer, row, tensor"),
         ("-ts a,b", "invalid"),
         ("-mg -1", "must not be negative"),
