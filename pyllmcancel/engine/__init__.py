@@ -1,1 +1,1 @@
-"""The engine: its thread, the loop that takes steps, loading, and what becomes of a request's tokens."""
+"""The engine: its thread, the loop that takes steps, loading, and the path from a request's tokens to its answer."""

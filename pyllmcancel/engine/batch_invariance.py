@@ -1,7 +1,7 @@
-"""Batch invariance: an answer depends on nothing but its own request, not on company, history, cancels or threads.
+"""Batch invariance: an answer depends on its own request only, not on company, history, cancels or threads.
 
-Attention on the CPU sums over a row's own cells in one order (native/ggml/attention.cpp). So an answer depends on its
-request alone, where the sequence's cells lie in that order, and where matrix products treat each row alike.
+Attention on the CPU sums over a row's own cells in one order (native/ggml/attention.cpp). An answer is therefore
+invariant if its sequence's cells lie in that order, and if matrix products treat each row alike.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ def varies_because(model: Model, context: Context, config: EngineConfig, feature
         The CPU features that the kernels were compiled for.
     """
     reasons = {
-        "a device chooses its kernels by the tokens of a step": model.is_offloaded,
-        f"a {context.memory_kind} model's state was not compared": context.memory_kind != "attention",
+        "a device chooses its kernels by the number of tokens in a step": model.is_offloaded,
+        f"invariance was not measured for the state of a {context.memory_kind} model": context.memory_kind
+        != "attention",
         "the cells are unified": context.kv_unified and context.n_seq_max > 1,
         "flash attention is off": config.flash_attn == "off",
-        "kernels for the types of these weights depend on the tokens of a step": not model.has_invariant_rows,
-        "kernels for AVX-512, AVX-VNNI and AMX were not compared": bool(features & UNMEASURED),
+        "kernels for the types of these weights depend on the number of tokens in a step": not model.has_invariant_rows,
+        "invariance was not measured for the kernels for AVX-512, AVX-VNNI and AMX": bool(features & UNMEASURED),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

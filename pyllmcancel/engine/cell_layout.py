@@ -1,7 +1,7 @@
-"""Where the cells of sequences lie: in one store for all sequences, or in a part for each.
+"""The layout of sequences' cells: one store for all sequences, or a part for each.
 
 In a part of its own a sequence's cells lie in the order of its tokens, whatever else is computed. Attention sums over
-cells in the order in which they lie. So an answer depends on nothing but its own request.
+cells in the order in which they lie. So an answer depends on its own request only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-MAX_CHOSEN = 16_384  # cells of a request, where neither the model nor the operator limits them
+MAX_CHOSEN = 16_384  # limit of a request's cells if neither the model nor the operator sets one
 # Bytes of one element, by the names of `config.CACHE_TYPES`. Quantized types have a scale for each block of 32.
 ELEMENT_BYTES = {
     "f32": 4.0,
@@ -33,23 +33,23 @@ ELEMENT_BYTES = {
     "q4_0": 18 / 32,
     "iq4_nl": 18 / 32,
 }
-# Parts that all sequences fill to their ends take at most this share of the machine's memory.
+# The share of the machine's memory that full parts of all sequences may take.
 MAX_MEMORY_SHARE = 0.5
 
 
 class CellLayout(NamedTuple):
-    """How many cells there are for all sequences, and whether any sequence may use any of them."""
+    """The number of cells for all sequences, and whether a sequence may use any of them."""
 
     n_cells: int
     unified: bool
 
 
 def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
-    """The layout for a model.
+    """Return the layout for a model.
 
-    With `EngineConfig.kv_unified` left open, a CPU gives each sequence as many cells as one request may have. They take
-    memory when they are first used. On a device, whose memory is taken at once, and where the parts would be too large
-    for the machine's memory, the cells are unified.
+    If `EngineConfig.kv_unified` is None, a CPU gives each sequence as many cells as one request may have. Memory for
+    cells is taken when they are first used. The cells are unified on a device, which takes the memory at once, and
+    where the parts would be too large for the machine's memory.
     """
     if not model.can_divide_cells or model.is_offloaded or config.kv_unified is not None:
         unified = not model.can_divide_cells or config.kv_unified is not False
@@ -71,11 +71,11 @@ def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
 
 
 def cell_bytes(metadata: Mapping[str, str], n_layer: int, config: EngineConfig) -> float:
-    """Bytes of one token's cell in all layers, at most; 0 for a model whose metadata does not say."""
+    """Return the bytes of one token's cell in all layers, at most; 0 for a model whose metadata has no sizes."""
     arch = metadata.get("general.architecture", "")
 
     def value(name: str) -> int:
-        # A list has a number for each layer.
+        # The metadata may be a list, with a number for each layer.
         return max(map(int, re.findall(r"\d+", metadata.get(f"{arch}.{name}", ""))), default=0)
 
     n_heads = value("attention.head_count")

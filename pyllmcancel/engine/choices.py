@@ -1,6 +1,6 @@
 """The parts that a request's choices are made of: room for their answers, samplers, detokenizers, constraints.
 
-Everything that can be wrong with a request is found here, before it is accepted.
+Every error in a request is found here, before the request is accepted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class ChoiceMaker:
         self._native = native  # the module that has the model's `Sampler`
 
     def choices(self, request: Request, prompts: Sequence[Sequence[int]], n_ctx: int) -> list[Choice]:
-        """`n` choices for each prompt, prompt by prompt.
+        """Return `n` choices for each prompt, prompt by prompt.
 
         Parameters
         ----------
         n_ctx
-            Most tokens of one choice, prompt and answer together.
+            Limit of one choice's tokens, prompt and answer together.
 
         Raises
         ------
         InvalidRequestError
-            Never servable as it stands.
+            The request can never be served in this form.
         """
         params = request.params
         check_count(len(prompts), params.n)
@@ -48,7 +48,7 @@ class ChoiceMaker:
         if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
         if any(not isinstance(token, int) or not 0 <= token < MOST_TOKENS for token in params.stop_tokens):
-            raise InvalidRequestError("stop_tokens must be numbers of tokens", "stop_tokens")
+            raise InvalidRequestError("stop_tokens must be token ids", "stop_tokens")
         choices: list[Choice] = []
         for prompt in prompts:
             room = room_after(prompt, n_ctx)
@@ -63,7 +63,7 @@ class ChoiceMaker:
         return choices
 
     def _pieces(self, params: GenerationParams) -> Callable[[int], bytes]:
-        """The bytes of a token in an answer, where some control tokens are to be seen."""
+        """Return the function from a token to its bytes in an answer, in which some control tokens may be visible."""
         piece = self._model.piece
         if not params.visible_tokens and not params.all_visible:
             return piece
@@ -72,7 +72,9 @@ class ChoiceMaker:
     def _sampler(
         self, sampling: SamplingParams, prompt: Sequence[int], number: int, sibling: Sampler | None
     ) -> Sampler:
-        """Choices of one prompt differ by their seeds, each derived from the request's."""
+        """Make the sampler of a choice. Choices of one prompt differ by their seeds, each derived from the
+        request's.
+        """
         try:
             sampler: Sampler = self._native.Sampler(self._model, sampling.with_seed(sampling.seed + number), sibling)
         except UsageError as error:
@@ -85,13 +87,13 @@ class ChoiceMaker:
 
 
 def check_count(n_prompts: int, n: int) -> None:
-    """InvalidRequestError if a request can have no `n` choices for each of so many prompts."""
+    """Raise InvalidRequestError if a request cannot have `n` choices for each of `n_prompts` prompts."""
     if n < 1 or n_prompts * n > MAX_CHOICES:
-        raise InvalidRequestError(f"a request has 1 to {MAX_CHOICES} choices, not {n_prompts * n}", "n")
+        raise InvalidRequestError(f"a request may have 1 to {MAX_CHOICES} choices, not {n_prompts * n}", "n")
 
 
 def room_after(prompt: Sequence[int], n_ctx: int) -> int:
-    """Most tokens that an answer to `prompt` can have; InvalidRequestError if it can have none."""
+    """Return the limit of tokens of an answer to `prompt`; InvalidRequestError if the limit is below one."""
     if not prompt:
         raise InvalidRequestError("the prompt is empty", "prompt")
     room = n_ctx - len(prompt)

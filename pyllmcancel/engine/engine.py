@@ -56,28 +56,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.engine")
 
 TRACED_STEPS = 1024
-DOES_NOT_GENERATE = "this model makes embeddings, it does not generate"
-ESCAPED = codecs.getencoder("unicode_escape")  # found here: Python imports a codec when it is used first
+DOES_NOT_GENERATE = "this model makes embeddings and does not generate text"
+ESCAPED = codecs.getencoder("unicode_escape")  # looked up here: Python imports a codec at its first use
 
 
 class Engine:
     """Runs a workload in the one thread that computes. Every method may be called from any thread.
 
-    One that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. In a forked child,
-    where there is no such thread, whatever would wait for it raises EngineClosedError.
+    An engine that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. A forked
+    child has no engine thread: calls that would wait for the thread raise EngineClosedError.
 
     Parameters
     ----------
     workload
-        What it computes, and with which configuration: generation, or embeddings.
+        The work to compute, with its configuration: generation, or embeddings.
     observer
-        Told of everything that happens; see `pyllmcancel.requests.observer`.
+        Called at every event; see `pyllmcancel.requests.observer`.
 
     Attributes
     ----------
     stopped : concurrent.futures.Future of None
-        Done when the engine thread computes no more: with None after `close`, or else with the exception that it died
-        of. Every request has got its ending by then.
+        Done when the engine thread has stopped: with None after `close`, else with the exception that ended the thread.
+        Every request has its ending by then.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Engine:
         )
         self.stopped: Future[None] = Future()
         self._pid = os.getpid()
-        # None of its threads refers to the engine: one that is dropped must be collected.
+        # None of the engine's threads refers to the engine, so that a dropped engine is collected.
         self._thread = threading.Thread(
             target=work, args=(self._loop, self.stopped), name="pyllmcancel-engine", daemon=True
         )
@@ -116,7 +116,7 @@ class Engine:
         observer: Observer | None = None,
         progress: Callable[[float], bool | None] | None = None,
     ) -> Engine:
-        """Load a model and start an engine on it: of a model that pools, it makes embeddings.
+        """Load a model and start an engine on it. For a model that pools, the engine makes embeddings.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Engine:
 
     @property
     def n_ctx(self) -> int:
-        """Most tokens that one choice, prompt and answer together, may have; or one text."""
+        """The limit of one choice's tokens, prompt and answer together, or of one text's."""
         return self.workload.n_ctx
 
     @property
@@ -163,17 +163,17 @@ class Engine:
 
     @property
     def n_embd(self) -> int | None:
-        """Length of an embedding; None of a model that generates."""
+        """The length of an embedding; None for a model that generates."""
         return self.workload.n_embd if isinstance(self.workload, Embedding) else None
 
     @property
     def n_threads(self) -> int:
-        """Compute threads of the running step, or of the last one."""
+        """The number of compute threads of the running step, or of the last one."""
         return self.workload.n_threads
 
     @property
     def failure(self) -> str | None:
-        """Why the engine died, if it did."""
+        """The error that the engine died of, if it did."""
         died_of = self.registry.died_of
         return None if died_of is None else said(died_of)
 
@@ -191,30 +191,30 @@ class Engine:
         return self.registry.counts(owner)
 
     def occupancy(self) -> Occupancy:
-        """Slots and cells in use, as of the last turn of the engine thread."""
+        """The slots and cells in use, as of the last turn of the engine thread."""
         return self._loop.occupancy
 
     @property
     def capacity(self) -> Capacity:
-        """Slots and cells that there are."""
+        """The number of slots and cells that the engine has."""
         return self.workload.capacity
 
     @property
     def n_generated(self) -> int:
-        """Tokens generated so far, for cancelled requests too."""
+        """The number of tokens generated so far, including cancelled requests."""
         return self.workload.n_generated if isinstance(self.workload, Generation) else 0
 
     @property
     def n_preempted(self) -> int:
-        """How often a running choice, or text, has given its slot back to be computed later."""
+        """The number of times that a running choice, or text, has given its slot back to be computed later."""
         return self.workload.scheduler.n_preempted
 
     def add_observer(self, observer: Observer) -> None:
-        """Tell another one, from now on, of everything that happens. It must not refer to the engine."""
+        """Add an observer of everything that happens from now on. The observer must not refer to the engine."""
         self._observers.add(observer)
 
     def remove_observer(self, observer: Observer) -> None:
-        """Tell it no more. Idempotent."""
+        """Remove an observer. Idempotent."""
         self._observers.remove(observer)
 
     # -- submitting ---------------------------------------------------------------------------------------------------
@@ -226,7 +226,8 @@ class Engine:
         sink: Sink,
         **origin: Unpack[Origin],
     ) -> Request:
-        """Accept a request; its events go to `sink`. Of two with one `supersede` key the earlier arrival is cancelled.
+        """Accept a request; its events go to `sink`. Of two requests with one `supersede` key, the earlier arrival is
+        cancelled.
 
         Parameters
         ----------
@@ -238,9 +239,9 @@ class Engine:
         Raises
         ------
         InvalidRequestError
-            Never servable as it stands; nothing was changed.
+            The request can never be served in this form. Nothing was changed.
         QueueFullError, EngineClosedError
-            Not now; nothing was changed.
+            The request cannot be accepted now. Nothing was changed.
         """
         if not isinstance(self.workload, Generation):
             raise InvalidRequestError(DOES_NOT_GENERATE, "model")
@@ -254,7 +255,7 @@ class Engine:
         timeout: float | None = None,
         **origin: Unpack[Origin],
     ) -> Request:
-        """As `submit`, for an embedding of each text (token ids): `sink` gets an `Embedded` for each, and the end."""
+        """As `submit`, for embeddings of texts (token ids): `sink` gets an `Embedded` for each text, and the ending."""
         if not isinstance(self.workload, Embedding):
             raise InvalidRequestError("this model does not pool, so it makes no embeddings", "model")
         return self._accept(self.workload.request(texts, sink, timeout=timeout, **origin))
@@ -272,9 +273,9 @@ class Engine:
         return request
 
     def heed(self, owner: str, key: str, rank: Rank) -> Rank | None:
-        """Another process has accepted a request of this supersede key: an older one that is here is cancelled.
+        """Cancel an older request of this supersede key, because another process has accepted a newer one.
 
-        Returns the newest one of the key that is known here, if there is a newer one.
+        Returns the newest request of the key that is known here, if it is newer than that one.
         """
         if self.forked:
             return None
@@ -283,7 +284,7 @@ class Engine:
         return newer
 
     def _end_superseded(self, accepted: Accepted) -> None:
-        """Tell of what was cancelled for a newer request, and end what of it was waiting."""
+        """Report requests that were cancelled for a newer one, and end those of them that were waiting."""
         for cancelled in accepted.cancelled:
             self._observers.request_cancelled(cancelled)
             if cancelled.superseded_by is not None:
@@ -309,14 +310,14 @@ class Engine:
         return AsyncStream(request, self, sink)
 
     def embed(self, texts: Sequence[str | Sequence[int]], *, timeout: float | None = None) -> NDArray[np.float32]:
-        """Embed texts, and wait; an exception in the waiting thread, Ctrl-C too, cancels.
+        """Embed texts, and wait. An exception in the waiting thread, such as Ctrl-C, cancels the request.
 
         Returns
         -------
         ndarray
             Shape (len(texts), n_embd); each row has length 1 (L2).
         """
-        import numpy as np  # not before: the command answers to Ctrl-C while NumPy is imported
+        import numpy as np  # imported late: the command can be interrupted by Ctrl-C while NumPy is imported
 
         sink = ThreadSink()
         request = self.submit_texts([self.text_tokens(text) for text in texts], sink, timeout=timeout)
@@ -328,7 +329,9 @@ class Engine:
         return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
 
     def text_tokens(self, text: str | Sequence[int]) -> Sequence[int]:
-        """The tokens of a text to embed, with what the model wants around it; special tokens in it are read as such."""
+        """Return the tokens of a text to embed, with the tokens that the model wants around it. Special tokens in the
+        text are recognised.
+        """
         return self.model.tokenize(text, add_special=True, parse_special=True) if isinstance(text, str) else text
 
     def _log_added(self, request: Request) -> None:
@@ -339,7 +342,7 @@ class Engine:
             "request %s added, owner %s, session %s, %s prompt tokens, waiting %d, running %d",
             request.id,
             request.owner or "-",
-            ESCAPED(request.session or "-")[0].decode(),  # a client's text, line feeds and all
+            ESCAPED(request.session or "-")[0].decode(),  # a client's text, which may contain line feeds
             f"{request.n_prompt_tokens:,}",
             counts.waiting,
             counts.running,
@@ -357,7 +360,8 @@ class Engine:
     # -- cancelling ---------------------------------------------------------------------------------------------------
 
     def cancel(self, request: Request, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
-        """Cancel a request: sticky, first reason wins, a no-op after the end. Returns whether this call decided it.
+        """Cancel a request: sticky, first reason wins, a no-op after the end. Returns whether this call decided the
+        request's fate.
 
         Returns at once; ``request.ended`` resolves when the computation has stopped and its slots are free.
         """
@@ -376,10 +380,11 @@ class Engine:
         descendants: bool = True,
         hold: float = 0.0,
     ) -> list[Request] | None:
-        """Cancel all requests of a session and, with `descendants`, of the sessions below it; None if it is not known.
+        """Cancel all requests of a session and, with `descendants`, of the sessions below it; None if the session is
+        unknown.
 
-        Returns the requests that had not ended. With a positive `hold`, the ones that arrive within so many seconds are
-        cancelled on their arrival, of a session that is not known yet too.
+        Returns the requests that had not ended. With a positive `hold`, requests that arrive within `hold` seconds are
+        cancelled on their arrival, even for a session that is not known yet.
         """
         family = self.registry.family_to_cancel(session, owner, descendants=descendants, hold=hold)
         if family is None:
@@ -392,7 +397,7 @@ class Engine:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def close(self, drain: float = 0.0) -> None:
-        """Accept no more, let the live requests finish for `drain` seconds, cancel the rest, and stop. Idempotent.
+        """Accept no more requests, let the live ones finish for `drain` seconds, cancel the rest, and stop. Idempotent.
 
         Does nothing in a forked child.
         """
@@ -406,7 +411,7 @@ class Engine:
         self._unclosed.detach()
 
     def end_all(self, why: str) -> None:
-        """For the compiled core, which ends the process afterwards: every request ends with an error now."""
+        """End every request with an error now. For the compiled core, which ends the process afterwards."""
         say_last_words(self._loop, self.stopped, why)
 
     def __enter__(self) -> Self:
@@ -419,7 +424,7 @@ class Engine:
 
 
 def compiled_module() -> Any:
-    """``pyllmcancel._native``, or an ImportError that says why it is not there."""
+    """Return ``pyllmcancel._native``, or raise an ImportError that says why the module is missing."""
     try:
         from pyllmcancel import _native
     except ImportError as error:
@@ -432,13 +437,13 @@ def compiled_module() -> Any:
 
 
 def devices() -> list[Device]:
-    """Return the devices that this build can compute on beside the CPU, on this machine."""
+    """Return the devices, besides the CPU, on which this build can compute on this machine."""
     found: list[Device] = compiled_module().devices()
     return found
 
 
 def generation_params(**options: Any) -> GenerationParams:
-    """GenerationParams from flat options, fields of SamplingParams included."""
+    """Make GenerationParams from flat options, which include fields of SamplingParams."""
     names = [field.name for field in fields(GenerationParams) if field.name != "sampling"]
     own = {name: options.pop(name) for name in names if name in options}
     return GenerationParams(sampling=SamplingParams(**options), **own)

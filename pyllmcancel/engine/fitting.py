@@ -1,7 +1,7 @@
-"""Before a model is loaded: where it goes, and whether it fits there.
+"""The choice of a model's placement before it is loaded, and the check that the placement fits.
 
-Nothing is measured without a device, nor where no layer is to go to one. Otherwise llama.cpp loads the model without
-its weights and makes the context without its cells, and tells what both would take.
+Nothing is measured without a device, or if no layer is to go to one. Otherwise llama.cpp loads the model without its
+weights, makes the context without its cells, and reports the memory that both would take.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-# What a placement, with so many cells, would take of each device.
+# The use of each device by a placement with a number of cells.
 Measure = Callable[[Placement, int], Sequence[DeviceUse]]
 CELLS_STEP = 256  # llama.cpp rounds contexts to it
 
 
 def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None = None) -> EngineConfig:
-    """`config` with a placement that fits, before anything is loaded.
+    """Return `config` with a placement that fits, before anything is loaded.
 
     Parameters
     ----------
     progress
-        As of `Engine.load`; asked before each measurement.
+        As for `Engine.load`; called before each measurement.
 
     Raises
     ------
@@ -45,9 +45,9 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     placement, used = resolved(asked, native)
     if not used:
         if asked.devices is None and asked.n_gpu_layers not in ("auto", 0):
-            logger.warning("there is no device: --n-gpu-layers %s does nothing", asked.n_gpu_layers)
+            logger.warning("there is no device: --n-gpu-layers %s is ignored", asked.n_gpu_layers)
         return replace(config, placement=placement)
-    if not placement.fit or placement.split_mode == "tensor":  # which llama.cpp cannot measure
+    if not placement.fit or placement.split_mode == "tensor":  # llama.cpp cannot measure a split by tensors
         return config
     path = config.model or packaged_model_path()
     heed(progress)
@@ -70,16 +70,16 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
 
 def heed(progress: Callable[[float], bool | None] | None) -> None:
     if progress is not None and progress(0.0) is False:
-        raise LoadCancelled("the load was cancelled while it was measured where the model goes")
+        raise LoadCancelled("the load was cancelled while the model's placement was measured")
 
 
 def resolved(placement: Placement, native: Any) -> tuple[Placement, list[Device]]:
-    """`placement` after its check, and the devices that layers go to: none if no layer does.
+    """Return `placement` after its check, and the devices that get layers, if any.
 
     Raises
     ------
     UsageError
-        It makes no sense on this machine.
+        The placement is not possible on this machine.
     """
     there = native.devices()
     placement.check(there, native.buffer_types() if placement.override_tensors else ())
@@ -98,14 +98,14 @@ def fit(
     n_ctx: int,
     fitted: Callable[[Placement, list[int]], Placement | None],
 ) -> Placement:
-    """`placement` with a number of layers that fits.
+    """Return `placement` with a number of layers that fits.
 
     Parameters
     ----------
     n_layers
-        The model's, that of its output included.
+        The number of the model's layers, the output layer included.
     measure
-        Tells what a placement would take.
+        Measures the memory that a placement would take.
     n_ctx
         Cells of the context.
     fitted
@@ -114,7 +114,7 @@ def fit(
     Raises
     ------
     PlacementError
-        It says how many layers there are to be, and they do not fit.
+        The placement names a number of layers, and they do not fit.
     """
     if placement.n_gpu_layers != "auto":
         uses = measure(placement, n_ctx)
@@ -146,7 +146,9 @@ def searched(
 
 
 def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: int) -> bool:
-    """Return whether it does; not if it cannot be measured, as when a buffer is larger than a device can address."""
+    """Return whether the placement fits. False if it cannot be measured, as when a buffer is larger than a device can
+    address.
+    """
     try:
         return all(has_room(measure(placement, n_ctx), margins))
     except ModelLoadError as error:
@@ -155,16 +157,16 @@ def fits(placement: Placement, margins: Sequence[int], measure: Measure, n_ctx: 
 
 
 def has_room(uses: Sequence[DeviceUse], margins: Sequence[int]) -> list[bool]:
-    """Return whether each device keeps its margin free; the last one is for all devices that have none of their own.
+    """Return whether each device keeps its margin free; the last margin is for all devices that have none of their own.
 
-    A device that tells no memory, as some drivers do, is taken to have it.
+    A device whose driver reports no memory is assumed to have enough.
     """
     kept = [margins[min(place, len(margins) - 1)] for place in range(len(uses))]
     return [not use.total or use.taken + margin <= use.free for use, margin in zip(uses, kept, strict=True)]
 
 
 def most_layers(placement: Placement, n_layers: int, margins: Sequence[int], measure: Measure, n_ctx: int) -> int:
-    """How many layers fit, of `n_layers` that together do not."""
+    """Return the number of layers that fit, if `n_layers` do not."""
     found, exceeds = 0, n_layers
     while exceeds - found > 1:
         middle = (found + exceeds) // 2
@@ -176,9 +178,9 @@ def most_layers(placement: Placement, n_layers: int, margins: Sequence[int], mea
 
 
 def most_cells(placement: Placement, measure: Measure, n_ctx: int) -> int:
-    """How many cells, fewer than `n_ctx`, fit with these layers; 0 if they do not fit with any.
+    """Return the number of cells, below `n_ctx`, that fit with these layers; 0 if no number does.
 
-    By two measurements, between which memory grows with the cells, and a third that confirms it.
+    Two measurements show how memory grows with the cells, and a third confirms the result.
     """
     found = n_ctx
     for small, large in zip(measure(placement, CELLS_STEP), measure(placement, n_ctx), strict=True):
@@ -192,10 +194,10 @@ def most_cells(placement: Placement, measure: Measure, n_ctx: int) -> int:
 
 
 def explain(placement: Placement, uses: Sequence[DeviceUse], n_layers: int, measure: Measure, n_ctx: int) -> str:
-    """Which device lacks how much, and what would fit."""
+    """Return which device lacks how much memory, and what would fit."""
     lacking = [use for use, fits in zip(uses, has_room(uses, (0,)), strict=True) if not fits]
     parts = [
-        f"{use.name} has {gib(use.free)} of {gib(use.total)} free, and {gib(use.taken)} would be taken"
+        f"{use.name} has {gib(use.free)} of {gib(use.total)} free, and {gib(use.taken)} would be needed"
         f" (weights {gib(use.weights)}, cells {gib(use.cells)}, buffers {gib(use.buffers)})"
         for use in lacking
     ]
@@ -204,11 +206,11 @@ def explain(placement: Placement, uses: Sequence[DeviceUse], n_layers: int, meas
     n_cells = most_cells(placement, measure, n_ctx)
     fitting = [f"{n_fit} of {n_layers} layers"] + ([f"these layers with --ctx-size {n_cells}"] if n_cells else [])
     told = f"--n-gpu-layers {placement.n_gpu_layers} does not fit: {'; '.join(parts)}"
-    return f"{told}. Would fit: {', or '.join(fitting)}. With --fit off nothing is measured"
+    return f"{told}. These would fit: {', or '.join(fitting)}. With --fit off nothing is measured"
 
 
 def summary(layers_by_device: dict[str, int]) -> str:
-    """Which device has how many layers: ``of 29 layers 20 on Vulkan0, 9 on the CPU``."""
+    """Return how many layers each device has: ``of 29 layers 20 on Vulkan0, 9 on the CPU``."""
     n_layers = sum(layers_by_device.values())
     on_devices = {name: count for name, count in layers_by_device.items() if name != CPU}
     if not on_devices:

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class Generation:
-    """Generates. `request` may be called from any thread, everything else is the engine thread's.
+    """The workload that generates text. `request` may be called from any thread, all else by the engine thread only.
 
     Parameters
     ----------
     context
-        A context of its own.
+        A context that nothing else uses.
     config
-        Sizes, limits and targets.
+        The sizes, limits and targets.
     native
         The module that made `context`, for its `CancelFlag` and `Sampler`.
     """
@@ -59,12 +59,12 @@ class Generation:
         if self._runs_ahead:
             context.start_ahead()
         self.ahead: list[StepItem] = []  # the step that has begun by itself
-        self._late: StepResult | None = None  # that step's result, if something was to be released before it was taken
+        self._late: StepResult | None = None  # that step's result, if slots were to be released before it was taken
         self.n_generated = 0  # tokens so far, of all requests; written by the engine thread
 
     @classmethod
     def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
-        """Make a context on a loaded model, and generate in it; ContextError if that cannot be."""
+        """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made."""
         context = native.Context(
             model,
             **cls.context_options(model, config),
@@ -77,7 +77,7 @@ class Generation:
 
     @staticmethod
     def context_options(model: Model, config: EngineConfig) -> dict[str, Any]:
-        """Those of the context's options on which its memory depends."""
+        """Return those of the context's options on which its memory depends."""
         layout = cell_layout(model, config)
         n_seq_max = config.parallel + n_spare_sequences(model, config, unified=layout.unified)
         return {
@@ -90,7 +90,7 @@ class Generation:
 
     @property
     def n_ctx(self) -> int:
-        """Most tokens, prompt and answer together, that one choice may have."""
+        """The limit of one choice's tokens, prompt and answer together."""
         return min(self._context.n_ctx, self.model.n_ctx_train)
 
     @property
@@ -99,7 +99,7 @@ class Generation:
 
     @property
     def n_threads(self) -> int:
-        """Compute threads of the running step, or of the last one."""
+        """The number of compute threads of the running step, or of the last one."""
         return self._context.n_threads
 
     def request(
@@ -109,7 +109,7 @@ class Generation:
         sink: Sink,
         **origin: Unpack[Origin],
     ) -> Request:
-        """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
+        """Make a request with a flag of its own; InvalidRequestError if it can never be served in this form."""
         request = Request(params, Cancellation(self._native.CancelFlag()), sink, **origin)
         request.choices = self._choice_maker.choices(request, prompts, self.n_ctx)
         return request
@@ -154,7 +154,7 @@ class Generation:
 
     def admit(self, request: Request, observer: Observer) -> list[Update]:
         self.scheduler.add(request)
-        # The leader that was chosen, and no other: another owner's request may be next.
+        # Only the leader that was chosen may be taken: another owner's request may be next.
         return self._started(self.scheduler.admit(most=1), observer)
 
     def release(self, request: Request, *, keep: bool) -> None:
@@ -180,7 +180,9 @@ class Generation:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
-        """The scheduler's next step, each constraint's allowed tokens set. A constraint that fails ends its request."""
+        """Return the scheduler's next step, with each constraint's allowed tokens set. A constraint that fails ends
+        its request.
+        """
         updates = self._started(self.scheduler.admit(), observer)
         items = self.scheduler.plan()
         for item in items:
@@ -232,7 +234,7 @@ class Generation:
         return not self.scheduler.maintenance_is_due
 
     def _ends(self, items: list[StepItem]) -> list[tuple[int, Collection[int]]] | None:
-        """When each sequence ends, if this step and the next one are decode steps of all that is active; else None."""
+        """Return when each sequence ends, if this step and the next one decode for all active choices; else None."""
         choices = self.scheduler.active
         if len(items) < len(choices) or not all(decodes_freely(choice) for choice in choices):
             return None
@@ -246,7 +248,7 @@ class Generation:
         return result
 
     def _come_to_rest(self) -> None:
-        """Before slots are given back: a step that is ahead is waited for, and none follows it."""
+        """Wait for a step that is ahead, and let none follow it, before slots are given back."""
         if self.ahead:
             self._late = self.collect(goes_on=False)
 
@@ -257,8 +259,8 @@ class Generation:
 
     def take(self, rows: Sequence[StepRow], observer: Observer) -> list[Update]:
         updates: list[Update] = []
-        # Looked up first: a faulty row ends its request, which frees the slots of its siblings' rows. Not of all rows:
-        # choices may have ended beside a step ahead, and their tokens in it are nobody's.
+        # Each row is looked at first: a faulty row ends its request, which frees the slots of its siblings' rows. Rows
+        # of choices that ended beside a step ahead are ignored, because nobody gets their tokens.
         for choice, row in [(self.scheduler.choice(row.seq), row) for row in rows if self.scheduler.holds(row.seq)]:
             if choice.seq is None:
                 continue  # a sibling's row has ended the request
@@ -276,7 +278,7 @@ class Generation:
             self.scheduler.prompt_computed(choice)
         prompt_logprobs, choice.prompt_logprobs = tuple(choice.prompt_logprobs), []
         if choice.max_tokens == 0:
-            # Only the prompt was asked for; computing it samples a token all the same.
+            # Only the prompt was asked for, but computing it samples a token all the same.
             choice.finish_reason = FinishReason.LENGTH
             delta = Delta(choice.index, "", finish_reason=FinishReason.LENGTH, prompt_logprobs=prompt_logprobs)
         else:
@@ -335,10 +337,12 @@ def is_mostly_offloaded(model: Model) -> bool:
 
 
 def n_spare_sequences(model: Model, config: EngineConfig, *, unified: bool) -> int:
-    """Sequences beside the running ones, for idle prefixes: each takes a part of divided cells, or a whole state."""
+    """Return the number of sequences for idle prefixes, besides the running ones. Each takes a part of divided cells,
+    or a whole state.
+    """
     if model.memory_kind == "attention":
         return config.cached_sequences if unified else 0
-    # One, for what a preempted choice has computed: such a memory cannot be swapped out.
+    # One sequence keeps what a preempted choice has computed: such a memory cannot be swapped out.
     return min(1, config.cached_sequences)
 
 
@@ -348,7 +352,7 @@ def decodes_freely(choice: Choice) -> bool:
 
 
 def prompt_progress(choice: Choice) -> Sequence[Update]:
-    """How much of its prompt is computed, if that was asked for."""
+    """Return how much of the prompt is computed, if the request asks for that."""
     if choice.generated or not choice.request.params.prompt_progress:
         return ()
     done = min(choice.n_committed, len(choice.prompt))

@@ -1,4 +1,4 @@
-"""Loading an engine in a thread of its own, and fetching the model before if it is not there."""
+"""Loading an engine in a thread of its own, after fetching a model that is not on this machine."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ PROGRESS_EVERY_SECONDS = 1.0
 
 
 class Loading:
-    """Begins at once. Every method may be called from any thread.
+    """A load, which begins at once. Every method may be called from any thread.
 
     Parameters
     ----------
     config, observer
-        What the engine is loaded with.
+        The configuration and the observer of the engine.
     fetch
-        Finds the model's file where `config` names none: takes `progress`, as `load` does, and ends with LoadCancelled
-        when that says so.
+        Finds the model's file if `config` names none. Takes `progress`, as `load` does, and raises LoadCancelled when
+        `progress` returns False.
     load
-        What does the work: takes both, and `progress`, as `Engine.load` does.
+        Loads the engine. Takes both, and `progress`, as `Engine.load` does.
 
     Attributes
     ----------
     future : concurrent.futures.Future of Engine
         Never cancelled: it ends with the engine, or with whatever exception `load` raised.
     began : float
-        Monotonic seconds.
+        The start, in monotonic seconds.
     stage : str
         ``downloading`` while `fetch` is at work, and then ``loading``.
     progress : float
-        In [0, 1], of the stage.
+        The progress of the stage, in [0, 1].
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class Loading:
         self._observer = observer
         self._fetch = fetch
         self._load = load
-        # No daemon: the end of the interpreter would tear it out of the middle of llama.cpp.
+        # Not a daemon: the end of the interpreter would stop a daemon thread in the middle of llama.cpp.
         self._thread = threading.Thread(target=self._run, name="pyllmcancel-loading")
         self._thread.start()
 
     def give_up(self) -> None:
-        """Have the load fail with LoadCancelled as soon as may be; waits for nothing.
+        """Have the load fail with LoadCancelled as soon as possible, without waiting.
 
-        One that has come so far as to make the context brings its engine all the same.
+        A load that is already making the context still results in an engine.
         """
         self._given_up = True
 

@@ -1,12 +1,12 @@
-"""The engine thread's loop: it admits requests, has steps planned and computed, publishes results, ends requests.
+"""The engine thread's loop: it admits requests, computes planned steps, publishes results, and ends requests.
 
-One turn: end what was cancelled; expire what took too long; pause what is not read, and resume what is; publish, admit,
-plan, publish; look for cancels once more; compute a step with the GIL released; take its results. What is computed is
-the workload's: `generation`, or `embeddings.workload`.
+One turn: end cancelled requests; expire late ones; pause requests that are not read, and resume those that are. Then
+publish, admit, plan, publish; look for cancels once more; compute a step with the GIL released; take its results. The
+workload decides what to compute: `generation`, or `embeddings.workload`.
 
-A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: a step
-*ahead*, one at most. The turn beside it changes nothing. It publishes, looks for cancels and other changes, and waits
-for the step. If nothing has changed by then another step has begun; else the next turn is one at rest, as above.
+A workload may begin the next step, of the same sequences, while this thread takes the results of the last one: one step
+*ahead* at most. The turn beside that step changes nothing: it publishes, looks for cancels and other changes, and waits
+for the step. If nothing has changed by then, another step has begun; else the next turn is one at rest, as above.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-IDLE_AFTER = 0.1  # seconds without a request until idle housekeeping: a client that goes on at once is not held up
+# seconds without a request until idle housekeeping, so that a client that continues at once is not delayed
+IDLE_AFTER = 0.1
 
 
 class ComputedStep(NamedTuple):
-    """A step, and what it computed for. `began` is in monotonic seconds, `seconds` is how long it took."""
+    """A step, and the members that it computed for. `began` is in monotonic seconds, `seconds` is the duration."""
 
     items: list[StepItem]
     members: list[StepMember]
@@ -54,7 +55,7 @@ class ComputedStep(NamedTuple):
 
 
 def computed_ahead(items: list[StepItem], members: list[StepMember], outcome: AheadOutcome) -> ComputedStep:
-    """A step that had begun by itself."""
+    """Make the record of a step that had begun by itself."""
     seconds = (outcome.decode_us + outcome.sample_us) / 1e6
     return ComputedStep(items, members, outcome, outcome.began_us / 1e6, seconds)
 
@@ -83,7 +84,7 @@ class EngineLoop:
         self._running: list[Request] = []
         self._n_steps = 0
         self._members_ahead: list[StepMember] = []  # of the step ahead; some may have ended when it is recorded
-        # Written by the engine thread, replaced whole; read from any.
+        # Written by the engine thread, which replaces the whole; read from any thread.
         self.occupancy = self._scheduler.occupancy()
         # Monotonic seconds; written by the engine thread, read by health checks.
         self._step_began: float | None = None
@@ -94,25 +95,27 @@ class EngineLoop:
             self.turn()
 
     def turn(self) -> None:
-        """One iteration; at most one step, whose events are published when the next turn, or the wait, begins."""
+        """Do one iteration with one step at most, whose events are published when the next turn, or the wait,
+        begins.
+        """
         if self._workload.ahead:
             self._turn_beside_step()
         else:
             self._turn_at_rest()
 
     def _turn_beside_step(self) -> None:
-        # Events first: all that follows waits.
+        # Events come first, because all that follows takes time.
         self._outbox.flush()
         self._collect(goes_on=not self._cancelled() and self._workload.is_steady(self._running))
 
     def _turn_at_rest(self) -> None:
-        # Before anything is looked at: news that come from here on keep the next step from running ahead.
+        # Before anything is looked at: news that arrive from here on keep the next step from running ahead.
         self._workload.hush()
-        # Before admission: a request that supersedes another finds its slot and its cells given back. Published before
-        # admission, which may copy cells.
+        # Before admission: a request that supersedes another finds its slot and cells given back. Endings are published
+        # before admission, which may copy cells.
         self._end_cancelled()
         self._report(self._workload.expire(self._running))
-        # Before admission, too: a slot that is given back may be all that the next one waits for.
+        # Before admission, too: the next request may wait for nothing but a slot that is given back here.
         self._workload.heed_readers(self._running)
         self._publish()
         self._admit()
@@ -123,7 +126,7 @@ class EngineLoop:
         if items:
             self._workload.maintain()
             self.occupancy = self._scheduler.occupancy()  # the last look for as long as steps run ahead
-            # Once more: all of that takes time, and no step may begin for a client that has left.
+            # Once more: all of this took time, and no step may begin for a client that has left.
             if self._cancelled():
                 self._scheduler.resync(items)  # undoes what planning noted
             else:
@@ -135,7 +138,7 @@ class EngineLoop:
         return 0.0 if began is None else time.monotonic() - began
 
     def bury(self, died_of: BaseException) -> None:
-        """End every request before the thread dies of an error. If this raises, call it again."""
+        """End every request before the thread dies of an error. If this call raises, call it again."""
         self._step_began = None
         self._outbox.flush()  # the thread may have died while it wrote an ending
         failure: Exception | None = None
@@ -143,7 +146,7 @@ class EngineLoop:
             try:
                 self._endings.bury(request, self._outbox, f"the engine died: {said(died_of)}")
             except Exception as error:
-                failure = error  # the other requests end all the same
+                failure = error  # the other requests must end all the same
         self._outbox.flush()
         if failure is not None:
             raise failure
@@ -152,7 +155,7 @@ class EngineLoop:
         return any(not request.paused for request in self._running)
 
     def _wait_for_work(self) -> bool:
-        """Wait; whether there may be work, and it is not the end."""
+        """Wait; return True if there may be work, and False at the end."""
         self._publish()
         wait = partial(self._registry.wait_for_work, has_paused=bool(self._running))
         has_work = wait(0.0)
@@ -170,7 +173,7 @@ class EngineLoop:
         while (request := self._registry.take_next(self._choose)) is not None:
             self._watcher.look((request,))
             if request.cancellation.requested:
-                # It was cancelled while it waited, or between its leaving the queue and now: it never had a slot.
+                # The request was cancelled while it waited, or just after it left the queue: it never had a slot.
                 self._endings.conclude(request, FinishReason.CANCELLED, self._outbox)
             else:
                 self._running.append(request)
@@ -185,14 +188,16 @@ class EngineLoop:
             self._end(request, FinishReason.CANCELLED)
 
     def _cancelled(self) -> list[Request]:
-        """Running requests that are cancelled. Clients of paused ones are not looked at: no step begins for them."""
+        """Return running requests that are cancelled. Clients of paused requests are not checked: no step begins for
+        them.
+        """
         self._watcher.look([request for request in self._running if not request.paused])
         return [request for request in self._running if request.cancellation.requested]
 
     def _end(
         self, request: Request, finish_reason: FinishReason, *, keep: bool = True, error: str | None = None
     ) -> None:
-        """End a request before it is complete: the slots first, then the event."""
+        """End a request before it is complete: give its slots back first, then send the ending."""
         self._workload.release(request, keep=keep)
         self._finish(Finished(request, finish_reason, error=error))
 
@@ -207,7 +212,8 @@ class EngineLoop:
     def _finish(self, finished: Finished) -> None:
         request, finish_reason, last, error, param = finished
         self._running.remove(request)
-        # Before the ending: a reader in a plain thread has it at once, and finds its slots free.
+        # The slots are freed before the ending: a reader in a plain thread gets the ending at once, and finds its slots
+        # free.
         self.occupancy = self._scheduler.occupancy()
         self._endings.conclude(request, finish_reason, self._outbox, last=last, error=error, param=param)
 
@@ -238,14 +244,14 @@ class EngineLoop:
         self._step_began = time.monotonic() if items else None
         if items:
             self._members_ahead = self._members_of(items)
-            # Asked while a step computes, the context would not tell.
+            # The context cannot be asked while a step computes.
             self.occupancy = self.occupancy._replace(cells=self.occupancy.cells + step.n_tokens)
 
     def _members_of(self, items: list[StepItem]) -> list[StepMember]:
         return [self._workload.member(item) for item in items]
 
     def _take(self, step: ComputedStep) -> None:
-        """Take over what has become of a step."""
+        """Take over the results of a step."""
         items, outcome = step.items, step.outcome
         match outcome.status:
             case StepStatus.OK:
@@ -268,7 +274,7 @@ class EngineLoop:
         if late is None:
             self._report(updates)
             return
-        # Recorded before the endings are told: nothing is computed for a request that has ended.
+        # The step is recorded before the endings are sent, so that no later record names a request that has ended.
         self._step_began = None
         step = computed_ahead(items, members, late)
         self._record(step)
@@ -276,7 +282,7 @@ class EngineLoop:
         self._take(step)
 
     def _isolate_failure(self, items: list[StepItem], status: StepStatus) -> None:
-        """Have each sequence of a failed step computed alone, and fail the one that fails alone."""
+        """Compute each sequence of a failed step alone, and fail the one that fails alone."""
         logger.warning("step %d of %d sequences failed: %s", self._n_steps, len(items), status.name.lower())
         if len(items) > 1:
             self._scheduler.suspect(item.seq for item in items)

@@ -1,4 +1,4 @@
-"""When and why a choice's answer ends: stop tokens and strings, limits, and faults of its rows of logits."""
+"""The reasons and the moment of an answer's end: stop tokens and strings, limits, and faults in its rows of logits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 FAULTS = {
     LogitFault.NOT_FINITE: "the model produced logits that are not finite",
     LogitFault.ALL_EQUAL: "the model produced logits that are all equal",
-    LogitFault.GRAMMAR: "the grammar, or what else limits the answer's tokens, allows no continuation",
-    LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to read this answer than can be followed",
+    LogitFault.GRAMMAR: "the grammar, or another constraint on the answer's tokens, allows no continuation",
+    LogitFault.TOO_COMPLEX: "the grammar is too ambiguous: it has more ways to parse this answer than can be followed",
 }
 
 
 def blamed(choice: Choice, fault: LogitFault) -> str | None:
-    """The field of the request without which there were no such fault."""
+    """Return the field of the request that caused the fault."""
     if fault not in (LogitFault.GRAMMAR, LogitFault.TOO_COMPLEX):
         return None
     params = choice.request.params
@@ -28,7 +28,7 @@ def blamed(choice: Choice, fault: LogitFault) -> str | None:
 
 
 def finish_reason(choice: Choice, limit: Limit | None, *, ended: bool) -> FinishReason | None:
-    """Why `choice` is complete with its last token; None if it goes on."""
+    """Return why `choice` is complete with its last token; None if it goes on."""
     if ended or choice.detokenizer.stopped_by is not None:
         return FinishReason.STOP
     if limit is not None or len(choice.generated) >= choice.max_tokens:
@@ -37,14 +37,14 @@ def finish_reason(choice: Choice, limit: Limit | None, *, ended: bool) -> Finish
 
 
 def passed_limit(choice: Choice) -> Limit | None:
-    """The limit, besides that of tokens, at which `choice` has come."""
+    """Return the limit, other than that of tokens, that `choice` has reached."""
     if choice.detokenizer.outdented:
         return Limit.INDENT
     return Limit.ANSWER_TIME if is_late(choice) else None
 
 
 def is_late(choice: Choice) -> bool:
-    """Return whether the answer has taken longer than it may, from its first token, with a line feed in it."""
+    """Return whether an answer that contains a line feed has exceeded its time limit, counted from its first token."""
     most = choice.request.params.max_predict_seconds
     if most is None or not choice.has_line_feed:
         return False

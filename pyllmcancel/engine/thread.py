@@ -1,6 +1,6 @@
-"""The engine thread's first call and its last ones, and the end of an engine that was never closed.
+"""The first and the last calls of the engine thread, and the end of an engine that was never closed.
 
-Nothing here refers to an engine: one that is dropped is collected, and its thread ends.
+Nothing here refers to an engine, so that a dropped engine is collected, and its thread ends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-# Bytes that are given back when the engine thread dies, and attempts to end its requests then: it may have died of a
-# lack of memory, and what it does last takes some.
+# The memory that is freed when the engine thread dies, and the number of attempts to end its requests then. The thread
+# may have died of a lack of memory, and ending requests takes some.
 RESERVE = 8 << 20
 LAST_ATTEMPTS = 3
 LAST_WORDS_SECONDS = 2.0
@@ -42,26 +42,27 @@ def work(loop: EngineLoop, stopped: Future[None]) -> None:
     try:
         loop.run()
     except BaseException as error:
-        # A defect of ours, or no memory. Nobody may hang on it: every request ends with an error, and health turns red.
+        # This is a defect of ours, or a lack of memory. Nobody may wait for ever: every request ends with an error, and
+        # the health check fails.
         reserve.clear()
         bury(loop, error)
-        with suppress(InvalidStateError):  # the last words may be being said
+        with suppress(InvalidStateError):  # another thread may be in `say_last_words`
             stopped.set_exception(error)
     else:
         stopped.set_result(None)
 
 
 def say_last_words(loop: EngineLoop, stopped: Future[None], why: str) -> None:
-    """The compiled core ends the process when this returns: end what is left, and give its readers a moment.
+    """End what is left, and give its readers a moment. The compiled core ends the process when this function returns.
 
-    The thread that calls is in the middle of a step, its engine's own thread or one of the core's. While a step is
-    ahead the engine's thread may be at work in Python: an ending may then be told twice, but each is told.
+    The calling thread is in the middle of a step: it is the engine thread, or one of the core's. While a step is ahead,
+    the engine thread may be at work in Python. An ending may then be sent twice, but each is sent.
     """
     died_of = CoreAbortedError(why)
     bury(loop, died_of)
     with suppress(InvalidStateError):
         stopped.set_exception(died_of)
-    threading.Event().wait(LAST_WORDS_SECONDS)  # for other threads: endings are on their way to sockets
+    threading.Event().wait(LAST_WORDS_SECONDS)  # other threads write the endings to sockets meanwhile
 
 
 def bury(loop: EngineLoop, died_of: BaseException) -> None:
@@ -81,9 +82,9 @@ def end_unclosed(engine: weakref.ref[Closable], watcher: Watcher, pid: int) -> N
     if os.getpid() != pid:
         return
     if (left := engine()) is not None:
-        # The engine thread must not be in the compiled core when the interpreter takes the GIL away for good.
+        # The engine thread must not be in the compiled core when the interpreter ends, which never gives the GIL back.
         left.close()
     else:
-        # Wherever the garbage collector was called, maybe with a lock held that closing would wait for.
+        # The garbage collector may have been called anywhere, maybe with a lock held that closing would wait for.
         watcher.drop_engine()
     warnings.warn("an engine was never closed", ResourceWarning, stacklevel=2)

@@ -1,7 +1,7 @@
-"""From tokens to text, a token at a time: multi-byte characters are never cut, stop strings never leak.
+"""Convert tokens to text, one at a time, without cutting multi-byte characters or showing stop strings.
 
-Two things hold text back: bytes that do not yet make a whole character, and characters that may turn out to be the
-beginning of a stop string.
+Two kinds of text are held back: bytes that do not yet make a whole character, and characters that may begin a stop
+string.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ class Detokenizer:
     Parameters
     ----------
     piece
-        The bytes of a token.
+        Returns the bytes of a token.
     stop
         Stop strings, none of them empty. Text from the first match on is dropped.
     min_indent
-        A line that is indented by fewer blanks is dropped, with all that follows; but the first, which began before.
+        A line that is indented by fewer blanks is dropped, with all that follows. The first line, which the prompt
+        began, is exempt.
 
     Attributes
     ----------
     stopped_by
         The stop string that is complete.
     outdented
-        Whether such a line has come.
+        True if such a line has come.
     """
 
     __slots__ = ("_decoder", "_held", "_indent", "_min_indent", "_piece", "_stop", "outdented", "stopped_by")
@@ -43,7 +44,7 @@ class Detokenizer:
         self.outdented = False
 
     def feed(self, token: int) -> str:
-        """Text that is certain after this token; sets `stopped_by` when a stop string is complete."""
+        """Return the text that is certain after this token; sets `stopped_by` when a stop string is complete."""
         return self._cut(self._release(self._decoder.decode(self._piece(token))))
 
     def flush(self) -> str:
@@ -55,7 +56,7 @@ class Detokenizer:
         return self._cut(text)
 
     def _cut(self, text: str) -> str:
-        """Nothing from the first outdented line on."""
+        """Drop everything from the first outdented line on."""
         if self.outdented:
             return ""
         if not self._min_indent:
@@ -86,7 +87,7 @@ class Detokenizer:
         return text[: len(text) - keep]
 
     def _undecided(self, text: str) -> int:
-        """Length of the longest end of `text` that a stop string begins with."""
+        """Return the length of the longest end of `text` that a stop string begins with."""
         longest = max(len(stop) for stop in self._stop) - 1
         for length in range(min(longest, len(text)), 0, -1):
             end = text[-length:]

@@ -1,4 +1,4 @@
-"""How a request is cancelled, and how it ends, once: sealed, forgotten, logged, counted, reported.
+"""The cancel of a request, and its one ending: sealed, forgotten, logged, counted, reported.
 
 A request is ended by the thread that is responsible for it, after its computation has stopped and its slots are free.
 That is the engine thread or, for a request that waits, a thread that cancels it: by taking it out of the queue that
@@ -44,13 +44,15 @@ class Endings:
         return True
 
     def shut_down(self) -> None:
-        """Accept no more, and cancel all there is; the engine thread ends when all of it has ended."""
+        """Accept no more requests, and cancel all there are; the engine thread ends when all of them have ended."""
         self._registry.close()
         for request in self._registry.requests():
             self.cancel(request, CancelReason.SHUTDOWN)
 
     def conclude_waiting(self, request: Request) -> None:
-        """End a cancelled request that never left the queue; the caller has withdrawn it, and so is responsible."""
+        """End a cancelled request that never left the queue. The caller has withdrawn it, and so is responsible for
+        it.
+        """
         outbox = Outbox()
         self.conclude(request, FinishReason.CANCELLED, outbox)
         outbox.flush()
@@ -72,7 +74,7 @@ class Endings:
         error: str | None = None,
         param: str | None = None,
     ) -> None:
-        """End `request`, which the calling thread is responsible for.
+        """End `request`. The calling thread must be responsible for it.
 
         A cancel that came first wins over any other end in the same step: `last`, the delta that would have made the
         answer look complete, is then not sent.
@@ -90,7 +92,7 @@ class Endings:
         error: str | None = None,
         param: str | None = None,
     ) -> None:
-        """The ending of a sealed request."""
+        """Write the ending of a sealed request."""
         reason = request.cancellation.reason
         if reason is not None:
             finish_reason, last, error, param = FinishReason.CANCELLED, None, None, None

@@ -1,7 +1,7 @@
 """Sessions, which group requests, and families: a session and its descendants.
 
-A session has any number of live requests. It is remembered for a while when they have ended, for the relation to its
-parent: between two requests of an agent its sub-agents go on.
+A session has any number of live requests. It is remembered for a while after they have ended, for the relation to its
+parent: an agent's sub-agents continue between two requests of the agent.
 
 Not synchronised: the registry guards it, and the other tables, with one lock.
 """
@@ -19,16 +19,16 @@ from pyllmcancel.errors import InvalidRequestError, QueueFullError
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
 
-MAX_SESSIONS = 1024  # of one owner
-MAX_GENERATIONS = 16  # of one family
+MAX_SESSIONS = 1024  # limit of one owner's sessions
+MAX_GENERATIONS = 16  # limit of one family
 
 
 @dataclass(eq=False, slots=True)
 class Session:
     """One owner's session. `created_at` and `used_at` are seconds since the epoch.
 
-    `cancelled_at` and `family_cancelled_at`, in monotonic seconds: when it alone, or with its descendants, was last
-    cancelled.
+    `cancelled_at` and `family_cancelled_at`, in monotonic seconds: when the session alone, or with its descendants, was
+    last cancelled.
     """
 
     owner: str
@@ -43,13 +43,15 @@ class Session:
     family_cancelled_at: float = 0.0
 
     def note_cancel(self, *, descendants: bool) -> None:
-        """It is being cancelled now, with its descendants or without."""
+        """Note that the session is being cancelled now, with or without its descendants."""
         self.cancelled_at = time.monotonic()
         if descendants:
             self.family_cancelled_at = self.cancelled_at
 
     def cancels(self, request: Request) -> bool:
-        """Return whether a cancel of it reaches `request`, its own or a descendant's, which had arrived before that."""
+        """Return whether a cancel of this session reaches `request`, its own or a descendant's, which had arrived
+        before.
+        """
         return request.arrived_at < (self.cancelled_at if request.group == self.name else self.family_cancelled_at)
 
     @property
@@ -57,14 +59,14 @@ class Session:
         return not self.live and not self.children
 
     def lineage(self) -> Iterator[Session]:
-        """Itself, its parent, and so on."""
+        """Iterate over the session, its parent, and so on."""
         session: Session | None = self
         while session is not None:
             yield session
             session = session.parent
 
     def family(self) -> Iterator[Session]:
-        """Itself and all descendants."""
+        """Iterate over the session and all its descendants."""
         yield self
         for child in self.children.values():
             yield from child.family()
@@ -103,9 +105,10 @@ class Families:
     """The sessions of all owners."""
 
     def __init__(self) -> None:
-        # Least recently used first; a session is never used without its ancestors, so that children come before them.
+        # Least recently used first. A session is never used without its ancestors, so that children come before them.
         self._sessions: dict[str, dict[str, Session]] = {}
-        self._n_live = Counter[str]()  # sessions with live requests, by owner: each line of the log counts
+        # the number of sessions with live requests, by owner: each line of the log has it
+        self._n_live = Counter[str]()
 
     def find(self, owner: str, name: str) -> Session | None:
         return self._sessions.get(owner, {}).get(name)
@@ -115,7 +118,7 @@ class Families:
         return sorted(self._of(owner), key=lambda session: session.used_at, reverse=True)
 
     def count_live(self, owner: str | None = None) -> int:
-        """Sessions that have live requests."""
+        """Return the number of sessions that have live requests."""
         return self._n_live.total() if owner is None else self._n_live[owner]
 
     def _of(self, owner: str | None) -> Iterator[Session]:
@@ -124,15 +127,15 @@ class Families:
         return (session for sessions in owners for session in sessions.values())
 
     def declare(self, owner: str, name: str, parent: str | None = None) -> Session:
-        """The session of this name, made if need be, as a child of `parent`.
+        """Return the session of this name, made if need be, as a child of `parent`.
 
         Raises
         ------
         InvalidRequestError
-            It would be its own ancestor, has another parent while requests of it live, or is too deep in its family.
-            Nothing was changed.
+            The session would be its own ancestor, has another parent while its requests live, or is too deep in its
+            family. Nothing was changed.
         QueueFullError
-            Too many sessions.
+            The owner has too many sessions.
         """
         sessions = self._sessions.setdefault(owner, {})
         if parent is not None:
@@ -148,7 +151,7 @@ class Families:
         return session
 
     def join(self, request: Request) -> None:
-        """Have its session list an accepted request."""
+        """List an accepted request in its session."""
         if request.group is None:
             return
         session = self.declare(request.owner, request.group, None if request.session is None else request.parent)
@@ -157,7 +160,7 @@ class Families:
         session.n_requests += 1
 
     def leave(self, request: Request) -> None:
-        """Its session lists an ended request no more."""
+        """Remove an ended request from its session's list."""
         session = self.of_request(request)
         if session is not None and session.live.get(request.id) is request:
             del session.live[request.id]
@@ -181,7 +184,9 @@ class Families:
             raise InvalidRequestError(f"a family has at most {MAX_GENERATIONS} generations", "parent_session_id")
 
     def _make_room(self, sessions: dict[str, Session], wanted: set[str]) -> None:
-        """Forget the least recently used sessions that can be, until those that are `wanted` have room."""
+        """Forget the least recently used sessions that may be forgotten, until there is room for those that are
+        `wanted`.
+        """
         n_excess = len(sessions) + sum(name not in sessions for name in wanted) - MAX_SESSIONS
         if n_excess <= 0:
             return

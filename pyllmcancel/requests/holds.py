@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.families import Session
     from pyllmcancel.requests.request import Request
 
-MAX_HOLDS = 1024  # of one owner
+MAX_HOLDS = 1024  # limit of one owner's holds
 LONGEST_PREPARATION = 60.0  # seconds from a request's arrival to its acceptance
 
 
 class SessionHold(NamedTuple):
-    """Until when, on the monotonic clock, a session is held, and until when its descendants are."""
+    """The times, on the monotonic clock, until which a session and its descendants are held."""
 
     own: float
     descendants: float
@@ -33,7 +33,7 @@ class OwnerHolds:
     """The holds of one owner."""
 
     def __init__(self) -> None:
-        self.requests: dict[str, float] = {}  # until when
+        self.requests: dict[str, float] = {}  # until when, by id
         self.sessions: dict[str, SessionHold] = {}
 
     def __len__(self) -> int:
@@ -45,20 +45,22 @@ class OwnerHolds:
 
 
 class Holds:
-    """The holds of all owners. A promise to a client stays: a later hold takes nothing back."""
+    """The holds of all owners. A hold that was promised to a client stays: a later hold never shortens it."""
 
     def __init__(self) -> None:
         self._of_owner: dict[str, OwnerHolds] = {}
 
     def hold_request(self, owner: str, request_id: str, seconds: float) -> None:
-        """Cancel the request of this id that arrives within `seconds`. QueueFullError: too many holds."""
+        """Cancel the request of this id that arrives within `seconds`. QueueFullError if the owner has too many
+        holds.
+        """
         held = self._with_room(owner, request_id).requests
         held[request_id] = max(time.monotonic() + seconds, held.get(request_id, 0.0))
 
     def hold_session(self, owner: str, session: str, seconds: float, *, descendants: bool) -> None:
-        """Cancel all requests of a session that arrive within `seconds`; 0: that have arrived by now.
+        """Cancel all requests of a session that arrive within `seconds`; with 0, those that have arrived by now.
 
-        QueueFullError: too many holds.
+        Raises QueueFullError if the owner has too many holds.
         """
         held = self._with_room(owner, session).sessions
         until, before = time.monotonic() + seconds, held.get(session, NOT_HELD)
@@ -66,14 +68,16 @@ class Holds:
         held[session] = SessionHold(max(until, before.own), below)
 
     def check_room(self, owner: str, sessions: Collection[str]) -> None:
-        """QueueFullError if these cannot be held all at once."""
+        """Raise QueueFullError if these cannot all be held at once."""
         now, held = time.monotonic(), self._of_owner.get(owner, OwnerHolds())
         names = {name for name, hold in held.sessions.items() if hold.own > now}.union(sessions)
         if len(names) + sum(until > now for until in held.requests.values()) > MAX_HOLDS:
             raise too_many()
 
     def reach(self, request: Request, lineage: Iterable[Session]) -> bool:
-        """Return whether `request`, which is being accepted, is held: its id, its session, or an ancestor of that."""
+        """Return whether `request`, which is being accepted, is held: by its id, its session, or an ancestor of the
+        session.
+        """
         holds = self._of_owner.get(request.owner)
         if holds is None:
             return False
@@ -86,9 +90,10 @@ class Holds:
         return False
 
     def _with_room(self, owner: str, name: str) -> OwnerHolds:
-        """The owner's holds, which have room for one of this name."""
+        """Return the owner's holds, after making room for one of this name."""
         holds, now = self._of_owner.setdefault(owner, OwnerHolds()), time.monotonic()
-        # One that has run out is kept, if there is room, for requests that arrived before and are being prepared.
+        # An expired hold is kept, if there is room, for requests that arrived before its end and are still being
+        # prepared.
         for latest in (now - LONGEST_PREPARATION, now):
             if len(holds) >= MAX_HOLDS:
                 holds.drop_expired(latest)

@@ -1,4 +1,4 @@
-"""Who watches an engine: metrics, traces, tests. Told by the thread that ends the computation, not by HTTP."""
+"""The observers of an engine: metrics, traces, tests. The thread that ends the computation calls them, not HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 
 class StepPart(NamedTuple):
-    """The part of a step that was computed for one sequence: of `owner`'s `request`, in a `slot`."""
+    """The part of a step that was computed for one sequence: for `owner`'s `request`, in a `slot`."""
 
     request: str
     choice: int
@@ -37,21 +37,21 @@ class StepRecord:
     Attributes
     ----------
     number
-        Counts steps from 1.
+        The step's number, counted from 1.
     started_at
-        On the monotonic clock, in seconds.
+        The start on the monotonic clock, in seconds.
     seconds
-        Duration of decode and sampling.
+        The duration of decode and sampling.
     sequences
-        That it computed.
+        The number of sequences that the step computed.
     status
         ``ok``, ``aborted``, ``no_room``, ``invalid``, ``failed_alloc`` or ``failed_compute``.
     spared
-        A member was cancelled, and the step finished for the others.
+        True if a member was cancelled, and the step finished for the others.
     survivors
-        Sequences whose request was not cancelled.
+        The number of sequences whose request was not cancelled.
     threads
-        That computed it.
+        The number of threads that computed the step.
     """
 
     number: int
@@ -69,11 +69,11 @@ class StepRecord:
 
 
 class Observer(Protocol):
-    """Called by the engine; must be quick and must not raise.
+    """The calls that the engine makes. They must be quick and must not raise.
 
-    `request_added` and `request_cancelled` are called by the thread that submits, or cancels, the others by the engine
-    thread, and `request_ended` by the one that is responsible for the request. So a request that is over quickly may be
-    seen to end, by another thread, before it was seen to come.
+    `request_added` and `request_cancelled` are called by the thread that submits or cancels, `request_ended` by the one
+    that is responsible for the request, the others by the engine thread. So the end of a short request may be observed,
+    in another thread, before its arrival.
     """
 
     def request_added(self, request: Request) -> None: ...
@@ -86,7 +86,7 @@ class Observer(Protocol):
 
 
 class NullObserver:
-    """Watches nothing."""
+    """An observer that does nothing."""
 
     def request_added(self, request: Request) -> None: ...
     def request_admitted(self, request: Request) -> None: ...
@@ -100,20 +100,20 @@ class NullObserver:
 class Observers:
     """All observers of an engine. More can be added, and taken away, from any thread.
 
-    One that fails when it is told of a request is logged, and harms nobody: a counter that fails must not leave
-    a client without its ending.
+    The failure of an observer is logged and harms nobody: a counter that fails must not leave a client without its
+    ending.
     """
 
     def __init__(self, *observers: Observer) -> None:
         self._lock = threading.Lock()
-        self._all = observers  # replaced whole, under the lock; read from any thread
+        self._all = observers  # replaced as a whole, under the lock; read from any thread
 
     def add(self, observer: Observer) -> None:
         with self._lock:
             self._all += (observer,)
 
     def remove(self, observer: Observer) -> None:
-        """Tell it no more; other threads may be in the middle of telling it. Idempotent."""
+        """Remove an observer; other threads may be in the middle of calling it. Idempotent."""
         with self._lock:
             self._all = tuple(one for one in self._all if one is not observer)
 
@@ -151,7 +151,7 @@ class Observers:
 
 
 class StepTrace:
-    """The last steps, oldest first. Written by the engine thread; `snapshot` may be called from any."""
+    """The last steps, oldest first. Written by the engine thread; `snapshot` may be called from any thread."""
 
     def __init__(self, length: int) -> None:
         self._records: deque[StepRecord] = deque(maxlen=length)

@@ -1,7 +1,8 @@
-"""The registry: which requests there are, which wait, which supersede, which belong together. All under one lock.
+"""The registry of requests: the live ones, the waiting ones, supersede keys, families. All are under one lock.
 
 A request waits in the queue until the engine thread, or a thread that cancels it, takes it out. That thread is then
-responsible for it, and ends it. Here is the one place where threads meet: each method is one short critical section.
+responsible for it, and ends it. The registry is the one place where threads meet: each method is one short critical
+section.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Counts(NamedTuple):
-    """Live requests (cancelled ones are counted apart, until they have ended), and sessions that have any."""
+    """Live requests, and sessions that have any. Cancelled requests are counted apart until they have ended."""
 
     waiting: int
     running: int
@@ -37,9 +38,10 @@ class Counts(NamedTuple):
 class Accepted(NamedTuple):
     """The effects of an arrival.
 
-    `cancelled` are the requests that it cancelled: of two with one key the one that arrived earlier, which may be
-    itself; and itself, if it was held or its family had been cancelled. `withdrawn` are those of them that were
-    waiting: the caller is responsible for these, and has to end them.
+    `cancelled` are the requests that the arrival cancelled. Of two requests with one key that is the earlier one, which
+    may be the new request itself. The new request is also among them if it was held, or if its family had been
+    cancelled. `withdrawn` are the cancelled requests that were waiting: the caller is responsible for these, and has to
+    end them.
     """
 
     cancelled: tuple[Request, ...]
@@ -49,7 +51,7 @@ class Accepted(NamedTuple):
 class Heeded(NamedTuple):
     """The effects of a request that another process has accepted.
 
-    `newer` is the newest one of its key that is known here, if there is a newer one; the rest is as of an arrival.
+    `newer` is the newest request of the key that is known here, if it is newer; the rest is as for an arrival.
     """
 
     newer: Rank | None
@@ -62,35 +64,35 @@ class Registry:
     Parameters
     ----------
     max_queue, max_running
-        Of one owner: most requests that wait, and that run.
+        Limits of one owner's waiting requests, and of its running ones.
     history
-        Ended requests of one owner that are remembered.
+        The number of one owner's ended requests to remember.
     """
 
     def __init__(self, max_queue: int, max_running: int | None = None, history: int = 256) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        # All guarded by the lock.
+        # The lock guards all of these.
         self._waiting = WaitingQueue(max_queue, max_running)
         self._keys = SupersedeKeys()
         self._families = Families()
         self._holds = Holds()
         self._requests: dict[tuple[str, str], Request] = {}  # by owner and id: accepted and not ended
-        self._withdrawn: set[Request] = set()  # of those: their cancellers are about to end them
+        self._withdrawn: set[Request] = set()  # requests among those that their cancellers are about to end
         self._history = defaultdict[str, deque["RequestSummary"]](lambda: deque(maxlen=history))
-        self._news = False  # for the engine thread, which takes it when it looks
+        self._news = False  # set for the engine thread, which clears it when it looks
         self._closed = False
         self._died_of: BaseException | None = None
-        # Called with the lock held whenever there is news for the engine thread: it must be quick. Set once.
+        # Called with the lock held whenever there is news for the engine thread, so it must be quick. Set once.
         self.ring: Callable[[], object] = lambda: None
 
     # -- into and out of the tables -----------------------------------------------------------------------------------
 
     def accept(self, request: Request) -> Accepted:
-        """Take a request in, or raise and change nothing.
+        """Accept a request, or raise and change nothing.
 
-        Of two requests with one key the one that arrived earlier is cancelled. That may be this one, if it took longer
-        to prepare.
+        Of two requests with one key, the one that arrived earlier is cancelled. That is the new request if it took
+        longer to prepare.
         """
         with self._lock:
             self._check(request)
@@ -108,17 +110,17 @@ class Registry:
 
     @staticmethod
     def _supersede(older: Request, by: str) -> bool:
-        """Cancel a request for that one; whether this decided its fate."""
+        """Cancel a request in favour of another; return whether this call decided its fate."""
         decided = older.cancellation.request(CancelReason.SUPERSEDED)
         if decided:
             older.superseded_by = by
         return decided
 
     def heed(self, owner: str, key: str, rank: Rank) -> Heeded:
-        """Another process has accepted a request of this key: the one that is here is cancelled if it is older.
+        """Cancel the request of this key if it is older than one that another process has accepted.
 
-        So is one that arrived before it and is accepted later. Both processes compare the same ranks, so that of two
-        requests they agree which one is the older, and of any number exactly the newest remains.
+        An older request that is accepted later is cancelled, too. Both processes compare the same ranks, so they agree
+        which of two requests is the older one, and exactly the newest of any number remains.
         """
         with self._lock:
             newer = self._keys.newer_than(owner, key, rank)
@@ -136,12 +138,12 @@ class Registry:
             raise EngineClosedError("the engine is shutting down")
         if (request.owner, request.id) in self._requests:
             raise InvalidRequestError(f"request id {request.id!r} is in use by a request that has not ended", "id")
-        # Of two requests with one key only one stays in the queue, so that a full queue has room for the second.
+        # Only one of two requests with one key stays in the queue, so that a full queue has room for the second.
         rival = self._keys.rival(request)
         self._waiting.check(request.owner, n_leaving=int(rival is not None and rival in self._waiting))
 
     def _is_cancelled_on_arrival(self, request: Request) -> bool:
-        """Return whether it is held, or its family was cancelled after it had arrived."""
+        """Return whether the request is held, or its family was cancelled after its arrival."""
         session = self._families.of_request(request)
         lineage = () if session is None else tuple(session.lineage())
         held = self._holds.reach(request, lineage)
@@ -159,10 +161,11 @@ class Registry:
         return withdrawn
 
     def take_next(self, choose: Callable[[Sequence[Request]], Request | None]) -> Request | None:
-        """Hand a waiting request to the engine thread: the one that `choose` takes from the next of each owner.
+        """Hand a waiting request to the engine thread: the one that `choose` selects from the next request of each
+        owner.
 
-        `choose` decides; their order, in which the owner last taken from is last, only breaks ties. It must be quick,
-        and call nothing of the registry.
+        The order of the owners, in which the one last served is last, only breaks ties. `choose` must be quick, and
+        must not call the registry.
         """
         with self._lock:
             heads = self._waiting.heads()
@@ -172,11 +175,11 @@ class Registry:
             return chosen
 
     def wait_for_work(self, timeout: float | None = None, *, has_paused: bool = False) -> bool | None:
-        """Block the engine thread, which computes nothing, until there is news: a request came, ended or was cancelled.
+        """Block the idle engine thread until there is news: a request came, ended or was cancelled.
 
-        A request that waits is news once: it may be impossible to admit it before a paused request has ended.
-        False once the registry is closed, none waits, and the engine thread has none that is paused. None if `timeout`
-        seconds pass before either.
+        A waiting request counts as news once, since admitting it may be impossible before a paused request has ended.
+        Returns False once the registry is closed and no request waits or is paused. Returns None if `timeout` seconds
+        pass first.
         """
         with self._lock:
             self._changed.wait_for(lambda: self._news or self._is_over(has_paused=has_paused), timeout)
@@ -187,7 +190,7 @@ class Registry:
         return self._closed and not has_paused and not len(self._waiting)
 
     def wake(self) -> None:
-        """Something has changed that the engine thread may wait for; may be called from any thread."""
+        """Note a change that the engine thread may be waiting for; may be called from any thread."""
         with self._lock:
             self._tell()
 
@@ -197,10 +200,10 @@ class Registry:
         self._changed.notify_all()
 
     def seal(self, request: Request) -> CancelReason | None:
-        """The responsible thread ends it: closed to cancels, and its key open to others, in one critical section.
+        """Close the request to cancels and free its key, in one critical section; called by the responsible thread.
 
-        From here on it is not listed. Were it sealed outside, a newer one of its key could not cancel it, and for a
-        moment both would live.
+        From here on the request is not listed. If it were sealed outside the lock, a newer request of its key could not
+        cancel it, and for a moment both would live.
         """
         with self._lock:
             self._keys.remove(request)
@@ -208,7 +211,7 @@ class Registry:
             return request.cancellation.seal()
 
     def forget(self, request: Request, ending: Ending) -> None:
-        """The sealed request has ended: out of every table, into the history."""
+        """Move the sealed request, which has ended, from every table into the history."""
         with self._lock:
             self._requests.pop((request.owner, request.id), None)
             self._withdrawn.discard(request)
@@ -217,7 +220,7 @@ class Registry:
             self._tell()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more requests."""
         with self._lock:
             self._closed = True
             self._changed.notify_all()
@@ -227,9 +230,9 @@ class Registry:
         return self._closed
 
     def take_all(self, died_of: BaseException) -> list[Request]:
-        """Accept no more, and hand all that waits to the engine thread, which dies of `died_of`.
+        """Accept no more requests, and hand all waiting ones to the engine thread, which dies of `died_of`.
 
-        Returns all that is the engine thread's to end then.
+        Returns all requests that the engine thread has to end then.
         """
         with self._lock:
             self._closed, self._died_of = True, died_of
@@ -252,7 +255,7 @@ class Registry:
     # -- looking for requests and sessions; an `owner` of None means all owners ---------------------------------------
 
     def find(self, request_id: str, hold: float = 0.0, owner: str = NO_OWNER) -> Request | RequestSummary | None:
-        """A live request, or what is remembered of an ended one.
+        """Return a live request, or the summary of an ended one.
 
         If there is neither, and `hold` is positive, a request of this id that arrives within `hold` seconds will be
         cancelled on its arrival.
@@ -267,25 +270,27 @@ class Registry:
             return found
 
     def owners_of(self, ids: Set[str]) -> set[str]:
-        """Owners that have a request of one of these ids, live or remembered."""
+        """Return the owners that have a request of one of these ids, live or remembered."""
         with self._lock:
             live = {owner for owner, request_id in self._requests if request_id in ids}
             return live | {owner for owner, history in self._history.items() if any(old.id in ids for old in history)}
 
     def newest(self, key: str, owner: str = NO_OWNER) -> Request | None:
-        """The live request of a supersede key."""
+        """Return the live request of a supersede key."""
         with self._lock:
             return self._keys.newest(owner, key)
 
     def declare(self, session: str, parent: str | None = None, owner: str = NO_OWNER) -> None:
-        """Have a session known before its request is accepted; raises as `Families.declare`."""
+        """Make a session known before its request is accepted; raises as `Families.declare`."""
         with self._lock:
             self._families.declare(owner, session, parent)
 
     def family(
         self, session: str, owner: str = NO_OWNER, *, descendants: bool = True
     ) -> dict[str, list[Request]] | None:
-        """The requests of a session and its descendants that have not ended, by session; None if it is not known."""
+        """Return the requests of a session and its descendants that have not ended, by session; None if the session
+        is unknown.
+        """
         with self._lock:
             return self._family(self._families.find(owner, session), descendants=descendants)
 
@@ -298,11 +303,11 @@ class Registry:
         hold: float = 0.0,
         known_elsewhere: bool = False,
     ) -> dict[str, list[Request]] | None:
-        """As `family`, for a caller that cancels all of it.
+        """As `family`, for a caller that cancels all of these requests.
 
-        Those that have arrived, and are accepted later, will be cancelled on their acceptance; of a session that is not
-        known only if it is `known_elsewhere`. If `hold` is positive, so will all that arrive within `hold` seconds, of
-        a session that is not known too.
+        Requests that have arrived, and are accepted later, will be cancelled on their acceptance. For an unknown
+        session this holds only if it is `known_elsewhere`. If `hold` is positive, all requests that arrive within
+        `hold` seconds will be cancelled, even for an unknown session.
         """
         with self._lock:
             found = self._families.find(owner, session)
@@ -313,7 +318,7 @@ class Registry:
             return self._family(found, descendants=descendants)
 
     def check_room_to_hold(self, sessions: Collection[str], owner: str = NO_OWNER) -> None:
-        """QueueFullError if these cannot be held all at once."""
+        """Raise QueueFullError if these cannot all be held at once."""
         with self._lock:
             self._holds.check_room(owner, sessions)
 
@@ -325,7 +330,7 @@ class Registry:
         return {member.name: list(member.live.values()) for member in members}
 
     def sessions(self, owner: str | None = NO_OWNER) -> list[SessionSummary]:
-        """The most recently used first."""
+        """Return the sessions, the most recently used first."""
         with self._lock:
             return [session.summary() for session in self._families.sessions(owner)]
 
@@ -335,7 +340,7 @@ class Registry:
             return None if found is None else found.summary()
 
     def requests(self, owner: str | None = None) -> list[Request]:
-        """All that have not ended, oldest first."""
+        """Return all requests that have not ended, oldest first."""
         with self._lock:
             return self._not_sealed(owner)
 
@@ -347,7 +352,7 @@ class Registry:
         ]
 
     def history(self, owner: str | None = None) -> list[RequestSummary]:
-        """The last ended ones, newest first."""
+        """Return the last ended requests, newest first."""
         with self._lock:
             if owner is not None:
                 return list(reversed(self._history.get(owner, ())))

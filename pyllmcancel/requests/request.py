@@ -1,4 +1,4 @@
-"""A request, its choices, and what becomes of them.
+"""A request and its choices, from acceptance to the ending.
 
 One thread at most is responsible for a request: none while it is in the waiting queue, then the engine thread, which
 admits it, or the canceller that withdraws it. Only that thread writes its mutable fields; others read them. The
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyllmcancel.sampling import SamplingParams
 
 
-NO_OWNER = ""  # of requests without an API key
+NO_OWNER = ""  # the owner of requests without an API key
 PRIORITIES = (-1, 0, 1)  # background, normal, interactive
 
 
@@ -38,7 +38,7 @@ class GenerationParams:
     Attributes
     ----------
     n
-        Choices per prompt.
+        The number of choices per prompt.
     max_tokens
         Limit of the tokens to generate per choice; None goes on until the context is full, 0 computes the prompt only.
     stop
@@ -46,25 +46,27 @@ class GenerationParams:
     timeout
         Deadline in seconds from arrival, time in the queue included; None for the engine's default.
     constraint
-        Makes what decides, token by token, which tokens are allowed; see `pyllmcancel.constraints.protocol`.
+        Makes the constraint that decides, token by token, which tokens are allowed; see
+        `pyllmcancel.constraints.protocol`.
     prompt_logprobs
-        Report logprobs of the prompt's tokens too, with as many alternatives as `sampling` says; the whole prompt is
-        computed then, whatever is in the cache.
+        Report logprobs of the prompt's tokens too, with as many alternatives as `sampling` says. The whole prompt is
+        then computed, even if parts of it are cached.
     reuse_prefix
-        Start from what the cache holds of the prompt.
+        Start from the longest cached prefix of the prompt.
     max_prompt_seconds, max_predict_seconds
         Time limits of the prompt, from admission, and of the answer, from its first token, once it has a line feed.
         Then the answer ends, with LENGTH: for editors that prefer a short completion to a late one.
     min_indent
-        A line of the answer that is indented by fewer blanks ends it, with LENGTH; not the line that it begins in.
+        A line that is indented by fewer blanks ends the answer, with LENGTH. The line in which the answer begins is
+        exempt.
     prompt_progress
         Send a delta after each step of the prompt, and one before the first.
     visible_tokens
-        Control tokens that are part of the text, spelled out; others have none.
+        Control tokens that are spelled out in the text; others are invisible.
     all_visible
-        All control tokens are.
+        All control tokens are visible.
     stop_tokens
-        They end the answer, as the model's own do.
+        Tokens that end the answer, like the model's own end tokens.
     stop_shown
         The text ends with the stop string, or with the token of `stop_tokens`, that ended it.
     """
@@ -93,7 +95,7 @@ class GenerationParams:
 
 @dataclass(eq=False, slots=True)
 class Choice:
-    """One sequence of a request: its prompt, what it generated, where it computes.
+    """One sequence of a request: its prompt, its generated tokens, and its slot.
 
     Of the `n` choices of one prompt the first is the leader: it computes the prompt, the others share its cells.
     """
@@ -105,19 +107,19 @@ class Choice:
     max_tokens: int
     detokenizer: Detokenizer
     generated: list[int] = field(default_factory=list)
-    seq: int | None = None  # while it holds a slot
+    seq: int | None = None  # set while the choice holds a slot
     n_committed: int = 0  # a copy of `Context.n_committed`, written by the engine thread; kept without a slot
     n_cached: int = 0  # tokens that its first admission found in the cache
     admitted_before: bool = False
-    slot: int | None = None  # the `seq` that it has, or had last
-    admitted_at: float | None = None  # these three: monotonic seconds
+    slot: int | None = None  # the `seq` that the choice has, or had last
+    admitted_at: float | None = None  # this one and the next two are in monotonic seconds
     first_token_at: float | None = None
     last_token_at: float | None = None
-    resumes: bool = False  # the next token is the first one after a pause
+    resumes: bool = False  # True if the next token is the first one after a pause
     has_line_feed: bool = False
     finish_reason: FinishReason | None = None
     constraint: Constraint | None = None
-    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # until the first delta takes them along
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # kept until the next delta takes them along
 
     @property
     def n_known(self) -> int:
@@ -125,12 +127,12 @@ class Choice:
 
     @property
     def n_pending(self) -> int:
-        """Tokens that are known and not computed: the rest of the prompt, or the one sampled last."""
+        """The number of tokens that are known and not computed: the rest of the prompt, or the one sampled last."""
         return self.n_known - self.n_committed
 
     @property
     def n_described(self) -> int:
-        """Leading tokens whose logprobs are still wanted: all of a leader's prompt, or none."""
+        """The number of leading tokens whose logprobs are still wanted: all of a leader's prompt, or none."""
         wanted = self.request.params.prompt_logprobs and self.leads and not self.generated
         return len(self.prompt) if wanted else 0
 
@@ -145,17 +147,17 @@ class Choice:
 
 
 class Client(Protocol):
-    """Who a request is for, as far as that can be asked."""
+    """The client of a request, as far as it can be asked."""
 
     def has_left(self) -> bool:
         """Return whether the client has closed its connection.
 
-        Asked by the engine thread right before each step, so it must not wait, not for the GIL either.
+        The engine thread calls this right before each step, so it must not wait, not even for the GIL.
         """
 
 
 class TraceContext(NamedTuple):
-    """Where a request is in the trace of its client, by W3C's headers, and what it was asked as."""
+    """The place of a request in its client's trace, by W3C's headers, and the name of the operation."""
 
     traceparent: str | None
     tracestate: str | None
@@ -164,10 +166,11 @@ class TraceContext(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """When a request arrived, in microseconds since the epoch, and its id.
+    """The time of a request's arrival, in microseconds since the epoch, and its id.
 
-    Of one key's requests in several processes the greatest is the newest. Whole numbers, so that all of them compare
-    the same number, however it has travelled; the id decides between equals, so that no two are equal.
+    Among the requests of one key, in any number of processes, the one with the greatest rank is the newest. The time is
+    a whole number, so that all processes compare the same value. The id decides between equal times, so that no two
+    ranks are equal.
     """
 
     arrived_us: int
@@ -175,30 +178,31 @@ class Rank(NamedTuple):
 
 
 class Origin(TypedDict, total=False):
-    """Where a request comes from, and which others it belongs to.
+    """The origin of a request, and the groups that it belongs to.
 
     Attributes
     ----------
     request_id
-        By default one is made.
+        The request's id. By default one is made.
     owner
-        Ids, sessions and keys are those of an owner, and so are cached prefixes. By default `NO_OWNER`.
+        The owner of the request's id, session, key and cached prefixes. By default `NO_OWNER`.
     session
-        The group that it belongs to, of any number of live requests; cancelling the session cancels all of them.
+        The group that the request belongs to, with any number of live requests. Cancelling the session cancels all of
+        them.
     parent
         The session whose child `session` is; a cancel reaches all descendants.
     supersede
-        Of one key at most one request lives: of two, the one that arrived earlier is cancelled.
+        The supersede key, under which at most one request lives: of two, the one that arrived earlier is cancelled.
     priority
-        -1, 0 or 1: among the requests of an owner the higher starts first, and lower ones give their slots to it.
+        -1, 0 or 1. Among an owner's requests, a higher priority starts first, and takes slots from lower ones.
     arrived_at
-        Monotonic seconds: deadlines count from here, and of a key's requests the one that arrived last is the newest.
-        By default now.
+        The time of arrival in monotonic seconds, from which deadlines count. Among a key's requests, the last arrival
+        is the newest. By default now.
     arrived_us
         The same moment in microseconds since the epoch, for requests of the same key in other processes. By default
         now, less the time since `arrived_at`.
     client
-        Looked at right before each step: none begins for one that has left.
+        Checked right before each step: no step begins for a client that has left.
     trace
         For observers; the engine does not look at it.
     """
@@ -246,15 +250,15 @@ class Request:
         self.priority = priority
         self.cancellation = cancellation
         self.created_at = time.time()
-        # Monotonic seconds: when its client asked, which may be some work before it is submitted.
+        # Monotonic seconds: when its client asked, which may be well before the request is submitted.
         self.arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        # Written by the registry, under its lock, until the request is accepted; then never.
+        # Written by the registry, under its lock, until the request is accepted, and never after.
         self.arrived_us = epoch_us(self.arrived_at) if arrived_us is None else arrived_us
         self.superseded_by: str | None = None  # written by the registry, under its lock
         # Written by the responsible thread only.
         self.choices: list[Choice] = []
         self.status = RequestStatus.WAITING
-        self.paused = False  # by its reader: without slots until that reads on
+        self.paused = False  # paused by its reader, and without slots until the reader continues
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
         self.ended_at: float | None = None
@@ -263,17 +267,17 @@ class Request:
         self.trace = trace
         # Resolved once, by the responsible thread, when everything else about the ending is done.
         self.ended: Future[Ending] = Future()
-        # Running from the start, so that a waiter that is cancelled cannot cancel it.
+        # The future is running from the start, so that a waiter that is cancelled cannot cancel it.
         self.ended.set_running_or_notify_cancel()
 
     @property
     def rank(self) -> Rank:
-        """Its place among the requests of its key, in this process and in others."""
+        """The request's rank among the requests of its key, in this process and in others."""
         return Rank(self.arrived_us, self.id)
 
     @property
     def live(self) -> bool:
-        """Accepted, not ended and not cancelled."""
+        """True if the request is accepted, not ended and not cancelled."""
         return self.status is not RequestStatus.FINISHED and not self.cancellation.requested
 
     @property
@@ -282,7 +286,7 @@ class Request:
 
     @property
     def group(self) -> str | None:
-        """The session that lists it; one that names only a parent is a member of that."""
+        """The session that lists the request. A request that names only a parent is a member of the parent."""
         return self.parent if self.session is None else self.session
 
     @property
@@ -300,7 +304,7 @@ class Request:
         return Usage(prompt, completion, cached)
 
     def n_uncomputed(self) -> int:
-        """Tokens that are still to be computed for it, at most: of its prompts, and of answers that have not ended."""
+        """The limit of tokens still to compute: of the prompts, and of answers that have not ended."""
         answers = sum(choice.max_tokens - len(choice.generated) for choice in self.choices if not choice.finish_reason)
         return self.n_prompt_tokens - self.usage().prompt_tokens + answers
 
@@ -309,7 +313,7 @@ class Request:
         return Times(self.arrived_at, self.admitted_at, self.first_token_at, cancelled_at, self.ended_at)
 
     def summary(self, ending: Ending | None = None) -> RequestSummary:
-        """How the request stands now, or stood when it ended; may be called from any thread."""
+        """Return the request's present state, or its last one; may be called from any thread."""
         usage = self.usage()
         return RequestSummary(
             id=self.id,
@@ -337,12 +341,14 @@ class Request:
 
 
 def epoch_us(at: float) -> int:
-    """A moment of the monotonic clock, in microseconds since the epoch, as the system's clock is set now."""
+    """Return a moment of the monotonic clock in microseconds since the epoch, by the system's clock as it is set
+    now.
+    """
     return int((time.time() - time.monotonic() + at) * 1e6)
 
 
 class Times(NamedTuple):
-    """When what happened to a request, in monotonic seconds; None until it does."""
+    """The times of a request's events, in monotonic seconds; None until the event."""
 
     arrived: float
     admitted: float | None = None
@@ -353,10 +359,10 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSummary:
-    """A request as it is shown to the outside, while it lives and for a while after.
+    """A request as clients see it, while it lives and for a while after.
 
-    `created_at` is seconds since the epoch, `seconds` its age, or how long it lived. While it is `paused` its reader
-    takes nothing, and it has no slot. `max_tokens` is what was asked for, of each choice.
+    `created_at` is in seconds since the epoch, and `seconds` is the request's age, or its whole duration. A `paused`
+    request has no slot, because its reader takes nothing. `max_tokens` is the requested limit for each choice.
     """
 
     id: str

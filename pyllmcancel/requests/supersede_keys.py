@@ -1,4 +1,4 @@
-"""The supersede keys: under each key of an owner at most one live request, the newest.
+"""The supersede keys. Each key of an owner has at most one live request, the newest.
 
 Not synchronised: the registry guards it, and the other tables, with one lock.
 """
@@ -13,8 +13,8 @@ from pyllmcancel.requests.holds import LONGEST_PREPARATION
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Rank, Request
 
-MOST_REMEMBERED = 4096  # keys of one owner whose newest request is in another process
-MOST_OWNERS = 1024  # of such keys
+MOST_REMEMBERED = 4096  # limit of one owner's keys whose newest request is in another process
+MOST_OWNERS = 1024  # limit of owners of such keys
 
 
 class Superseding(NamedTuple):
@@ -25,18 +25,18 @@ class Superseding(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A request of another process, and until when it is remembered, on the monotonic clock."""
+    """A request of another process, and the time until which it is remembered, on the monotonic clock."""
 
     rank: Rank
     until: float
 
 
 class SupersedeKeys:
-    """Which request is the newest under each key."""
+    """The newest request under each key."""
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], Request] = {}
-        self._elsewhere: dict[str, dict[str, Mark]] = {}  # by owner and key, the last that was told at the end
+        self._elsewhere: dict[str, dict[str, Mark]] = {}  # by owner and key, the last reported one at the end
 
     def __len__(self) -> int:
         return len(self._newest)
@@ -45,14 +45,14 @@ class SupersedeKeys:
         return self._newest.get((owner, key))
 
     def rival(self, request: Request) -> Request | None:
-        """The request that holds the key of `request` now."""
+        """Return the request that holds the key of `request` now."""
         return None if request.supersede is None else self.newest(request.owner, request.supersede)
 
     def install(self, request: Request) -> Superseding | None:
-        """Have the key of `request`, if it has one, name the newer of its two requests.
+        """Give the key of `request`, if it has one, to the newer of its two requests.
 
-        Newer is the one that arrived later: a request that took longer to prepare must not supersede one that its
-        client sent after it, nor one that another process has told of.
+        The newer request is the one that arrived later. A request that took longer to prepare must not supersede one
+        that its client sent later, nor a later one that another process has reported.
         """
         if request.supersede is None:
             return None
@@ -60,8 +60,8 @@ class SupersedeKeys:
         if rival is not None:
             if rival.arrived_at > request.arrived_at:
                 return Superseding(request, rival.id)
-            # The system's clock may have been set back. Other processes must see the order that is seen here: else of
-            # three requests in two processes each could be superseded by another.
+            # The system's clock may have been set back. Other processes must see the order that is seen here. Otherwise
+            # each of three requests in two processes could be superseded by another.
             request.arrived_us = max(request.arrived_us, rival.arrived_us + 1)
         elsewhere = self._remembered(request.owner, request.supersede)
         if elsewhere is not None and elsewhere > request.rank:
@@ -77,10 +77,11 @@ class SupersedeKeys:
     # -- requests of other processes ----------------------------------------------------------------------------------
 
     def remember(self, owner: str, key: str, rank: Rank) -> None:
-        """Another process has accepted a request of this key: one that arrived before it may still be in preparation.
+        """Remember a request that another process has accepted, because an older one of its key may still be in
+        preparation.
 
-        It is remembered for as long as that may take, unless too many are. What is older makes that no longer: a rank
-        that a wrong clock gave would never be forgotten where its key is in use.
+        The request is remembered for as long as a preparation may take, unless there are too many. An older request
+        does not extend that time: a rank from a wrong clock would never be forgotten while its key is in use.
         """
         now = time.monotonic()
         if owner not in self._elsewhere and len(self._elsewhere) >= MOST_OWNERS:
@@ -96,7 +97,7 @@ class SupersedeKeys:
             del marks[oldest]
 
     def newer_than(self, owner: str, key: str, rank: Rank) -> Rank | None:
-        """The newest request of the key that is known, here or elsewhere, if it is newer than the one of `rank`."""
+        """Return the newest known request of the key, here or elsewhere, if it is newer than the one of `rank`."""
         mine = self.newest(owner, key)
         known = (None if mine is None else mine.rank, self._remembered(owner, key))
         newer = [one for one in known if one is not None and one > rank]
@@ -108,5 +109,5 @@ class SupersedeKeys:
 
 
 def _latest(marks: dict[str, Mark]) -> float:
-    """Until when the last of them is remembered."""
+    """Return the time until which the last of the marks is remembered."""
     return next(reversed(marks.values())).until

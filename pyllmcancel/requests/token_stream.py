@@ -1,14 +1,13 @@
 """Events from the engine thread to the readers of answers: asyncio tasks, or plain threads.
 
 A sink takes a request's events from the engine; a stream is what the reader holds. The engine knows sinks only, so a
-stream that its reader forgets is collected, and cancels. Events of one step are handed to an event loop in one call,
-however many streams it reads: waking a loop costs more than decoding a token.
+stream that its reader drops is collected, and cancels its request. Events of one step are handed to an event loop in
+one call, for any number of streams: waking a loop costs more than decoding a token.
 
-What a reader leaves unread is bounded where the sink was given a `Bound`: the server's streams have one, for their
-readers are behind sockets, and may stop for ever. A sink with more unread deltas than that is `full`, and the engine
-thread takes its request's slots back until few are left; only the flag and one wake-up go from the reader to the
-engine. Without a bound, as in the library, nothing pauses: a program may submit now, wait for ``request.ended``, and
-read later.
+A `Bound` limits the unread events of a sink. The server's streams have one, because their readers are behind sockets
+and may stop for ever. A sink with more unread events is `full`, and the engine thread takes its request's slots back
+until few events are left. Only the flag and one wake-up go from the reader to the engine. Without a bound, as in the
+library, nothing pauses: a program may submit now, wait for ``request.ended``, and read later.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Sink
     from pyllmcancel.requests.request import Request
 
-# Of two readers one would get the ending, and the other wait for ever.
-TWO_READERS = "somebody else is reading this stream: it has one reader at a time"
-FORKED = "this process was forked from the engine's: nobody computes here; load an engine of its own"
+# With two readers, one would get the ending and the other would wait for ever.
+TWO_READERS = "another thread or task is reading this stream, which can have one reader at a time"
+FORKED = "this process was forked from the engine's process and has no engine thread: load an engine here"
 
 
 class Controls(Protocol):
@@ -44,7 +43,7 @@ class Controls(Protocol):
     def cancel(self, request: Request, reason: CancelReason) -> bool: ...
 
     def dropped(self, request: Request) -> None:
-        """As `cancel`, a moment later, and from a destructor."""
+        """As `cancel`, but a moment later; may be called from a destructor."""
 
     @property
     def forked(self) -> bool:
@@ -65,14 +64,14 @@ class ThreadSink:
 
 
 class Bound(NamedTuple):
-    """How much may be left unread.
+    """The limits of a sink's unread events.
 
     Attributes
     ----------
     most, few
-        Events: with so many a sink is full, with so few it is not any more.
+        A sink with `most` unread events is full; with `few` it is not full any more.
     wake
-        Called when it is not: the engine's `Registry.wake`.
+        Called when the sink is no longer full: the engine's `Registry.wake`.
     """
 
     most: int
@@ -81,13 +80,13 @@ class Bound(NamedTuple):
 
 
 class LoopSink:
-    """Events for one reader in an event loop; touched in that loop's thread only, but for `full`.
+    """Events for one reader in an event loop. All but `full` is used in that loop's thread only.
 
     Attributes
     ----------
     full : bool
-        Written in the loop's thread. The engine thread reads it once a turn: it may be a turn late, never wrong for
-        longer, because it is woken after each change that it would have to wait for.
+        Written in the loop's thread. The engine thread reads it once a turn: it may see the flag one turn late, but no
+        later, because it is woken after each change that it may wait for.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: Bound | None = None) -> None:
@@ -123,24 +122,24 @@ class LoopSink:
         return event
 
     def next_is_delta(self) -> bool:
-        """Return whether the next event is there already, and is no ending."""
+        """Return whether the next event is already there, and is not the ending."""
         return bool(self._events) and isinstance(self._events[0], Delta)
 
 
 class Outbox:
-    """The events of one step, posted together: one wake-up per event loop. Used by one thread."""
+    """The events of one step, posted together with one wake-up per event loop. Used by one thread."""
 
     def __init__(self) -> None:
         self._by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[Sink, Event]]] = defaultdict(list)
-        # The last events of requests, that a failure has kept from being added.
+        # The last events of requests, which a failure has kept from being added.
         self._owed: list[tuple[Request, Ending, list[Event]]] = []
 
     def owe(self, request: Request, ending: Ending, last: Delta | None) -> None:
-        """From now on the ending of `request` is certain, whatever fails before `pay` is called, or fails itself."""
+        """Note that the ending of `request` is certain, even if something fails before or in `pay`."""
         self._owed.append((request, ending, [ending] if last is None else [last, ending]))
 
     def pay(self) -> None:
-        """Resolve and tell the endings that are owed."""
+        """Resolve and send the endings that are owed."""
         while self._owed:
             request, ending, events = self._owed[0]
             if not request.ended.done():
@@ -159,14 +158,15 @@ class Outbox:
     def flush(self) -> None:
         self.pay()
         for loop, mail in list(self._by_loop.items()):
-            # The loop was closed, and its readers with it? Their streams have cancelled, or will be collected.
+            # The loop was closed. Its readers' streams have cancelled, or will be collected.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, mail)
-            self._by_loop.pop(loop, None)  # one by one: what could not be posted for a lack of memory is posted later
+            # one by one: events that could not be posted for a lack of memory are posted later
+            self._by_loop.pop(loop, None)
 
 
 def deliver(mail: list[tuple[Sink, Event]]) -> None:
-    """Runs in the event loop's thread."""
+    """Take over events; runs in the event loop's thread."""
     for sink, event in mail:
         sink.put(event)
 
@@ -177,9 +177,9 @@ class Stream:
     Attributes
     ----------
     request : Request
-        To look at, not to touch.
+        The request, for reading only.
     ending : Ending or None
-        The terminal event, once it was read.
+        The terminal event, after it was read.
     """
 
     def __init__(self, request: Request, controls: Controls) -> None:
@@ -192,7 +192,7 @@ class Stream:
         return self._controls.cancel(self.request, reason)
 
     def _check(self, event: Event) -> Delta | None:
-        """A delta, or None at the proper end; raises for the other endings."""
+        """Return a delta, or None at the proper end; raise for the other endings."""
         if isinstance(event, Delta):
             return event
         self.ending = event
@@ -212,7 +212,8 @@ class Stream:
 
 
 class ThreadStream(Stream):
-    """Iterate, in any thread; leaving the ``with`` block or an exception (Ctrl-C too) cancels and waits.
+    """A stream to iterate over in any thread. Leaving the ``with`` block, or an exception such as Ctrl-C, cancels and
+    waits.
 
     Examples
     --------
@@ -230,12 +231,12 @@ class ThreadStream(Stream):
         return self
 
     def __next__(self) -> Delta:
-        """The next delta.
+        """Return the next delta.
 
         Raises
         ------
         UsageError
-            Another thread waits for it.
+            Another thread waits for the next delta.
         """
         if not self._reading.acquire(blocking=False):
             raise UsageError(TWO_READERS)
@@ -260,7 +261,7 @@ class ThreadStream(Stream):
         return delta
 
     def close(self) -> None:
-        """Cancel if it still runs, and wait until nothing is computed for it any more."""
+        """Cancel the request if it still runs, and wait until nothing is computed for it any more."""
         self.cancel()
         if not self._controls.forked:
             self.request.ended.result()
@@ -275,12 +276,12 @@ class ThreadStream(Stream):
 
 
 class AsyncStream(Stream):
-    """Iterate in the event loop that submitted; cancelling the reading task cancels the request.
+    """A stream to iterate over in the event loop that submitted. Cancelling the reading task cancels the request.
 
     Parameters
     ----------
     task_cancelled
-        The reason of such a cancel.
+        The reason of a cancel by the reading task.
     """
 
     def __init__(
@@ -304,12 +305,12 @@ class AsyncStream(Stream):
         return delta
 
     async def next_delta(self) -> Delta | None:
-        """The next delta; None after the last one of an answer that is complete.
+        """Return the next delta; None after the last one of a complete answer.
 
         Raises
         ------
         UsageError
-            Another task waits for it.
+            Another task waits for the next delta.
         """
         if self.ending is not None:
             return None
@@ -323,7 +324,7 @@ class AsyncStream(Stream):
         return self._check(event)
 
     async def batches(self) -> AsyncIterator[list[Delta]]:
-        """Deltas as they come, those together that came together: what one write to a socket should carry."""
+        """Iterate over lists of deltas that came together, each of which one write to a socket should carry."""
         while (delta := await self.next_delta()) is not None:
             batch = [delta]
             while self._sink.next_is_delta():
@@ -331,7 +332,7 @@ class AsyncStream(Stream):
             yield batch
 
     async def aclose(self) -> None:
-        """Cancel if it still runs, and wait until nothing is computed for it any more."""
+        """Cancel the request if it still runs, and wait until nothing is computed for it any more."""
         self.cancel()
         await asyncio.shield(asyncio.wrap_future(self.request.ended))
 

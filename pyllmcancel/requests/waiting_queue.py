@@ -1,7 +1,6 @@
 """Requests that wait for a slot: a queue for each owner.
 
-Which owner is next is not decided here, but by the workload: for generation in `fair_share`. The order of the owners
-only breaks ties.
+The workload decides which owner is next: for generation in `fair_share`. The order of the owners only breaks ties.
 
 A thread becomes responsible for a request by taking it out of here: the engine thread takes one to run it, a canceller
 withdraws one to end it. No other thread may end it then.
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OwnerQueue:
-    """The waiting requests of one owner: the higher priority first, then in the order of their arrival here."""
+    """The waiting requests of one owner: higher priorities first, then in the order of their arrival here."""
 
     def __init__(self) -> None:
         # A dict keeps the order of insertion, and any member can be withdrawn in constant time.
@@ -52,15 +51,15 @@ class WaitingQueue:
     Parameters
     ----------
     limit
-        Most requests of one owner that may wait.
+        The limit of one owner's waiting requests.
     max_running
-        Most requests of one owner that the engine thread may have; None: no limit.
+        The limit of one owner's requests that the engine thread may have; None: no limit.
     """
 
     def __init__(self, limit: int, max_running: int | None = None) -> None:
         self._limit = limit
         self._max_running = max_running
-        self._owners: dict[str, OwnerQueue] = {}  # the one that was last taken from is last
+        self._owners: dict[str, OwnerQueue] = {}  # the one that was last served is last
 
     def __len__(self) -> int:
         return sum(map(len, self._owners.values()))
@@ -72,7 +71,9 @@ class WaitingQueue:
         return request.owner in self._owners and request in self._owners[request.owner]
 
     def check(self, owner: str, n_leaving: int) -> None:
-        """QueueFullError if one more of `owner` cannot wait, although `n_leaving` will not wait any more."""
+        """Raise QueueFullError if one more request of `owner` cannot wait, even after `n_leaving` waiting ones have
+        left.
+        """
         queue = self._owners.get(owner)
         n_waiting = 0 if queue is None else len(queue)
         if n_waiting - n_leaving < self._limit:
@@ -84,13 +85,13 @@ class WaitingQueue:
         self._owners.setdefault(request.owner, OwnerQueue()).append(request)
 
     def heads(self) -> list[Request]:
-        """The next request of each owner that is below `max_running`; the owner last taken from is last."""
+        """Return the next request of each owner that is below `max_running`; the owner last served is last."""
         most = self._max_running
         queues = (queue for queue in self._owners.values() if most is None or len(queue.running) < most)
         return [next(iter(queue)) for queue in queues if len(queue)]
 
     def take(self, request: Request) -> None:
-        """It runs from now on, and its owner goes behind the others."""
+        """Let the request run from now on, and move its owner behind the others."""
         queue = self._owners.pop(request.owner)
         self._owners[request.owner] = queue
         queue.remove(request)
@@ -104,7 +105,7 @@ class WaitingQueue:
         return True
 
     def forget(self, request: Request) -> None:
-        """It has ended."""
+        """Forget a request that has ended."""
         queue = self._owners.get(request.owner)
         if queue is not None:
             queue.running.discard(request)

@@ -2,7 +2,7 @@
 
 A thread of its own waits for deadlines and dropped streams. Sockets are looked at by the engine thread, right before
 each step. The event loop shares the GIL and the cores with the computation, so it may notice a closed connection some
-milliseconds late. By then the next step would have begun; and one that other requests share might not be aborted.
+milliseconds late. By then the next step would have begun, and a step that other requests share may not be aborted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.engine")
 
-LONGEST_WAIT = 3600.0  # seconds; a client may ask for a longer deadline than a lock can wait for
-FEW = 64  # so many deadlines may be kept before those of ended requests are looked for
+LONGEST_WAIT = 3600.0  # seconds; a client may set a deadline longer than a lock can wait for
+FEW = 64  # the number of deadlines that are kept without looking for those of ended requests
 
 Due = tuple[float, int, "weakref.ref[Request]", CancelReason]
 
@@ -47,7 +47,7 @@ class Watcher:
     Parameters
     ----------
     shut_down
-        Called after `drop_engine`, in its own thread.
+        Called after `drop_engine`, in the watcher's thread.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Watcher:
         self._inbox.put((at, next(self._order), weakref.ref(request), CancelReason.DEADLINE))
 
     def look(self, requests: Iterable[Request]) -> None:
-        """Cancel requests whose client has left; waits for nothing, not for the GIL either. For the engine thread."""
+        """Cancel requests whose client has left, without waiting, not even for the GIL. For the engine thread."""
         for request in requests:
             if request.client is not None and request.client.has_left():
                 self._cancel(request, CancelReason.DISCONNECT)
@@ -81,7 +81,7 @@ class Watcher:
         self._thread.join()
 
     def drop_engine(self) -> None:
-        """The engine is gone: shut down what is left of it, and end; may be called from a destructor."""
+        """Note that the engine is gone: shut down what is left of it, and end. May be called from a destructor."""
         self._inbox.put(Last.DROPPED)
 
     @property
@@ -115,11 +115,11 @@ class Watcher:
         try:
             self._cancel(request, reason)
         except Exception:
-            # The others' deadlines are kept all the same.
+            # The deadlines of the other requests are kept all the same.
             logger.exception("request %s could not be cancelled", request.id, extra={"request_id": request.id})
 
     def _note(self, due: Due) -> None:
-        """Add `due`; deadlines of ended requests go when they may be half of all."""
+        """Add `due`. Deadlines of ended requests are removed when they may be half of all."""
         heapq.heappush(self._pending, due)
         if len(self._pending) > self._most:
             self._pending = [one for one in self._pending if is_live(one[2]())]

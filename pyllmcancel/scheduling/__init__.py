@@ -1,1 +1,1 @@
-"""Scheduling: which request's tokens the next step computes, and where prefixes are kept."""
+"""Scheduling: the choice of requests whose tokens the next step computes, and of the places of prefixes."""

@@ -1,13 +1,14 @@
-"""Fair share between owners, and priorities within an owner: who starts, who gives way, whose prompt comes next.
+"""Fair share between owners, and priorities within an owner: which choice starts, gives way, or has its prompt computed
+next.
 
-Of all owners the one that holds the fewest slots starts the next choice. A running choice gives its slot up for a
-choice of its own owner that has a higher priority, or for an owner that holds at least two slots fewer. Owners take
-turns to have their prompts computed.
+The owner that holds the fewest slots starts the next choice. A running choice gives its slot up for a choice of its own
+owner that has a higher priority, or for an owner that holds at least two slots fewer. Owners take turns to have their
+prompts computed.
 
-Preemption terminates: it takes a slot from an owner with s slots and gives it to one with at most s - 2, who then has
-no more than the other has left. So the other cannot take it back before a choice ends, pauses or arrives. In between,
-each preemption makes the sum of the squares of the owners' slots smaller, or gives a slot of one owner to a higher
-priority. Both are bounded, and choices that compute end after a bounded number of tokens.
+Preemption terminates. It takes a slot from an owner with s slots and gives it to one with at most s - 2. The second
+owner then has no more slots than the first one has left, so the first cannot take the slot back before a choice ends,
+pauses or arrives. In between, each preemption reduces the sum of the squares of the owners' slots, or gives a slot of
+one owner to a higher priority. Both are bounded, and choices that compute end after a bounded number of tokens.
 
 Used by the engine thread only.
 """
@@ -23,32 +24,33 @@ if TYPE_CHECKING:
 
     from pyllmcancel.requests.request import Choice
 
-MIN_EXCESS = 2  # an owner is preempted by one that holds at least so many slots fewer
+MIN_EXCESS = 2  # an owner is preempted only by one that holds at least this many slots fewer
 
 
 class Turn(NamedTuple):
-    """The last step that an owner was in, and the last one that began with a prompt of it."""
+    """The last step that an owner took part in, and the last one that began with a prompt of the owner."""
 
     step: int = 0
     prompt_step: int = 0
 
 
 class FairShare:
-    """Who is next, by what each owner holds and when it had its last turn. With one owner: priority, then age."""
+    """The order among owners, by their slots and the time of their last turn. With one owner: by priority, then age."""
 
     def __init__(self) -> None:
         self._n_starts = 0
         self._last_start: dict[str, int] = {}  # by owner, counted in starts
         self._n_steps = 0
         self._turns: dict[str, Turn] = {}  # by owner
-        self._turns_before = self._turns  # as they were before the last step, should that not count
+        self._turns_before = self._turns  # as they were before the last step, in case that step does not count
 
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def next_start(self, candidates: Iterable[Choice], running: Iterable[Choice]) -> Choice | None:
-        """The choice to start next: the first one of the highest priority, of the owner that holds the fewest slots.
+        """Return the choice to start next: the first one of the highest priority, of the owner that holds the fewest
+        slots.
 
-        Of owners that hold as many, the one whose last start is longest ago.
+        Among owners with equally many slots, the one whose last start is longest ago comes first.
         """
         best: dict[str, Choice] = {}
         for choice in candidates:
@@ -68,7 +70,7 @@ class FairShare:
 
     @staticmethod
     def gives_way_to(choice: Choice, running: Sequence[Choice]) -> Choice | None:
-        """The one of the `running` choices, oldest first, that has to give its slot up for `choice`, if any has to."""
+        """Return which of the `running` choices, oldest first, has to give its slot up for `choice`, if any has to."""
         held, owner = slots_held(running), choice.request.owner
         if running and max(held.values()) >= held[owner] + MIN_EXCESS:
             return FairShare.first_to_go(running)
@@ -94,11 +96,11 @@ class FairShare:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def prompts_in_turn(self, prompts: Iterable[Choice]) -> list[Choice]:
-        """The `prompts`, oldest first, in the order in which to compute them: one of each owner in turn.
+        """Return the `prompts`, given oldest first, in the order in which to compute them: one of each owner in turn.
 
-        The owner comes first that was in no step for longest, decode steps included: one that has a long prompt and
-        nothing that decodes does not wait for another's decode steps and prompts both. Within an owner the higher
-        priority comes first, then the older one.
+        The owner that has been in no step for longest comes first, decode steps included. So an owner that has only a
+        long prompt does not wait for both the decode steps and the prompts of another. Within an owner the higher
+        priority comes first, then the older request.
         """
         by_owner: dict[str, list[Choice]] = {}
         for choice in sorted(prompts, key=lambda choice: -choice.request.priority):
@@ -108,7 +110,7 @@ class FairShare:
         return [choice for choice in chain.from_iterable(rounds) if choice is not None]
 
     def note_step(self, decoding: Iterable[Choice], prompt: Choice | None) -> None:
-        """A step is planned, with these choices that decode, and this prompt before others."""
+        """Note that a step is planned, with these choices that decode, and this prompt before others."""
         self._turns_before = self._turns
         self._n_steps += 1
         turns = dict(self._turns)
@@ -119,10 +121,10 @@ class FairShare:
         self._turns = turns
 
     def undo_step(self) -> None:
-        """The planned step did not count."""
+        """Undo the planned step, which did not count."""
         self._turns = self._turns_before
 
 
 def slots_held(running: Iterable[Choice]) -> Counter[str]:
-    """Slots by owner."""
+    """Return the number of slots by owner."""
     return Counter(choice.request.owner for choice in running)

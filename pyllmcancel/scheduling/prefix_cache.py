@@ -1,16 +1,18 @@
-"""The prefix cache: which idle prefix a new choice starts from, and which prefixes are evicted or swapped out.
+"""The prefix cache. It chooses the idle prefix that a new choice starts from, and the prefixes to evict or swap out.
 
 An ended sequence keeps its cells: they are an idle prefix, which a later request may start from. Idle prefixes leave
-their cells least recently used first, into plain memory up to a limit in bytes where the context can copy cells.
+their cells, the least recently used first. If the context can copy cells, they go into plain memory, up to a limit in
+bytes.
 
 Unified cells: attention walks over all cells in use and divides the walk among the threads, so idle cells slow down
 every step. A prefix that stays idle for some steps is swapped out. Divided cells: an idle prefix costs a step nothing,
 but it occupies a slot; it is swapped out when a new choice takes that slot. While nothing runs, prefixes are copied
 ahead and stay in their cells, so that neither a new request nor one that continues the prefix waits for a copy.
 
-A prefix is reused by its owner's choices only, running, idle or swapped out: else the number of cached tokens, and the
-time to the first one, would tell what other owners have asked. The owner that holds the most cells loses its prefixes
-first, so that a flood of one costs another no prefix. Of one owner's, a session's are kept longer than others.
+A prefix is reused by its owner's choices only, whether it is running, idle or swapped out. Otherwise the number of
+cached tokens, and the time to the first one, would reveal the prompts of other owners. The owner that holds the most
+cells loses its prefixes first, so that a flood of one owner's requests costs another owner no prefix. Within an owner,
+prefixes of sessions are kept longer than others.
 
 Used by the engine thread only.
 """
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
 
 SWAP_AFTER_STEPS = 8  # a client that continues at once finds its prefix in cells
-# Of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
+# The limit of one prefix, for a request that would otherwise compute it. A cancel waits until the copy is done.
 MAX_SHARED_BYTES = 1 << 30
 NO_HOLDER = Holder()
 
@@ -41,8 +43,8 @@ NO_HOLDER = Holder()
 class PrefixMatch:
     """The sequence that a choice opens in, and the prefix that it starts from.
 
-    `seq` is to be given `n_shared` leading cells: of sequence `source`, or of a `swapped` prefix. With neither, `seq`
-    holds them itself.
+    `seq` gets `n_shared` leading cells of sequence `source`, or of a `swapped` prefix. With neither, `seq` holds the
+    cells itself.
     """
 
     seq: int
@@ -61,7 +63,7 @@ def _neighbours(seq: int, running: Collection[int]) -> int:
 
 
 def _extent(seq: int, running: Collection[int]) -> int:
-    """Distance from the first to the last sequence of a step that includes `seq`."""
+    """Return the distance from the first to the last sequence of a step that includes `seq`."""
     return max(seq, *running) - min(seq, *running) if running else 0
 
 
@@ -77,10 +79,10 @@ class PrefixCache:
         )
         # Idle sequences, least recently used first, with the step from which SWAP_AFTER_STEPS counts.
         self._idle: dict[int, int] = dict.fromkeys(range(context.n_seq_max), 0)
-        # Idle since `maintain_idle` last looked. It looks at each once: where the limit in bytes is smaller than
-        # all of them, it would otherwise copy for ever.
+        # Idle since `maintain_idle` last looked. Each is looked at once: if the limit in bytes is smaller than all of
+        # them, `maintain_idle` would otherwise copy for ever.
         self._fresh = set(self._idle)
-        # Of each sequence: whose tokens it holds, or held last.
+        # By sequence: the holder of the tokens that it holds, or held last.
         self._holders = [NO_HOLDER] * context.n_seq_max
 
     def __len__(self) -> int:
@@ -89,7 +91,7 @@ class PrefixCache:
 
     @property
     def n_cells(self) -> int:
-        """Cells that only idle prefixes hold."""
+        """The number of cells that only idle prefixes hold."""
         running = [seq for seq in range(self._context.n_seq_max) if seq not in self._idle]
         return self._context.n_cells_used - self._context.n_cells_of(running)
 
@@ -98,7 +100,7 @@ class PrefixCache:
         return self._swap.n_bytes
 
     def find(self, tokens: Sequence[int], running: Collection[int], holder: Holder = NO_HOLDER) -> PrefixMatch:
-        """The best match for a prompt of `holder`; there must be an idle sequence."""
+        """Return the best match for a prompt of `holder`; there must be an idle sequence."""
         target = self._free_target(running)
         found, n_tokens = self._find_in_cells(self._common_prefixes(tokens, holder.owner), running, target)
         # Idle prefixes can be evicted for a swapped one, running ones cannot.
@@ -107,12 +109,12 @@ class PrefixCache:
         return found if swapped is None else PrefixMatch(target, None, n_swapped, swapped)
 
     def _common_prefixes(self, tokens: Sequence[int], owner: str) -> list[int]:
-        """For every sequence: how many leading `tokens` its cells could give to a choice of `owner`."""
+        """Return, for every sequence, how many leading `tokens` its cells could give to a choice of `owner`."""
         lengths = self._context.common_prefixes(tokens)
         return [length if other.owner == owner else 0 for length, other in zip(lengths, self._holders, strict=True)]
 
     def _find_in_cells(self, lengths: Sequence[int], running: Collection[int], target: int) -> tuple[PrefixMatch, int]:
-        """The best match in cells, by what each sequence could give, and how many tokens it gives.
+        """Return the best match in cells, by what each sequence could give, and how many tokens it gives.
 
         The longest prefix wins. It is shared into `target`, rather than continued where it lies, if it belongs to a
         running sequence, if continuing it would discard more than it reuses, or if its sequence would compute alone.
@@ -133,7 +135,9 @@ class PrefixCache:
         return PrefixMatch(best_idle, None, n_tokens), n_tokens
 
     def _usable(self, seq: int, n_tokens: int) -> int:
-        """How many of the `n_tokens` in common to reuse: none if that discards, or copies, too many others."""
+        """Return how many of the `n_tokens` in common to reuse: none if reuse would discard, or copy, too many other
+        tokens.
+        """
         if self._keeps_half(seq, n_tokens):
             return n_tokens
         return n_tokens if n_tokens >= MIN_SHARED_TOKENS and self._can_share(seq, n_tokens) else 0
@@ -161,7 +165,8 @@ class PrefixCache:
     def take(self, found: PrefixMatch, running: Collection[int], holder: Holder = NO_HOLDER) -> None:
         """Prepare `found.seq` for a choice of `holder`: it is no longer idle, and holds the prefix that was found.
 
-        What it held before is swapped out. If nothing is `running` its size does not matter: no other request waits.
+        Its former content is swapped out. If nothing is `running`, the size of that content does not matter, because no
+        other request waits.
         """
         del self._idle[found.seq]
         self._fresh.discard(found.seq)
@@ -171,7 +176,7 @@ class PrefixCache:
                 # Opening the sequence would reuse the beginning that the prompt has in common with what is left there.
                 self._context.drop_cells(found.seq)
         elif self._keeps_half(found.seq, found.n_shared):
-            # The cells hold all that the copy has. A conversation is to have one copy, not one of each turn.
+            # The cells hold all tokens of the copy. A conversation needs one copy, not one for each turn.
             self._swap.discard_copy(self._context.tokens(found.seq), holder)
         self._holders[found.seq] = holder
         if found.source is not None:
@@ -180,7 +185,7 @@ class PrefixCache:
             self._swap_in(found.seq, found.swapped, found.n_shared)
 
     def give_back(self, seq: int) -> None:
-        """`seq` is idle again, as the most recently used."""
+        """Make `seq` idle again, as the most recently used."""
         self._idle[seq] = self._step
         self._fresh.add(seq)
 
@@ -197,25 +202,25 @@ class PrefixCache:
                 self._context.drop_cells(seq)
 
     def _n_freed(self, seqs: Collection[int]) -> int:
-        """Cells that become free without `seqs`: those that no other sequence shares."""
+        """Return the number of cells that become free without `seqs`: those that no other sequence shares."""
         evicted = set(seqs)
         others = [seq for seq in range(self._context.n_seq_max) if seq not in evicted]
         return self._context.n_cells_used - self._context.n_cells_of(others)
 
     def note_step(self) -> None:
-        """A step without `maintain` counts, too."""
+        """Count a step, even one without `maintain`."""
         self._step += 1
 
     @property
     def maintenance_is_due(self) -> bool:
-        """True if `maintain`, called now, would look at a prefix. Asks nothing of the context."""
+        """True if `maintain`, called now, would look at a prefix. Does not call the context."""
         return self._step + 1 >= self._due
 
     def maintain(self, running: Collection[int]) -> None:
         """Swap out a prefix that has been idle for SWAP_AFTER_STEPS; called before each step.
 
-        One at a time, because the step waits for the copy. None with divided cells, where idle prefixes do not slow
-        down steps. A prefix that is too large to copy stays: it would take long to compute again.
+        One prefix at a time, because the step waits for the copy. With divided cells none, because there idle prefixes
+        do not slow down steps. A prefix that is too large to copy stays, because computing it again would take long.
         """
         self._step += 1
         if not self._swap.limit or not self._context.kv_unified:
@@ -241,7 +246,7 @@ class PrefixCache:
         for seq in [seq for seq in self._idle if seq in self._fresh]:
             self._fresh.discard(seq)
             tokens, holder = self._context.tokens(seq), self._holders[seq]
-            # The choices of one request share its prompt, of which one copy is enough.
+            # The choices of one request share its prompt, for which one copy is enough.
             if 2 * self._swap.n_copied(tokens, holder) < len(tokens) and self._swap.copy_ahead(seq, holder):
                 return True
         return False
@@ -253,14 +258,14 @@ class PrefixCache:
         return self._context.can_swap and self._context.n_committed(seq) <= MAX_COPIED_PER_REUSED * n_tokens
 
     def _is_shared(self, seq: int, running: Collection[int]) -> bool:
-        """Return whether a running sequence begins with most of its tokens: they may share those cells."""
+        """Return whether a running sequence begins with most of the tokens of `seq`: the two may share those cells."""
         lengths = self._common_prefixes([*self._context.tokens(seq), 0], self._holders[seq].owner)
         return any(2 * lengths[other] > self._context.n_committed(seq) for other in running)
 
     def _free_target(self, running: Collection[int]) -> int:
-        """The idle sequence for a choice that continues none: an empty one, or the first to be evicted.
+        """Return the idle sequence for a choice that continues none: an empty one, or the first to be evicted.
 
-        With divided cells one beside running sequences, because only neighbours share a ubatch, and whose content can
+        With divided cells it lies beside running sequences, because only neighbours share a ubatch, and its content can
         be swapped out.
         """
         held = self._eviction_order()
@@ -274,8 +279,8 @@ class PrefixCache:
         )
 
     def _eviction_order(self) -> list[int]:
-        """Idle sequences that hold something: those of the owner with the most cells first, of one owner's sessions'
-        last, else by last use.
+        """Return the idle sequences that hold something. The owner with the most cells comes first, within an owner
+        sessions come last, else the order is by last use.
         """
         lengths = [self._context.n_committed(seq) for seq in range(self._context.n_seq_max)]
         held = [seq for seq in self._idle if lengths[seq]]

@@ -1,7 +1,7 @@
-"""Which choices hold slots and cells. Used by the engine thread only.
+"""The assignment of slots and cells to choices. Used by the engine thread only.
 
-Choices start in the order of their requests' arrival; where there are several owners or priorities, in the order of
-`fair_share`, which also says which running choice loses its slot to them. A preempted choice keeps its tokens and its
+Choices start in the order of their requests' arrival. With several owners or priorities the order is that of
+`fair_share`, which also decides which running choice loses its slot. A preempted choice keeps its tokens and its
 sampler, and goes on later with the same output. Choices are also preempted when cells run out.
 """
 
@@ -42,7 +42,7 @@ class Occupancy(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """The resources that there are: slots, and cells."""
+    """The number of slots and cells that there are."""
 
     slots: int
     cells: int
@@ -58,7 +58,8 @@ class Scheduler:
         self._planner = StepPlanner(context, config, self._shares, on_cpu=on_cpu)
         self._cache = PrefixCache(context, swap_bytes=config.swap_bytes() if on_cpu else 0)
         self._slots = min(config.parallel, context.n_seq_max)
-        # Choices of running requests that wait for a slot: not started yet, preempted, or resumed. Next one first.
+        # Choices of running requests that wait for a slot: not started yet, preempted, or resumed. The next one is
+        # first.
         self._pending: deque[Choice] = deque()
         # Leaders of the requests that waited in the queue at the last look: a pending choice may not overtake the next.
         self._heads: list[Choice] = []
@@ -96,13 +97,13 @@ class Scheduler:
         return seq in self._active
 
     def prompt_computed(self, leader: Choice) -> None:
-        """A leader got its first token: its siblings, which can share its prompt's cells now, are next."""
+        """Note that a leader got its first token. Its siblings, which can share its prompt's cells now, are next."""
         for sibling in leader.siblings:
             sibling.prompt_logprobs = list(leader.prompt_logprobs)
         self._pending.extendleft(reversed(leader.siblings))
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """The one of these waiting requests to start now; None if a pending choice is next, or has to wait.
+        """Return which of these waiting requests starts now; None if a pending choice is next, or has to wait.
 
         `heads` has the next request of each owner.
         """
@@ -113,7 +114,7 @@ class Scheduler:
         return leaders[choice] if choice is not None and starts else None
 
     def admit(self, most: int | None = None) -> list[Choice]:
-        """Start pending choices, `most` at most, as long as there is room or others give way; returns those started."""
+        """Start at most `most` pending choices, as long as there is room or others give way; return those started."""
         started: list[Choice] = []
         while most is None or len(started) < most:
             choice = self._shares.next_start([*self._pending, *self._heads], self.active)
@@ -132,7 +133,7 @@ class Scheduler:
         return started
 
     def plan(self) -> list[StepItem]:
-        """The next step's items; empty when nothing is running. May preempt."""
+        """Return the next step's items, empty when nothing is running. May preempt."""
         items = self._planner.plan(self._active)
         while items and not self._make_room(sum(item.n_tokens for item in items)):
             self._preempt(self._shares.first_to_go(self.active), keep=False)
@@ -141,13 +142,13 @@ class Scheduler:
         return items
 
     def note_ahead(self, items: list[StepItem]) -> None:
-        """A decode step of these items, which are all that is active, has begun by itself."""
+        """Note that a decode step of these items, which are all active ones, has begun by itself."""
         self._planner.note_ahead([self._active[item.seq] for item in items])
         self._cache.note_step()
 
     @property
     def maintenance_is_due(self) -> bool:
-        """True if `maintain` has anything to look at. Asks nothing of the context."""
+        """True if `maintain` has a prefix to look at. Does not call the context."""
         return self._cache.maintenance_is_due
 
     def maintain(self) -> None:
@@ -169,7 +170,8 @@ class Scheduler:
         self._most_active = self._slots
 
     def pause(self, choices: Iterable[Choice]) -> None:
-        """Take slots back until `resume`, and keep the cells as idle prefixes; pending choices wait for it too.
+        """Take slots back until `resume`, and keep the cells as idle prefixes. Pending choices of the request wait for
+        `resume`, too.
 
         Siblings that have not started yet are not paused: they start when their leader has computed the prompt.
         Idempotent.
@@ -192,14 +194,14 @@ class Scheduler:
         self._pending.extendleft(reversed(resumed))
 
     def resync(self, items: list[StepItem]) -> None:
-        """After a step that did not count: take over what the context has committed."""
+        """Take over what the context has committed, after a step that did not count."""
         for item in items:
             choice = self._active.get(item.seq)
             if choice is None:
-                continue  # ended while the step was ahead
+                continue  # the choice ended while the step was ahead
             choice.n_committed = self._context.n_committed(item.seq)
             if choice.n_described:
-                del choice.prompt_logprobs[choice.n_committed :]  # what is computed again is described again
+                del choice.prompt_logprobs[choice.n_committed :]  # tokens that are computed again are described again
         self._planner.undo()
 
     def suspect(self, seqs: Iterable[int]) -> None:
@@ -217,12 +219,14 @@ class Scheduler:
         if len(self._active) < 2:
             return False
         self._preempt(self._shares.first_to_go(self.active), keep=False)
-        # By our own count there may be room for it: it would start again in the next turn.
+        # By our own count there may be room for the choice, and it would start again in the next turn.
         self._most_active = len(self._active)
         return True
 
     def _giving_way_to(self, choice: Choice) -> list[Choice] | None:
-        """The running choices to preempt for `choice` to start; None if it cannot start, then none is preempted."""
+        """Return the running choices to preempt for `choice` to start; None, and none is preempted, if it cannot
+        start.
+        """
         giving_way: list[Choice] = []
         running = self.active
         while not self._fits(choice, running):
@@ -245,19 +249,19 @@ class Scheduler:
         return choice.n_known < room or choice.n_known - self._n_shared(choice, running) < room
 
     def _n_shared(self, choice: Choice, running: Sequence[Choice]) -> int:
-        """Cells that `choice` would share with a running one, if it started now."""
+        """Return the number of cells that `choice` would share with a running one, if it started now."""
         found = self._find(choice)
         return found.n_shared if any(other.seq == found.source for other in running) else 0
 
     def _find(self, choice: Choice) -> PrefixMatch:
-        """The cached prefix that a choice starts from; none if its whole prompt is to be computed."""
+        """Return the cached prefix that a choice starts from; none if its whole prompt is to be computed."""
         whole = choice.n_described or self._recomputes_all(choice)
         tokens = [] if whole else [*choice.prompt, *choice.generated]
         return self._cache.find(tokens, self._active, holder_of(choice))
 
     @staticmethod
     def _recomputes_all(choice: Choice) -> bool:
-        """Return whether to ignore the cache: if the request says so, for a leader that starts for the first time."""
+        """Return whether to ignore the cache, as the request may ask for a leader that starts for the first time."""
         return not choice.request.params.reuse_prefix and choice.leads and not choice.admitted_before
 
     def _open(self, choice: Choice) -> None:
@@ -278,7 +282,7 @@ class Scheduler:
         self._active[found.seq] = choice
 
     def _make_room(self, n_tokens: int) -> bool:
-        """Have `n_tokens` free cells, by eviction if need be; False if running choices hold too many."""
+        """Make `n_tokens` cells free, by eviction if need be; False if running choices hold too many."""
         missing = self._context.n_cells_used + n_tokens - self._context.n_cells
         if missing > 0:
             self._cache.evict(missing)
@@ -286,7 +290,7 @@ class Scheduler:
         return missing <= 0 or len(self._active) < 2
 
     def _preempt(self, choice: Choice, *, keep: bool) -> None:
-        """Take the slot of a running choice back; with `keep` its cells stay as an idle prefix, as long as they can."""
+        """Take the slot of a running choice back. With `keep` its cells stay as an idle prefix, as long as possible."""
         self._give_up_slot(choice, keep=keep)
         self._pending.appendleft(choice)
         self.n_preempted += 1

@@ -1,9 +1,9 @@
-"""The time that a step takes, learnt from measured steps, and how large a prefill chunk should be.
+"""The cost of steps, learnt from measured ones, and the size of a prefill chunk that follows from it.
 
 A step of n tokens takes about ``fixed + per_token * n`` seconds: weights are read once, arithmetic grows with n.
 
-An aborted step is lost whole. Where each cancelled prompt is followed by one that begins as it did, sooner than a step
-takes, no step would ever be finished: an abort halves the chunks, and they are doubled when two in a row were computed.
+An aborted step is lost as a whole. If each cancelled prompt is followed by a similar one sooner than a step takes, no
+step would ever be finished. Therefore an abort halves the chunks, and they are doubled when two in a row were computed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 
 DECAY = 0.9
-# The weight of a step that took longer than foreseen, unless several in a row did: other programs add to a step's time
+# The weight of a step that took longer than expected, unless several in a row did. Other programs add to a step's time
 # now and then, and chunks that shrink each time would make prompts slower still.
 SLOW_WEIGHT = 0.25
 SLOW_IN_A_ROW = 3
-EFFICIENT_OVERHEAD = 0.05  # alone: chunks whose fixed cost is at most this share
+EFFICIENT_OVERHEAD = 0.05  # alone: the share of a chunk's cost that may be fixed cost
 TILE = 64  # tokens: alone, chunks are whole multiples, so that steps of few sizes are measured
-ROWS = 8  # that kernels of matrix products take at once
+ROWS = 8  # rows that kernels of matrix products take at once
 SMALLEST_CHUNK = 8
 SMALLEST_AFTER_ABORTS = TILE // 4  # smaller steps are mostly fixed cost
-FINISHED_IN_A_ROW = 2  # before chunks grow: one that was aborted for its size would be tried again at once
+# computed chunks before chunks grow: a chunk that was aborted for its size would be tried again at once
+FINISHED_IN_A_ROW = 2
 CHEAPEST = 1e-9  # seconds a token; chunks are sized by dividing by it
 
 
@@ -30,22 +31,22 @@ class StepCostModel:
     Attributes
     ----------
     most
-        Tokens that a chunk may have, so that it is likely to be finished. Infinite while no steps are aborted.
+        The limit of a chunk's tokens for which the chunk is likely to be finished. Infinite while no steps are aborted.
     """
 
     def __init__(self) -> None:
         self._weight = self._n = self._nn = self._t = self._nt = 0.0
         self._n_slow = 0
         self.most = math.inf
-        self._n_finished = 0  # of chunks as large as they may be
+        self._n_finished = 0  # the number of computed chunks of the full size
 
     def aborted(self, n_tokens: int) -> None:
-        """A step of so many tokens was aborted."""
+        """Learn from the abort of a step of `n_tokens` tokens."""
         if n_tokens > SMALLEST_AFTER_ABORTS:
             self.most, self._n_finished = halved(n_tokens), 0
 
     def observe(self, n_tokens: int, seconds: float) -> None:
-        """A step was computed."""
+        """Learn from a step that was computed."""
         if n_tokens >= self.most:
             self._n_finished += 1
             if self._n_finished == FINISHED_IN_A_ROW:
@@ -61,7 +62,7 @@ class StepCostModel:
         self._nt = self._nt * decay + weight * n_tokens * seconds
 
     def fit(self) -> tuple[float, float]:
-        """(fixed, per_token) in seconds; (0, 1) before anything was observed."""
+        """Return (fixed, per_token) in seconds; (0, 1) before anything was observed."""
         if self._weight == 0.0:
             return 0.0, 1.0
         spread = self._weight * self._nn - self._n * self._n
@@ -75,7 +76,7 @@ class StepCostModel:
         return max(fixed, 0.0), max(per_token, CHEAPEST)
 
     def of(self, n_tokens: int) -> float:
-        """Seconds that a step of so many tokens takes."""
+        """Return the seconds that a step of `n_tokens` tokens takes."""
         fixed, per_token = self.fit()
         return fixed + per_token * n_tokens
 
@@ -85,7 +86,9 @@ class StepCostModel:
 
 
 def halved(n_tokens: int) -> int:
-    """Half of a chunk, in whole tiles, or a half or a quarter of one: what is between takes as long as a tile."""
+    """Return half of a chunk, in whole tiles, or a half or a quarter of one: sizes in between cost as much as a
+    tile.
+    """
     half = n_tokens // 2
     if half >= TILE:
         return half - half % TILE
@@ -102,14 +105,15 @@ def chunk_size(
     mixed: bool = False,
     tiled: bool = True,
 ) -> int:
-    """Most tokens of the next step that computes prompts; decodes in the same step, if `mixed`, are to be taken off.
+    """Return the limit of tokens of the next step that computes prompts. If `mixed`, decodes in the same step count,
+    too.
 
-    Alone: the smallest whole tiles that are efficient, within `max_step` seconds, but one at least. While `n_decodes`
-    sequences decode: as many as keep the time from one of their tokens to the next, which is this step and a decode
-    step, within `itl_target`, but never so few that prefill loses half its speed.
+    Alone, the limit is the smallest number of whole tiles that is efficient, within `max_step` seconds, but one at
+    least. While `n_decodes` sequences decode, the time between two of their tokens is this step and a decode step. The
+    limit keeps that time within `itl_target`, but is never so small that prefill loses half its speed.
 
-    Not `tiled` (any device but a CPU), alone: as many as `max_step` allows. Small steps would not show what large ones
-    cost, and would stay small; a cancel does not wait for the end of a large one.
+    If not `tiled` (any device but a CPU), alone, the limit is what `max_step` allows. Small steps would not show what
+    large ones cost, and would stay small; a cancel does not wait for the end of a large one.
     """
     if not cost.known:
         return int(min(n_batch, cost.most, TILE if tiled else n_batch))
@@ -129,7 +133,7 @@ def chunk_size(
 
 
 def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int:
-    """How many of a prompt's `n_pending` tokens to compute, where `chunk` may be, in a step with `n_others` tokens.
+    """Return how many of a prompt's `n_pending` tokens to compute, within `chunk`, in a step with `n_others` tokens.
 
     A rest shorter than a tile goes with the chunk before it, which saves a step.
     """
@@ -140,9 +144,10 @@ def with_tail(chunk: int, n_pending: int, *, n_others: int, n_batch: int) -> int
 
 
 def even_part(chunk: int, n_pending: int) -> int:
-    """How many of a prompt's `n_pending` tokens to compute beside decodes, where `chunk` may be: parts of like sizes.
+    """Return how many of a prompt's `n_pending` tokens to compute beside decodes, within `chunk`: parts of similar
+    sizes.
 
-    None is longer than a chunk, which `itl_target` allows, and the last one is no step of a few tokens.
+    No part is longer than a chunk, which `itl_target` allows, and the last part is not a step of a few tokens.
     """
     if chunk <= 0 or n_pending <= chunk:
         return max(0, min(chunk, n_pending))

@@ -1,8 +1,8 @@
 """The planner of the next step. Used by the engine thread only.
 
 A step takes either one token of every decoding choice, or chunks of prompts, in the turns of `fair_share`. With divided
-cells, and in recurrent and hybrid models, that is a chunk of one prompt. On a GPU an attention model's steps with
-unified cells take both.
+cells, and in recurrent and hybrid models, a step takes a chunk of one prompt only. On a GPU, an attention model's steps
+with unified cells take both prompts and decodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PrefillWork(NamedTuple):
-    """Prompt tokens computed since the last decode step, and the seconds that were foreseen for them."""
+    """Prompt tokens computed since the last decode step, and the seconds that were expected for them."""
 
     n_tokens: int = 0
     seconds: float = 0.0
@@ -37,7 +37,7 @@ class StepPlanner:
         self._shares = shares
         self._on_cpu = on_cpu
         self.cost = StepCostModel()
-        # Sequences of a failed step, each to be computed alone until it is known which one makes steps fail.
+        # Sequences of a failed step, each to be computed alone until the one that makes steps fail is known.
         self._suspects: deque[int] = deque()
         # On a GPU prompts and decodes share steps: tokens cost nothing as long as they fit. llama.cpp's CPU attention
         # computes a prompt in tiles of tokens by cells, and skips tiles in which no token attends to any cell: with
@@ -46,7 +46,7 @@ class StepPlanner:
         # different lengths, and decodes, would be several ubatches.
         self._prompts_alone = context.memory_kind != "attention" or not context.kv_unified
         self._mixes = not self._prompts_alone and not self._on_cpu
-        # With the step that is planned, and without it, should that step not count.
+        # With the step that is planned, and without it, in case that step does not count.
         self._prefill = self._prefill_before = PrefillWork()
 
     def suspect(self, seqs: Iterable[int]) -> None:
@@ -54,12 +54,12 @@ class StepPlanner:
         self._suspects = deque(seqs)
 
     def plan(self, active: Mapping[int, Choice]) -> list[StepItem]:
-        """The next step's items; empty when nothing is running."""
+        """Return the next step's items, empty when nothing is running."""
         while self._suspects:
             seq = self._suspects.popleft()
             if seq in active:
                 return [self._item(active[seq], self._chunk(0))]
-        # By number: with divided cells only sequences with adjacent numbers share a ubatch.
+        # Sorted by number: with divided cells only sequences with adjacent numbers share a ubatch.
         decodes = [StepItem(seq, 1) for seq, choice in sorted(active.items()) if choice.n_pending == 1]
         prompts = self._shares.prompts_in_turn(choice for choice in active.values() if choice.n_pending > 1)
         if not prompts:
@@ -75,9 +75,9 @@ class StepPlanner:
     def _decodes_are_due(self, n_decodes: int, n_tokens: int, chunk: int) -> bool:
         """Return whether a decode step is next, and not one of `n_tokens` of prompts.
 
-        Several short prompts may be computed between two decode steps: a decode step of few rows is expensive for a
-        token, and each prompt that is done adds a row. But no more tokens than of one long prompt, a `chunk`, and no
-        longer than `itl_target` allows.
+        Several short prompts may be computed between two decode steps: a decode step of few rows is expensive per
+        token, and each finished prompt adds a row. Together they have no more tokens than a `chunk` of one long prompt,
+        and take no longer than `itl_target` allows.
         """
         if not self._prefill.n_tokens:
             return False
@@ -85,7 +85,7 @@ class StepPlanner:
         return self._prefill.n_tokens + n_tokens > min(TILE, chunk) or seconds > self._config.itl_target
 
     def note(self, items: list[StepItem], active: Mapping[int, Choice]) -> None:
-        """These items are the next step."""
+        """Note that these items are the next step."""
         choices = [(active[item.seq], item.n_tokens) for item in items]
         prompts = [(choice, n_tokens) for choice, n_tokens in choices if choice.n_pending > 1]
         decoding = [choice for choice, _ in choices if choice.n_pending == 1]
@@ -97,17 +97,17 @@ class StepPlanner:
         self._prefill = PrefillWork(n_before + n_tokens, seconds) if n_tokens else PrefillWork()
 
     def note_ahead(self, decoding: Iterable[Choice]) -> None:
-        """A decode step of these choices has begun by itself."""
+        """Note that a decode step of these choices has begun by itself."""
         self._shares.note_step(decoding, None)
         self._prefill_before = self._prefill = PrefillWork()
 
     def undo(self) -> None:
-        """The last step did not count."""
+        """Undo the last step, which did not count."""
         self._prefill = self._prefill_before
         self._shares.undo_step()
 
     def _chunks(self, prompts: list[Choice], chunk: int, *, n_taken: int = 0, evenly: bool = False) -> list[StepItem]:
-        """Chunks of prompts, in this order, for a step of `chunk` tokens of which `n_taken` are taken by decodes.
+        """Return chunks of prompts, in this order, for a step of `chunk` tokens, of which decodes take `n_taken`.
 
         `evenly`: decodes wait for the step, which must not be longer than a chunk.
         """

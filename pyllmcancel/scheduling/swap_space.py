@@ -1,7 +1,7 @@
-"""Idle prefixes that leave their cells: copied into plain memory, and back for a prompt that begins with them.
+"""Idle prefixes that leave their cells. They are copied into plain memory, and back for a prompt that begins with them.
 
-Every prefix is copied that is not too short to be useful or too large to wait for. What copies cost is bounded by that:
-of a 0.6B model copying a token takes 0.02 ms, without huge pages 0.07, and computing one 1.4 ms or more.
+Every prefix is copied, unless it is too short to be useful or too large to wait for. That bounds the cost of copies:
+for a 0.6B model, copying a token takes 0.02 ms, or 0.07 ms without huge pages, and computing one takes 1.4 ms or more.
 
 Used by the engine thread only.
 """
@@ -16,16 +16,16 @@ from pyllmcancel.scheduling.swap_store import Holder, SwapStore
 if TYPE_CHECKING:
     from pyllmcancel._native import Context, SwappedPrefix
 
-MIN_SHARED_TOKENS = 16  # fewer are neither copied nor given to another sequence
+MIN_SHARED_TOKENS = 16  # shorter prefixes are neither copied nor given to another sequence
 # Tokens copied for each token reused: divided cells, and those in plain memory, are copied as a whole.
 MAX_COPIED_PER_REUSED = 8
-# Of one prefix, while other requests wait: a cancel waits until the copy is done. 128 MiB take some 20 ms in huge
-# pages, and 80 ms in ordinary ones.
+# The limit of one prefix, while other requests wait: a cancel waits until the copy is done. 128 MiB take some 20 ms in
+# huge pages, and 80 ms in ordinary ones.
 MAX_COPIED_BYTES = 128 << 20
 
 
 class SwapSpace:
-    """At most `limit` bytes of copies; none where the context cannot copy cells. `holder` is always the prefix's."""
+    """At most `limit` bytes of copies; none if the context cannot copy cells. `holder` is always the prefix's."""
 
     def __init__(self, context: Context, limit: int) -> None:
         self._context = context
@@ -42,7 +42,8 @@ class SwapSpace:
     def find(self, tokens: Sequence[int], n_had: int, room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
         """Return the copy to swap in for a prompt that has `n_had` tokens in cells, and how many tokens that gives it.
 
-        None if no copy of at most `room` tokens gives MIN_SHARED_TOKENS more, or if too many are copied for each.
+        Returns None if no copy of at most `room` tokens gives MIN_SHARED_TOKENS more, or if too many tokens are copied
+        for each reused one.
         """
         found, n_found = self._copies.find(tokens, room, holder)
         if found is None or n_found < max(n_had, 1) + MIN_SHARED_TOKENS:
@@ -50,7 +51,9 @@ class SwapSpace:
         return (found, n_found) if found.n_tokens <= MAX_COPIED_PER_REUSED * n_found else (None, 0)
 
     def can_copy(self, seq: int, *, alone: bool) -> bool:
-        """Return whether `seq` can be swapped out, or has too little to be copied; `alone`: no other request waits."""
+        """Return whether `seq` can be swapped out, or has too few tokens to be copied. `alone`: no other request
+        waits.
+        """
         return self._is_negligible(seq) or self._context.swap_bytes(seq) <= self._max_bytes(alone=alone)
 
     def can_copy_beside_others(self, seq: int) -> bool:
@@ -58,7 +61,7 @@ class SwapSpace:
         return self._context.swap_bytes(seq) <= MAX_COPIED_BYTES
 
     def n_copied(self, tokens: Sequence[int], holder: Holder) -> int:
-        """How many leading `tokens` a copy has."""
+        """Return how many leading `tokens` a copy has."""
         return self._copies.longest_match(tokens, holder)
 
     def discard_copy(self, tokens: Sequence[int], holder: Holder) -> None:
@@ -66,11 +69,11 @@ class SwapSpace:
         self._copies.discard_copy(tokens, holder)
 
     def copy_ahead(self, seq: int, holder: Holder) -> bool:
-        """Copy what idle `seq` holds, and leave it in its cells; False if that cannot be, or has been done."""
+        """Copy the content of idle `seq`, and leave it in its cells; False if it cannot be copied, or has been."""
         return not self._is_negligible(seq) and not self._has_copy(seq, holder) and self._copy(seq, holder, alone=False)
 
     def swap_out(self, seq: int, holder: Holder, *, alone: bool = False) -> bool:
-        """Free the cells of idle `seq`, of which there is a copy then; False, and no change, if it cannot be copied."""
+        """Free the cells of idle `seq` after copying them; False, and no change, if `seq` cannot be copied."""
         if not self.limit or self._is_negligible(seq):
             return False
         if not self._has_copy(seq, holder) and not self._copy(seq, holder, alone=alone):
@@ -79,8 +82,8 @@ class SwapSpace:
         return True
 
     def swap_in(self, seq: int, prefix: SwappedPrefix, n_tokens: int) -> None:
-        """Have idle `seq` hold `prefix`, of which a prompt has `n_tokens`; there should be room."""
-        # A copy that found no room, or of which a prompt has only the beginning, is kept.
+        """Fill idle `seq` with `prefix`, of which a prompt has `n_tokens`; there should be room."""
+        # The copy is kept if there was no room, or if a prompt has only its beginning.
         if self._context.swap_in(seq, prefix) and prefix.n_tokens <= 2 * n_tokens:
             self._copies.discard(prefix)
 
@@ -96,7 +99,7 @@ class SwapSpace:
         return self._copies.touch(self._context.tokens(seq), holder)
 
     def _copy(self, seq: int, holder: Holder, *, alone: bool) -> bool:
-        """Copy what idle `seq` holds; False, and no change, if that cannot be."""
+        """Copy the content of idle `seq`; False, and no change, if that is not possible."""
         prefix = self._context.copy_out(seq, max_bytes=self._max_bytes(alone=alone))
         if prefix is None:
             return False

@@ -16,7 +16,7 @@ MAX_PREFIXES = 64  # every new prompt is compared with each
 
 
 class Holder(NamedTuple):
-    """Whose a prefix is, and whether it is a session's, which is kept longer."""
+    """The owner of a prefix, and whether the prefix is a session's, which is kept longer."""
 
     owner: str = NO_OWNER
     in_session: bool = False
@@ -25,8 +25,8 @@ class Holder(NamedTuple):
 class SwapStore:
     """At most `limit` bytes, and `MAX_PREFIXES`, of copies; the least recently used are deleted for a new one.
 
-    Those of the owner that has the most bytes are deleted first, of one owner's a session's last. While a copy is made
-    there is one more. Each is an owner's, and is found by that owner only.
+    Copies of the owner that has the most bytes are deleted first; within an owner, those of sessions last. While a copy
+    is made there is one more. Each copy belongs to an owner, and is found for that owner only.
     """
 
     def __init__(self, context: Context, limit: int) -> None:
@@ -36,14 +36,16 @@ class SwapStore:
         self._holders: dict[SwappedPrefix, Holder] = {}  # the copies, least recently used first
 
     def find(self, tokens: Sequence[int], room: int, holder: Holder) -> tuple[SwappedPrefix | None, int]:
-        """The copy of at most `room` tokens that has most leading `tokens`, and how many; of equals the shortest."""
+        """Return the copy of at most `room` tokens that has the most leading `tokens`, and how many; among equals
+        the shortest.
+        """
         fitting = [prefix for prefix in self._of(holder.owner) if prefix.n_tokens <= room]
         lengths = self._context.common_with(fitting, tokens)
         found = max(zip(lengths, fitting, strict=True), key=lambda pair: (pair[0], -pair[1].n_tokens), default=None)
         return (found[1], found[0]) if found is not None and found[0] else (None, 0)
 
     def longest_match(self, tokens: Sequence[int], holder: Holder) -> int:
-        """How many leading `tokens` any copy has."""
+        """Return how many leading `tokens` any copy has."""
         return max((n_tokens for _, n_tokens in self._matches(tokens, holder.owner)), default=0)
 
     def touch(self, tokens: Sequence[int], holder: Holder) -> bool:
@@ -94,6 +96,8 @@ class SwapStore:
         return [prefix for prefix, holder in self._holders.items() if holder.owner == owner]
 
     def _matches(self, tokens: Sequence[int], owner: str) -> list[tuple[SwappedPrefix, int]]:
-        """The owner's copies, and how many leading `tokens` each has: the last one counts too, unlike a prompt's."""
+        """Return the owner's copies, and how many leading `tokens` each has. Unlike in a prompt, the last token
+        counts, too.
+        """
         prefixes = self._of(owner)
         return list(zip(prefixes, self._context.common_with(prefixes, [*tokens, 0]), strict=True))

@@ -28,13 +28,13 @@ class Progress(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A request is over, and its slots are free; `last` is the delta that completes its answer."""
+    """A request that is over, and whose slots are free; `last` is the delta that completes its answer."""
 
     request: Request
     finish_reason: FinishReason
     last: Delta | None = None
     error: str | None = None
-    param: str | None = None  # the field of the request that made the error
+    param: str | None = None  # the field of the request that caused the error
 
 
 Update = Progress | Finished
@@ -87,7 +87,7 @@ class StepScheduler(Protocol):
         """Return whether anything computes in `seq`."""
 
     def resync(self, items: list[StepItem]) -> None:
-        """After a step that did not count: take over what the compiled core has committed."""
+        """Take over what the compiled core has committed, after a step that did not count."""
 
     def suspect(self, seqs: Iterable[int]) -> None:
         """Compute each of these sequences of a failed step alone, next."""
@@ -109,17 +109,19 @@ class Workload(Protocol):
         """Pause running requests whose sinks are full, and resume them when they are not."""
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """Which of these waiting requests, the next one of each owner, starts now; None if none can.
+        """Return which of these waiting requests, the next one of each owner, starts now; None if none can.
 
-        Called with the registry's lock held: it must be quick. `admit` follows for the one that is returned, unless
-        that one is cancelled in between.
+        Called with the registry's lock held, so it must be quick. `admit` follows for the returned request, unless that
+        request is cancelled in between.
         """
 
     def admit(self, request: Request, observer: Observer) -> list[Update]:
         """Take over a request that has left the queue."""
 
     def plan(self, observer: Observer) -> tuple[list[StepItem], list[Update]]:
-        """The next step, empty when nothing runs, and updates: starts, and requests that fail before the step."""
+        """Return the next step, empty when nothing runs, and updates: starts, and requests that fail before the
+        step.
+        """
 
     def maintain(self) -> None:
         """Do cache housekeeping that takes some milliseconds now and then; called before a step, after all events."""
@@ -127,17 +129,17 @@ class Workload(Protocol):
     def member(self, item: StepItem) -> StepMember: ...
 
     def compute(self, items: list[StepItem]) -> StepOutcome:
-        """The step itself, with the GIL released."""
+        """Compute the step, with the GIL released."""
 
     def take(self, rows: Sequence[Any], observer: Observer) -> list[Update]:
-        """Take over the results of a step. Choices whose slots are given back before are passed over."""
+        """Take over the results of a step. Choices whose slots are given back before are ignored."""
 
     # -- steps that begin before the last one's results are taken. While one is `ahead`, only what is said to be allowed
     #    then may be called.
 
     @property
     def ahead(self) -> list[StepItem]:
-        """The step that has begun by itself; empty if none has. To be read after `compute` and `collect`."""
+        """The step that has begun by itself; empty if none has. Read it after `compute` and `collect`."""
 
     def is_steady(self, requests: Iterable[Request]) -> bool:
         """Return whether yet another step may follow the one ahead, because nothing needs a turn at rest.
@@ -149,13 +151,13 @@ class Workload(Protocol):
         """Wait for the step ahead; with `goes_on` another may follow."""
 
     def take_late(self) -> AheadOutcome | None:
-        """The outcome of the step ahead if `take` had to wait for it, because slots were to be given back.
+        """Return the outcome of the step ahead, if `take` had to wait for it because slots were to be given back.
 
-        None otherwise. Allowed beside that step.
+        Returns None otherwise. This call is allowed beside that step.
         """
 
     def ring(self) -> None:
-        """Have no step begin by itself until `hush`; may be called from any thread."""
+        """Prevent steps from beginning by themselves until `hush`; may be called from any thread."""
 
     def hush(self) -> None: ...
 

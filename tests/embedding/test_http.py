@@ -208,7 +208,7 @@ async def test_a_model_that_pools_does_not_generate(path: str, body: dict[str, A
     async with open_site() as site:
         answer = await site.begin("POST", path, body).end()
         assert answer.status == 400
-        assert answer.json()["error"]["message"] == "this model makes embeddings, it does not generate"
+        assert answer.json()["error"]["message"] == "this model makes embeddings and does not generate text"
 
 
 async def test_a_model_that_generates_does_not_pool() -> None:

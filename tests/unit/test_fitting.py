@@ -88,7 +88,7 @@ def test_layers_that_do_not_fit_are_an_error_that_says_what_would(n_gpu_layers: 
         Machine(1000).fit(n_gpu_layers=n_gpu_layers)
     told = str(raised.value)
     assert told.startswith(f"--n-gpu-layers {n_gpu_layers} does not fit: GPU0 has 1000 MiB of 2.0 GiB free, and ")
-    assert told.endswith(f". Would fit: 6 of 11 layers{n_cells}. With --fit off nothing is measured")
+    assert told.endswith(f". These would fit: 6 of 11 layers{n_cells}. With --fit off nothing is measured")
 
 
 def test_auto_takes_what_can_be_measured_where_all_layers_cannot_be() -> None:
