@@ -17,6 +17,7 @@ PAGES = (
     *("README.md", "docs/architecture.md", "docs/cancelling.md", "docs/limits.md", "docs/scale-out.md", "docs/ray.md"),
     *("docs/gpu.md", "docs/reliability.md", "docs/clients.md", "docs/events.md", "docs/observability.md"),
     *("docs/top.md", "docs/hub.md", "docs/deploying.md", "docs/proxies.md"),
+    *("docs/responses.md", "docs/messages.md"),
     *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs" / "measured").glob("*.md"))),
 )
 OPENINGS = re.compile(r"(?:Of|What|Whether|See there|Elsewhere)\b")
