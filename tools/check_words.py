@@ -13,13 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    *("README.md", "docs/architecture.md", "docs/cancelling.md", "docs/limits.md", "docs/scale-out.md", "docs/ray.md"),
-    *("docs/gpu.md", "docs/reliability.md", "docs/clients.md", "docs/events.md", "docs/observability.md"),
-    *("docs/top.md", "docs/hub.md", "docs/deploying.md", "docs/proxies.md"),
-    *("docs/responses.md", "docs/messages.md"),
-    *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs" / "measured").glob("*.md"))),
-)
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
 OPENINGS = re.compile(r"(?:Of|What|Whether|See there|Elsewhere)\b")
 MAX_WORDS = 35
 KINDS = ("openings", "long sentences")

@@ -14,25 +14,26 @@ HEAD = """\
 
 <!-- Made by tools/describe_fields.py of tests/http/field_table.json, which a test goes through. -->
 
-What becomes of the fields that clients send to `/v1/chat/completions` and `/v1/completions`:
+Clients send these fields to `/v1/chat/completions` and `/v1/completions`. The last two columns have the effect of each:
 
-- **honoured**: it does what it says, here as where it comes from;
-- **accepted**: it has no effect, and asks for none, or for what is so in any case;
-- *ignored*: it has no effect, which the log and `X-Ignored-Fields` say. `--unknown-fields refuse` refuses it,
-  `--unknown-fields ignore` says nothing;
-- refused: 400, and the error names the field. It would change the answer, and cannot be honoured, or its value is none.
+- **honoured**: the field has the effect that it has on its server of origin;
+- **accepted**: the field has no effect, because its value asks for none, or for one that holds in any case;
+- *ignored*: the field has no effect, and the log and `X-Ignored-Fields` say so. `--unknown-fields refuse` refuses it,
+  `--unknown-fields ignore` reports nothing;
+- refused: 400, and the error names the field. The field would change the answer and cannot be honoured, or its value is
+  invalid.
 
-Null, in any optional field and at any depth, is as good as leaving the field out; so is an empty text, list or object
-where the field has no such value. One field is an exception: `"max_tokens": null` of a completion sets no limit.
+Null, in any optional field and at any depth, is the same as no field. So is an empty text, list or object if the field
+has no such value. There is one exception: `"max_tokens": null` of a completion sets no limit.
 
-Any other field is ignored likewise. `/openapi.json` has the types, and what each means.
+Any other field is ignored likewise. `/openapi.json` has the type and the meaning of each.
 """
 SECTIONS = {
     "OpenAI": "OpenAI's",
     "llama-server": "llama-server's",
     "vLLM": "vLLM's",
     "Ollama": "Ollama's",
-    "others": "Of others",
+    "others": "Others'",
     "ours": "Ours",
 }
 SHOWN = {"honoured": "**honoured**", "accepted": "accepted", "ignored": "*ignored*", "refused": "refused"}
