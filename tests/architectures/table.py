@@ -78,7 +78,7 @@ def introduction(way: Way, unprotected_stride: int) -> str:
         f"{which} of a step that computes a chunk of its prompt, and of a step that generates a token. Meanwhile a\n"
         "neighbour was decoding, and a finished prefix lay idle in the cache. After each cancel three rows of logits\n"
         "are compared with those of a run in which nothing was cancelled: the neighbour's, those of a request that\n"
-        "goes on from the idle prefix, and those of one that goes on from whatever the cancelled sequence left behind.\n"
+        "goes on from the idle prefix, and those of a request that goes on from the cancelled sequence's tokens.\n"
         "*Stopped in mid-graph*: the step was aborted. The other steps were finished for the neighbour's sake, by the\n"
         "rules for recurrent and hybrid memories.\n\n"
         "`python tools/make_toy_models.py build/toys` and\n"
