@@ -25,7 +25,7 @@ END = re.compile(r"(?<=[.:;!?])\s+|[├└│]|\s\|\s|\n\s*(?:[-|]|\d+\.)\s|\n\s
 
 def sentences(text: str) -> Iterator[str]:
     """The sentences of a text, and the cells and items of its tables and lists, without code and marks."""
-    for sentence in END.split(CODE.sub("x", text)):
+    for sentence in END.split(CODE.sub("x", text).replace("**", "")):
         found = sentence.strip(" \n|#*->")
         if found:
             yield " ".join(found.split())

@@ -16,6 +16,7 @@ from tools.check_words import PAGES, ROOT, faults, of_docstrings
         "It is known. Elsewhere a prompt that has begun is computed to the end of its batch.",
         "| `--max-connections` | Of which one more closes the idlest |",
         "- Whether there is something to read.",
+        "- **Something to read.** Of this the first half is there.",
     ],
 )
 def test_an_opening_without_a_subject_is_found(text: str) -> None:
