@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
+PAGES = (
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "native/README.md", "tools/demo_model/README.md"),
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
+)
 OPENINGS = re.compile(r"(?:Of|What|Whether|See there|Elsewhere)\b")
 MAX_WORDS = 35
 KINDS = ("openings", "long sentences")
