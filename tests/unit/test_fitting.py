@@ -196,7 +196,7 @@ def test_layers_that_no_device_is_there_for_are_told(
     with caplog.at_level(logging.WARNING):
         placed(EngineConfig(placement=Placement(**options)), Native())
     assert len(caplog.messages) == n_lines
-    assert all("no device: --n-gpu-layers 12 does nothing" in line for line in caplog.messages)
+    assert all("no device: --n-gpu-layers 12 is ignored" in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize("n_allowed", range(3))
