@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.scenarios.harness import Bench, Server
 from bench.scenarios.report import Report
+from pyllmcancel.sse import EventDecoder
 
 N_REQUESTS = 10
 SECONDS_BETWEEN = 0.2
@@ -70,5 +71,5 @@ async def start_curl(server: Server, prompt: list[int], n: int, request_id: str)
 
 def error_code(output: str) -> str | None:
     """The code of the error event in a stream, if there is one."""
-    events = [event.removeprefix("data: ") for event in output.split("\n\n") if event.startswith('data: {"error"')]
-    return str(json.loads(events[0])["error"]["code"]) if events else None
+    errors = [event.data for event in EventDecoder().feed(output.encode()) if event.data.startswith('{"error"')]
+    return str(json.loads(errors[0])["error"]["code"]) if errors else None

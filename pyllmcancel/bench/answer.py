@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
+
+from pyllmcancel.sse import BrokenFeedError, EventDecoder, ServerEvent
 
 FINISH_REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")
 
@@ -43,35 +44,6 @@ class ExchangeError(Exception):
         self.detail = detail
 
 
-class EventParser:
-    """Server-sent events, from bytes in any pieces.
-
-    The format is the WHATWG's: lines end in LF, CR LF or CR, a line that begins with a colon is a comment, several
-    ``data`` lines belong to one event. Servers differ in their line ends and send comments as pings, so a split at
-    blank lines is not enough. Some send their errors as a field ``error``, without a blank line after it.
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[str] = []
-
-    def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
-        """Events that `data` completes: ``data`` or ``error``, and the value."""
-        # A CR at the very end may be half of a CR LF: it waits for the next piece.
-        lines = (self._rest + data).splitlines(keepends=True)
-        self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-        for raw in lines:
-            line = raw.rstrip(b"\r\n").decode(errors="replace")
-            name, _, value = line.partition(":")
-            if name == "data":
-                self._data.append(value.removeprefix(" "))
-            elif name == "error":
-                yield "error", value
-            elif not line and self._data:
-                yield "data", "\n".join(self._data)
-                self._data.clear()
-
-
 class AnswerReader:
     """Reads one answer.
 
@@ -88,7 +60,7 @@ class AnswerReader:
         self.usage: dict[str, Any] = {}
         self._streams = content_type.startswith("text/event-stream") and status == 200
         self._content = bytearray()
-        self._parser = EventParser()
+        self._events = EventDecoder()
         self._done = False
         self._text = hashlib.sha256()
 
@@ -101,14 +73,20 @@ class AnswerReader:
         if not self._streams:
             self._content += data
             return
-        for field, value in self._parser.feed(data):
-            if value == "[DONE]":
+        for event in self._decoded(data):
+            if event.data == "[DONE]":
                 self._done = True
                 continue
-            payload = parse_object(value)
-            if field == "error" or payload.get("error") is not None:
+            payload = parse_object(event.data)
+            if event.name == "error" or payload.get("error") is not None:
                 raise error_of(payload, ErrorKind.ERROR_EVENT)
             self._take(payload, at)
+
+    def _decoded(self, data: bytes) -> list[ServerEvent]:
+        try:
+            return self._events.feed(data)
+        except BrokenFeedError as error:
+            raise ExchangeError(ErrorKind.BAD_ANSWER, str(error)) from error
 
     def finish(self) -> None:
         """Judge the complete body; ExchangeError if it is no proper answer."""

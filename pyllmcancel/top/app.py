@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx
 
+from pyllmcancel.sse import ServerEvent
 from pyllmcancel.top.choices import Choices, Size, Times
 from pyllmcancel.top.client import cancel_request, cancel_session
 from pyllmcancel.top.feed import Connected, Feed, Happening, Lost
 from pyllmcancel.top.keys import Keyboard, KeyDecoder
 from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.screen import Screen
-from pyllmcancel.top.sse import ServerEvent
 from pyllmcancel.top.state import State
 from pyllmcancel.top.text import duration, plain
 from pyllmcancel.top.values import read_json

@@ -12,13 +12,13 @@ from contextlib import aclosing
 import httpx
 from rich.console import Console
 
+from pyllmcancel.sse import ServerEvent
 from pyllmcancel.top.choices import Choices, Size, Times
 from pyllmcancel.top.client import open_client
 from pyllmcancel.top.feed import Feed, FeedError, Happening, Lost
 from pyllmcancel.top.lanes import ASCII, BLOCKS
 from pyllmcancel.top.replicas import Replicas
 from pyllmcancel.top.screen import Screen
-from pyllmcancel.top.sse import ServerEvent
 from pyllmcancel.top.values import read_json
 from pyllmcancel.top.view import draw
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from pyllmcancel.top.sse import BrokenFeedError, EventDecoder, ServerEvent
+from pyllmcancel.sse import BrokenFeedError, EventDecoder, ServerEvent
 from pyllmcancel.top.text import plain
 from pyllmcancel.top.values import read_json
 

@@ -28,7 +28,7 @@ LAYERS = {
     "chat": "chat",
     "constraints": "constraints",
     "values": "_native cancellation config errors events helper missing_libraries models pausing"
-    " placement pooling sampling shares step system",
+    " placement pooling sampling shares sse step system",
 }
 DIALECTS = ("server.openai", "server.llama", "server.anthropic", "server.embeddings", "server.responses")
 CANCELLERS = {

@@ -15,6 +15,8 @@ from http.client import HTTPException, HTTPResponse
 from operator import sub
 from typing import Any
 
+from pyllmcancel.sse import EventDecoder, ServerEvent
+
 LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 # Seconds without a byte after which a request counts as hung: longer than any machine is merely busy.
 HUNG = 300.0
@@ -70,12 +72,9 @@ class Reply:
         entries = (entry for payload in self.payloads for entry in payload.get("data", ()))
         return tuple(entry["embedding"] for entry in entries if "embedding" in entry)
 
-    def take(self, line: bytes) -> None:
-        """Read one line of a stream of events."""
-        if not line.startswith(b"data: "):
-            return
-        data = line.removeprefix(b"data: ")
-        if data == b"[DONE]":
+    def take(self, data: str) -> None:
+        """Read one event of a stream."""
+        if data == "[DONE]":
             self.done = True
             self.ends += 1
         else:
@@ -154,8 +153,8 @@ class Wire(AbstractContextManager["Wire"]):
     ) -> None:
         kind = reply.headers.get("content-type", "")
         if kind.startswith("text/event-stream"):
-            for line in self._lines(response):
-                reply.take(line)
+            for event in self._events(response):
+                reply.take(event.data)
                 if n_events is not None and len(reply.payloads) >= n_events:
                     if then is None:
                         return
@@ -179,11 +178,10 @@ class Wire(AbstractContextManager["Wire"]):
         if response.length:
             raise ConnectionResetError("the body is shorter than its head says")
 
-    def _lines(self, response: HTTPResponse) -> Iterator[bytes]:
-        rest = b""
+    def _events(self, response: HTTPResponse) -> Iterator[ServerEvent]:
+        decoder = EventDecoder()
         for piece in self._pieces(response):
-            *lines, rest = (rest + piece).split(b"\n")
-            yield from lines
+            yield from decoder.feed(piece)
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()

@@ -11,7 +11,7 @@ from typing import Literal
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed, replica_event
 from pyllmcancel.server.fleet.peer import FAILURES, NoAnswer, Peer, Standing
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
-from pyllmcancel.top.sse import EventDecoder
+from pyllmcancel.sse import EventDecoder
 
 logger = logging.getLogger("pyllmcancel.fleet")
 

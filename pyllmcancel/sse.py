@@ -1,7 +1,7 @@
 """Server-sent events, from bytes as they come.
 
-Written down in the HTML standard, "Server-sent events". Lines end with LF or CRLF only: in JSON that is not escaped to
-ASCII other separators of lines may stand.
+The format is that of the HTML standard, "Server-sent events". Lines end with LF, CR LF or CR, and with nothing else:
+JSON that is not escaped to ASCII may contain the other line separators of Unicode.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class ServerEvent:
 class EventDecoder:
     """Turns bytes, cut anywhere, into events. For one connection: half an event at its end is no event.
 
+    A field ``error``, which the standard ignores and some servers of language models send, is an event of this name.
+
     Parameters
     ----------
     longest
@@ -37,6 +39,7 @@ class EventDecoder:
     def __init__(self, longest: int = LONGEST_EVENT) -> None:
         self._longest = longest
         self._rest = bytearray()  # of a line
+        self._after_cr = False  # an LF that comes next belongs to the same line end
         self._size = 0  # of the event so far
         self._id = ""
         self._name = ""
@@ -44,17 +47,26 @@ class EventDecoder:
 
     def feed(self, data: bytes) -> list[ServerEvent]:
         """The events that end in these bytes; BrokenFeedError if one is too long."""
-        *lines, rest = data.split(b"\n")
+        *lines, rest = self._with_lf(data).split(b"\n")
         found = []
         for line in lines:
             self._rest += line
-            event = self._line(bytes(self._rest).removesuffix(b"\r"))
+            event = self._line(bytes(self._rest))
             self._rest.clear()
             if event is not None:
                 found.append(event)
         self._rest += rest
         self._check(len(self._rest))
         return found
+
+    def _with_lf(self, data: bytes) -> bytes:
+        """The same bytes with LF for each line end. An event ends with its CR: to wait for an LF would hold it back."""
+        if not data:
+            return data
+        if self._after_cr:
+            data = data.removeprefix(b"\n")
+        self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _line(self, line: bytes) -> ServerEvent | None:
         if not line:
@@ -70,6 +82,8 @@ class EventDecoder:
             case "data":
                 self._size += len(line)
                 self._data.append(value)
+            case "error":  # at once: the empty line behind it may never come
+                return ServerEvent(self._id, name, value)
             case _:
                 pass  # a comment, or a field of a later standard
         return None
