@@ -271,7 +271,7 @@ async def test_who_asks_a_peer_too_much_takes_its_feed_from_no_other_reader(monk
 
 
 async def test_who_was_asking_too_much_asks_again_and_gets_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyllmcancel.server.fleet.events.response.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("pyllmcancel.server.fleet.events.snapshots.PAUSES", (0.0, 0.0))
     ask, n_refused = Peer.ask, 0
 
     async def ask_later(peer: Peer, message: Message) -> Answer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from pyllmcancel.server.fleet.announcer import Announcer
-from pyllmcancel.server.fleet.events.response import WholeResponse
+from pyllmcancel.server.fleet.events.snapshots import WholeSnapshots
 from pyllmcancel.server.fleet.handler import MessageHandler
 from pyllmcancel.server.fleet.messages import MESSAGES, Follow, Message, Newer, Responded
 from pyllmcancel.server.fleet.queries import PeerQueries, reply_in
@@ -17,6 +17,7 @@ from pyllmcancel.server.fleet.view import FleetView
 from pyllmcancel.server.http.error_handlers import validation_error
 from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
+from pyllmcancel.server.live.snapshot import Snapshots
 from pyllmcancel.server.requests.visible import Visible
 
 if TYPE_CHECKING:
@@ -83,7 +84,15 @@ class Fleet:
         see = Visible(self._state, None)
         self._state.feed.check_room(PEERS)
         audience = Audience(None, peer=True)
-        return FeedResponse(self._state, see, audience, owner=PEERS, last_event_id=message.last_event_id)
+        snapshots = Snapshots(self._state, see, audience)
+        return FeedResponse(
+            self._state.feed,
+            snapshots.frames,
+            audience,
+            owner=PEERS,
+            last_event_id=message.last_event_id,
+            ping_interval=self._state.config.sse_ping_interval,
+        )
 
     def events(self, see: Visible, audience: Audience, owner: str, last_event_id: str | None) -> FeedResponse | None:
         """Return the feed of all replicas, or of the one that `audience` names; None if it is this replica's own feed.
@@ -94,7 +103,15 @@ class Fleet:
             raise unknown_replica()
         if self.feed is None or audience.replica == self.feed.name:
             return None
-        return WholeResponse(self._state, see, audience, owner=owner, last_event_id=last_event_id, whole=self.feed)
+        here = Snapshots(self._state, see, audience, self.feed.name)
+        return FeedResponse(
+            self.feed,
+            WholeSnapshots(self.feed, here, audience).frames,
+            audience,
+            owner=owner,
+            last_event_id=last_event_id,
+            ping_interval=self._state.config.sse_ping_interval,
+        )
 
     def _hear(self, answers: list[Answer]) -> None:
         """Others have been told what was accepted here, and know of something newer."""

@@ -12,47 +12,46 @@ from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import PING, SSE_HEADERS
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import mark_client_gone
-from pyllmcancel.server.live.snapshot import encoded_snapshot
-from pyllmcancel.server.live.wording import frame
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.server.live.frames import Audience
     from pyllmcancel.server.live.snapshot import Reason
     from pyllmcancel.server.live.source import Reader, Source
-    from pyllmcancel.server.requests.visible import Visible
-    from pyllmcancel.server.state import ServerState
 
 
 class FeedResponse(Response):
-    """Server-sent events of the feed.
+    """Server-sent events of a feed: that of this server, or that of several servers.
 
     Parameters
     ----------
+    snapshots
+        The events that come first, unless the reader goes on where it was.
     owner
-        Whose key the reader came with.
+        The owner of the key that the reader came with.
     last_event_id
         Go on after this one, if the feed remembers it.
-    source
-        By default what happens on this server.
+    ping_interval
+        Seconds without an event, after which a ping is sent; 0: none is.
     """
 
     def __init__(
         self,
-        state: ServerState,
-        see: Visible,
+        feed: Source[Any],
+        snapshots: Callable[[Reader, Reason], AsyncIterator[bytes]],
         audience: Audience,
         *,
         owner: str,
         last_event_id: str | None,
-        source: Source[Any] | None = None,
+        ping_interval: float,
     ) -> None:
         super().__init__()
-        self._state, self._feed = state, source or state.feed
-        self._see = see
+        self._feed = feed
+        self._snapshots = snapshots
+        self._ping_interval = ping_interval
         self._audience = audience
         self._owner = owner
         self._last_event_id = last_event_id
@@ -107,20 +106,9 @@ class FeedResponse(Response):
         reader.place = place
         return None
 
-    async def _snapshots(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
-        """How things stand; the events that follow may repeat some of it."""
-        self._feed.flush()
-        place = reader.place = self._feed.ring.newest
-        yield frame(self._feed.frames.id_of(place), "snapshot", await self._snapshot(reason))
-
-    async def _snapshot(self, reason: Reason) -> bytes:
-        replica = self._audience.replica
-        all_owners = self._audience.owner is None
-        return await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners, replica=replica)
-
     async def _next(self, reader: Reader) -> bytes | None:
         """The next events, or a ping; None at the end."""
-        interval = self._state.config.sse_ping_interval
+        interval = self._ping_interval
         try:
             # Not wait_for: in Python 3.11 that loses a cancellation that comes together with the events.
             async with asyncio.timeout_at(self._sent_at + interval if interval else None):

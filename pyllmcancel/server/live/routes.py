@@ -13,6 +13,7 @@ from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.live.events import EVENTS, TYPES
 from pyllmcancel.server.live.frames import Audience
 from pyllmcancel.server.live.response import FeedResponse, unknown_replica
+from pyllmcancel.server.live.snapshot import Snapshots
 from pyllmcancel.server.openapi.description import errors, stream_of
 from pyllmcancel.server.requests.fleet import fleet_events
 from pyllmcancel.server.requests.visible import See
@@ -59,7 +60,14 @@ async def follow_events(
         return of_all
     if replica is not None and see.fleet is None:
         raise unknown_replica()
-    return FeedResponse(state, see, audience, owner=owner, last_event_id=last_event_id)
+    return FeedResponse(
+        state.feed,
+        Snapshots(state, see, audience, replica).frames,
+        audience,
+        owner=owner,
+        last_event_id=last_event_id,
+        ping_interval=state.config.sse_ping_interval,
+    )
 
 
 def named_types(names: str | None) -> frozenset[str] | None:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 from pyllmcancel import __version__
 from pyllmcancel.events import RequestStatus
-from pyllmcancel.server.live.wording import as_json
+from pyllmcancel.server.live.wording import as_json, frame
 from pyllmcancel.server.requests.answers import session_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from pyllmcancel.requests.request import RequestSummary
     from pyllmcancel.server.live.events import FeedCapacity, FeedModel, FeedServer, ServerFacts, SnapshotEvent
     from pyllmcancel.server.live.feed import Feed
+    from pyllmcancel.server.live.frames import Audience
+    from pyllmcancel.server.live.source import Reader
     from pyllmcancel.server.requests.visible import Visible
     from pyllmcancel.server.state import ServerState
 
@@ -27,16 +29,36 @@ MOST_SESSIONS = 1_000
 ENCODED_AT_ONCE = 16  # entries, texts included; then the event loop's other work has a turn
 
 
-async def encoded_snapshot(
-    state: ServerState, see: Visible, reason: Reason, *, all_owners: bool, replica: str | None = None
-) -> bytes:
-    """A snapshot as JSON, with all that had happened when this was called, and maybe some more."""
-    event = server_facts(state, see, reason, all_owners=all_owners)
-    if replica is not None:
-        event["replica"] = replica
-    requests = await encoded_entries(state.feed, shown(see))
-    # The entries last, and by themselves: several hundred of them take milliseconds.
-    return as_json(event)[:-1] + b', "requests": [%b]}' % requests
+class Snapshots:
+    """The snapshots of this server for one reader.
+
+    Parameters
+    ----------
+    replica
+        The name that this server has in them, if it has one.
+    """
+
+    def __init__(self, state: ServerState, see: Visible, audience: Audience, replica: str | None = None) -> None:
+        self._state = state
+        self._see = see
+        self._all_owners = audience.owner is None
+        self._replica = replica
+
+    async def frames(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
+        """Yield one snapshot. The events that follow may repeat some of it."""
+        feed = self._state.feed
+        feed.flush()
+        place = reader.place = feed.ring.newest
+        yield frame(feed.frames.id_of(place), "snapshot", await self.encoded(reason))
+
+    async def encoded(self, reason: Reason) -> bytes:
+        """A snapshot as JSON, with all that had happened when this was called, and maybe some more."""
+        event = server_facts(self._state, self._see, reason, all_owners=self._all_owners)
+        if self._replica is not None:
+            event["replica"] = self._replica
+        requests = await encoded_entries(self._state.feed, shown(self._see))
+        # The entries last, and by themselves: several hundred of them take milliseconds.
+        return as_json(event)[:-1] + b', "requests": [%b]}' % requests
 
 
 def snapshot(state: ServerState, see: Visible, *, all_owners: bool) -> SnapshotEvent:

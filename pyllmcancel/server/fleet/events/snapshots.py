@@ -1,4 +1,4 @@
-"""The stream of one reader of several servers' feed."""
+"""The snapshots of several servers, with which one reader of their feed begins."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pyllmcancel.server.fleet.events.relayed import as_of, replica_event, snapsh
 from pyllmcancel.server.fleet.messages import Snapshot, TakeSnapshot
 from pyllmcancel.server.fleet.queries import reply_in
 from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE
-from pyllmcancel.server.live.response import FeedResponse
-from pyllmcancel.server.live.snapshot import encoded_snapshot
 from pyllmcancel.server.live.wording import as_json, frame
 
 if TYPE_CHECKING:
@@ -20,33 +18,22 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.events.upstream import Upstream
     from pyllmcancel.server.fleet.transport import Answer
     from pyllmcancel.server.live.frames import Audience
-    from pyllmcancel.server.live.snapshot import Reason
+    from pyllmcancel.server.live.snapshot import Reason, Snapshots
     from pyllmcancel.server.live.source import Reader
-    from pyllmcancel.server.requests.visible import Visible
-    from pyllmcancel.server.state import ServerState
-
 
 PAUSES = (0.25, 0.5, 1.0, 2.0)  # seconds
 
 
-class WholeResponse(FeedResponse):
-    """A snapshot of each replica, then what happens on all of them."""
+class WholeSnapshots:
+    """A snapshot of each replica, for one reader of what happens on all of them."""
 
-    def __init__(
-        self,
-        state: ServerState,
-        see: Visible,
-        audience: Audience,
-        *,
-        owner: str,
-        last_event_id: str | None,
-        whole: WholeFeed,
-    ) -> None:
-        super().__init__(state, see, audience, owner=owner, last_event_id=last_event_id, source=whole)
+    def __init__(self, whole: WholeFeed, here: Snapshots, audience: Audience) -> None:
         self._whole = whole
+        self._here = here
+        self._audience = audience
 
-    async def _snapshots(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
-        """Send this server's snapshot at once, then one event of each peer.
+    async def frames(self, reader: Reader, reason: Reason) -> AsyncIterator[bytes]:
+        """Yield this server's snapshot at once, then one event of each peer.
 
         Only the last of them has an id: a reader that has this id has them all.
         """
@@ -56,15 +43,11 @@ class WholeResponse(FeedResponse):
         event_id = whole.frames.id_of(place)
         upstreams = whole.upstreams(wanted)
         if wanted in (None, whole.name):
-            yield frame(None if upstreams else event_id, "snapshot", await self._snapshot(reason))
+            yield frame(None if upstreams else event_id, "snapshot", await self._here.encoded(reason))
         told = await asyncio.gather(*(self._of(upstream, reason) for upstream in upstreams))
         frames = [one for one in told if one is not None]
         for number, (name, data) in enumerate(frames, start=1):
             yield frame(event_id if number == len(frames) else None, name, data)
-
-    async def _snapshot(self, reason: Reason) -> bytes:
-        all_owners = self._audience.owner is None
-        return await encoded_snapshot(self._state, self._see, reason, all_owners=all_owners, replica=self._whole.name)
 
     async def _of(self, upstream: Upstream, reason: Reason) -> tuple[str, bytes] | None:
         """How things stand there, or whether it is heard of; None if that is not known soon: then it is told later.
