@@ -76,8 +76,6 @@ Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
 class Responses(Protocol):
     """The responses that are kept here: a `pyllmcancel.server.responses.stored.Responses`, which stands above this."""
 
-    created: Any  # a CreatedResponses
-
     @property
     def full(self) -> bool:
         """Nothing is stored at the moment: the disk is full."""

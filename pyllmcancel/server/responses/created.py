@@ -24,14 +24,11 @@ from pyllmcancel.server.responses.storage.database import (
 from pyllmcancel.server.responses.storage.items import response_of
 from pyllmcancel.server.responses.storage.rows import MOST_OF_CONVERSATION, Kept, Part
 from pyllmcancel.server.responses.storage.store import Store
-from pyllmcancel.server.state import state_of
 from pyllmcancel.shares import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
-
-    from fastapi import Request
 
     from pyllmcancel.server.responses.answer import ResponseAnswer
 
@@ -231,13 +228,6 @@ class CreatedResponses:
             await asyncio.wait(self._tasks)
         if self._opened is not None:
             await asyncio.to_thread(self._opened.close)
-
-
-def created_responses(request: Request) -> CreatedResponses:
-    responses = state_of(request).responses
-    assert responses is not None
-    created: CreatedResponses = responses.created
-    return created
 
 
 async def done(future: Future[T]) -> T:

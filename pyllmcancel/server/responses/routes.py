@@ -22,14 +22,14 @@ from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.background import Background
 from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
-from pyllmcancel.server.responses.created import created_responses, id_taken
+from pyllmcancel.server.responses.created import id_taken
 from pyllmcancel.server.responses.dialect import ResponsesDialect, head_of
 from pyllmcancel.server.responses.event_log import Head
 from pyllmcancel.server.responses.following import FollowingResponse
 from pyllmcancel.server.responses.input_items import AnyItem, ReferenceItem
 from pyllmcancel.server.responses.reading import Reader
 from pyllmcancel.server.responses.storage.items import kept
-from pyllmcancel.server.responses.stored import asking, read_items
+from pyllmcancel.server.responses.stored import asking, created_responses, read_items
 from pyllmcancel.server.responses.tools import ToolTable
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.unenforced import name_unenforced

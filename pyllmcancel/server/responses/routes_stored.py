@@ -16,10 +16,16 @@ from pyllmcancel.server.responses.answer import (
     ResponseEvent,
 )
 from pyllmcancel.server.responses.body import INCLUDABLE
-from pyllmcancel.server.responses.created import created_responses
 from pyllmcancel.server.responses.event_log import EventLog
 from pyllmcancel.server.responses.following import FollowingResponse
-from pyllmcancel.server.responses.stored import asking, cancelled, deleted, found_elsewhere, log_of
+from pyllmcancel.server.responses.stored import (
+    asking,
+    cancelled,
+    created_responses,
+    deleted,
+    found_elsewhere,
+    log_of,
+)
 from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["OpenAI"], responses=errors(400, 404))

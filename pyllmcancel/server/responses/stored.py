@@ -81,6 +81,13 @@ class Responses:
                 assert_never(asked)
 
 
+def created_responses(request: Request) -> CreatedResponses:
+    """The responses of this server, for its clients."""
+    responses = state_of(request).responses
+    assert isinstance(responses, Responses)
+    return responses.created
+
+
 async def cancelled(
     created: CreatedResponses, owner: str, response_id: str, patience: float | None = None
 ) -> dict[str, Any]:
