@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from pyllmcancel.chat.template import Thinking
     from pyllmcancel.constraints.guidance import Guide, GuidedConstraint
 
-# gpt-oss opens a call with its recipient, then the mark of its reasoning. What follows there is the call's arguments.
-RECIPIENT = re.compile(rb" to=[^\s<]+\Z")
-MAX_RECIPIENT = 256  # bytes
+MAX_CALL_HEAD = 256  # bytes
 
 
 class State(Enum):
@@ -68,7 +66,10 @@ class ChatGuide:
         self.bare_calls = {mark.encode() for mark in marks}
         self.forced: list[int] = []
         self.openings = self.calls
+        self.call_head: re.Pattern[bytes] | None = None
         if thinking is not None:
+            if thinking.call_head:
+                self.call_head = re.compile(thinking.call_head.encode() + rb"\Z")
             if not thinking.over:
                 self.openings = [*self.calls, (self.tokens(thinking.start), State.REASONING)]
             self.forced = self.tokens(message + thinking.ends[0])
@@ -149,9 +150,12 @@ class ChatConstraint:
         if self._guide.thinking is None:
             return
         start = self._guide.thinking.start.encode()
-        self._tail = (self._tail + self._piece(token))[-len(start) - MAX_RECIPIENT :]
-        if self._tail.endswith(start) and not RECIPIENT.search(self._tail.removesuffix(start)):
+        self._tail = (self._tail + self._piece(token))[-len(start) - MAX_CALL_HEAD :]
+        if self._tail.endswith(start) and not self._opens_call(self._tail.removesuffix(start)):
             self._reason()
+
+    def _opens_call(self, before: bytes) -> bool:
+        return self._guide.call_head is not None and self._guide.call_head.search(before) is not None
 
     def _follow(self, token: int) -> None:
         assert self._guide.thinking is not None

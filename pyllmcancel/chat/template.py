@@ -34,12 +34,20 @@ CPU_SECONDS = 1.0  # for all messages of a conversation; usual ones take a milli
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The texts around a model's reasoning; `begun` if the prompt ends within it, `over` if it ends behind it."""
+    """The texts around a model's reasoning; `begun` if the prompt ends within it, `over` if it ends behind it.
+
+    `call_head` is a regular expression. Where the text before `start` ends with it, `start` opens a call's arguments.
+    """
 
     start: str
     ends: tuple[str, ...]
     begun: bool
     over: bool = False
+    call_head: str = ""
+
+
+# By the beginning of reasoning. gpt-oss writes a call's recipient, and then the same mark as before its reasoning.
+CALL_HEADS = {"<|channel|>analysis<|message|>": r" to=[^\s<]+"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,4 +258,4 @@ def thinking_of(found: Mapping[str, Any]) -> Thinking | None:
     _, begun, behind = found["generation_prompt"].rpartition(start)
     # Some templates write the whole of it without being asked to open an answer.
     over = any(end in behind for end in ends) if begun else found["prompt"].rstrip().endswith(ends)
-    return Thinking(start, ends, bool(begun) and not over, over)
+    return Thinking(start, ends, bool(begun) and not over, over, CALL_HEADS.get(start, ""))

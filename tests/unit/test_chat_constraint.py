@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyllmcancel.chat.guide import ChatConstraint, ChatGuide
-from pyllmcancel.chat.template import Thinking
+from pyllmcancel.chat.template import Thinking, thinking_of
 from pyllmcancel.constraints.guidance import Guidance, Guide
 from tests.support.fake_model import EOS, Model
 
@@ -187,7 +187,15 @@ def test_all_reasoning_of_an_answer_has_one_budget() -> None:
 
 
 def test_a_mark_of_reasoning_behind_a_calls_recipient_begins_its_arguments() -> None:
-    harmony = Thinking("<|channel|>analysis<|message|>", ("<|end|>",), begun=False)
+    harmony = thinking_of(
+        {
+            "supports_thinking": True,
+            "thinking_start_tag": "<|channel|>analysis<|message|>",
+            "thinking_end_tags": ["<|end|>"],
+            "generation_prompt": "<|start|>assistant",
+            "prompt": "<|start|>assistant",
+        }
+    )
     constraint = guide(harmony, budget=2)
     write(constraint, '<|start|>assistant to=functions.get_weather<|channel|>analysis<|message|>{"days": 1}')
     assert allowed(constraint) is FREE
