@@ -18,7 +18,8 @@ from pyllmcancel.server.fleet.events import upstream as upstream_module
 from pyllmcancel.server.fleet.events.feed import Backlog
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed
 from pyllmcancel.server.fleet.events.upstream import FIRST_PAUSE
-from pyllmcancel.server.fleet.peer import NoAnswer, Peer, heard
+from pyllmcancel.server.fleet.peer import Peer
+from pyllmcancel.server.fleet.peer_client import NoAnswer, heard
 from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE
 from pyllmcancel.server.fleet.transport import Answer
 from tests.support.feed import FeedClient, Told

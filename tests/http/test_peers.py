@@ -24,7 +24,8 @@ from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import AskResponse, ListRequests, News
 from pyllmcancel.server.fleet.outbox import DROPPED_AT_ONCE, MOST_KEYS, Outbox
-from pyllmcancel.server.fleet.peer import MOST_VALUES, NoAnswer, Standing, answer_in
+from pyllmcancel.server.fleet.peer import Standing
+from pyllmcancel.server.fleet.peer_client import MOST_VALUES, NoAnswer, answer_in
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
@@ -418,7 +419,7 @@ async def test_one_whose_answer_about_a_response_is_too_much_is_still_there(
                 peer._deadline = 0.05
                 others.hang("b")
             case "long":
-                monkeypatch.setattr("pyllmcancel.server.fleet.peer.MOST_BYTES", 2)
+                monkeypatch.setattr("pyllmcancel.server.fleet.peer_client.MOST_BYTES", 2)
                 others.fail("b", 200, b"long")
             case "values":
                 others.fail("b", 200, b"[" + b"1," * MOST_VALUES + b"1]")

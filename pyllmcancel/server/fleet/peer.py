@@ -1,4 +1,4 @@
-"""One other server, over HTTP: whether it is there and one of us, and messages to it."""
+"""One other server: whether it is there and one of us, and messages to it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import httpx
-from pydantic import ValidationError
 
-from pyllmcancel.server.bodies import check_size
-from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.addresses import fitting
-from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
+from pyllmcancel.server.fleet.identity import Envelope
 from pyllmcancel.server.fleet.messages import AskResponse, Follow, ListRequests, ListSessions, Superseding, TakeSnapshot
+from pyllmcancel.server.fleet.peer_client import FAILURES, Declined, NoAnswer, PeerClient, reason_of
 from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE, PeerSlots
 from pyllmcancel.server.fleet.transport import Answer
-from pyllmcancel.server.http.request_context import PEERS_PATH
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.addresses import Address
@@ -30,14 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.fleet")
 
 GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds: one that answers, and one that does not
-MOST_BYTES = 32 << 20  # of an answer
-MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
-# Of names that cannot be looked up, too.
-FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
 MOST_TOLD = 10  # reasons
-SHOWN_BYTES = 200  # of an answer that is an error
-# Of a feed; a comment comes every 15 s unless a peer was told otherwise, and going on where it was costs little.
-FEED_SILENCE = 60.0
 HURRIED = 0.9  # of the deadline: one that does not answer in less than that is not silent for it
 MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
@@ -52,14 +42,6 @@ class Standing(Enum):
     READY = "is there"
     SILENT = "does not answer"
     REFUSED = "is not one of these servers"
-
-
-class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
-    """Nothing was answered, or nothing that makes sense."""
-
-
-class Declined(NoAnswer):
-    """It is there, and does not do what a message says: too much may be held there, for instance."""
 
 
 class Peer:
@@ -93,10 +75,7 @@ class Peer:
         self._doubted: tuple[str, float] | None = (
             None  # its nonce, and when another one was first seen to have its name
         )
-        self._client = client
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | (
-            {} if key is None else {KEY_HEADER: key}
-        )
+        self._client = PeerClient(address, client, key)
         self._me = me
         self._beside = beside
         self._deadline = deadline
@@ -179,7 +158,7 @@ class Peer:
         began, began_at = time.time(), asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._deadline if patience is None else patience):
-                answered = answer_in(await self._post(said.model_dump_json().encode()))
+                answered = await self._client.send(said)
         except (*FAILURES, NoAnswer) as error:
             if message is not None and isinstance(error, Declined):
                 raise  # what one client asks for must not keep the others' news and cancels from it
@@ -199,51 +178,14 @@ class Peer:
             raise NoAnswer(self._why or "answered what makes no sense")
         return answered.reply
 
-    async def _post(self, content: bytes) -> bytes:
-        """Post to the peer, and return its answer. If a kept connection turns out to be closed, post on a new one."""
-        url = f"{self.address.url}{PEERS_PATH}"
-        try:
-            return await self._post_once(url, content)
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            return await self._post_once(url, content)
-
-    async def _post_once(self, url: str, content: bytes) -> bytes:
-        async with self._client.stream("POST", url, content=content, headers=self._headers) as response:
-            body = bytearray()
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > MOST_BYTES:
-                    raise NoAnswer(f"answered more than {MOST_BYTES:,} bytes")
-        if response.status_code != 200:
-            kind = Declined if 400 <= response.status_code < 500 else NoAnswer
-            raise kind(f"answered with status {response.status_code}: {said_in(body)}")
-        return bytes(body)
-
-    @asynccontextmanager
-    async def follow(self, last_event_id: str | None) -> AsyncIterator[AsyncIterator[bytes]]:
+    def follow(self, last_event_id: str | None) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Its feed, in pieces, from after this event on; NoAnswer or one of FAILURES if there is none."""
         message = Follow(last_event_id=last_event_id).model_dump(mode="json")
-        content = Envelope(sender=self._me(), message=message).model_dump_json().encode()
-        url, patience = f"{self.address.url}{PEERS_PATH}", httpx.Timeout(self._deadline, read=FEED_SILENCE)
-        async with self._client.stream(
-            "POST", url, content=content, headers=self._headers, timeout=patience
-        ) as response:
-            if response.status_code != 200:
-                body = await beginning_of(response)
-                raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
-            yield heard(response)
+        return self._client.follow(Envelope(sender=self._me(), message=message), self._deadline)
 
     def reason_of(self, error: Exception) -> str:
         """Why there is no answer, in words."""
-        match error:
-            case NoAnswer():
-                return str(error)
-            case TimeoutError() | httpx.TimeoutException():
-                return f"does not answer in {self._deadline:g} s"
-            case ValidationError():
-                return "answered what makes no sense"
-            case _:
-                return f"does not answer ({type(error).__name__})"
+        return reason_of(error, self._deadline)
 
     def _meet(self, other: Identity) -> None:
         me = self._me()
@@ -310,36 +252,3 @@ def is_long(message: Message) -> bool:
     if isinstance(message, AskResponse):
         return message.asked != "cancel"
     return isinstance(message, ListRequests | ListSessions | TakeSnapshot)
-
-
-def answer_in(text: bytes) -> ReplyEnvelope:
-    """NoAnswer or ValidationError if it is none. Counted first: a parser holds up the event loop until it is done."""
-    try:
-        check_size(text, MOST_VALUES)
-    except ApiError:
-        raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values too deep in each other") from None
-    return ReplyEnvelope.model_validate_json(text)
-
-
-async def heard(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The pieces of a feed; NoAnswer if none comes for long: the connection may be dead."""
-    try:
-        async for piece in response.aiter_raw():
-            yield piece
-    except httpx.ReadTimeout:
-        raise NoAnswer(f"nothing was heard of it for {FEED_SILENCE:g} s") from None
-
-
-async def beginning_of(response: httpx.Response) -> bytes:
-    """Return the beginning of the response's body, as much of it as is shown."""
-    body = b""
-    async for piece in response.aiter_raw():
-        body += piece
-        if len(body) >= SHOWN_BYTES:
-            break
-    return body
-
-
-def said_in(body: bytes | bytearray) -> str:
-    """The beginning of a text that somebody else wrote, for a line of the log."""
-    return ascii(bytes(body[:SHOWN_BYTES]).decode("utf-8", "replace"))

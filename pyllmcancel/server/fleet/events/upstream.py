@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Literal
 
 from pyllmcancel.server.fleet.events.relayed import Relayed, relayed, replica_event
-from pyllmcancel.server.fleet.peer import FAILURES, NoAnswer, Peer, Standing
+from pyllmcancel.server.fleet.peer import Peer, Standing
+from pyllmcancel.server.fleet.peer_client import FAILURES, NoAnswer
 from pyllmcancel.server.fleet.transport import DEADLINE_SECONDS
 from pyllmcancel.sse import EventDecoder
 

@@ -1,0 +1,134 @@
+"""Messages to one other server over HTTP, its replies, and its feed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+from pydantic import ValidationError
+
+from pyllmcancel.server.bodies import check_size
+from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.fleet.identity import KEY_HEADER, Envelope, ReplyEnvelope
+from pyllmcancel.server.http.request_context import PEERS_PATH
+
+if TYPE_CHECKING:
+    from pyllmcancel.server.fleet.addresses import Address
+
+MOST_BYTES = 32 << 20  # of an answer
+MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
+# Of names that cannot be looked up, too.
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
+SHOWN_BYTES = 200  # of an answer that is an error
+# Of a feed; a comment comes every 15 s unless a peer was told otherwise, and going on where it was costs little.
+FEED_SILENCE = 60.0
+
+
+class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
+    """Nothing was answered, or nothing that makes sense."""
+
+
+class Declined(NoAnswer):
+    """It is there, and does not do what a message says: too much may be held there, for instance."""
+
+
+class PeerClient:
+    """Belongs to the event loop.
+
+    Parameters
+    ----------
+    key
+        What the peer asks for; None: nothing.
+    """
+
+    def __init__(self, address: Address, client: httpx.AsyncClient, key: str | None) -> None:
+        self._url = f"{address.url}{PEERS_PATH}"
+        self._client = client
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | (
+            {} if key is None else {KEY_HEADER: key}
+        )
+
+    async def send(self, envelope: Envelope) -> ReplyEnvelope:
+        """The reply to a message; NoAnswer or one of FAILURES if there is none.
+
+        If a kept connection turns out to be closed, the message is sent again on a new one.
+        """
+        content = envelope.model_dump_json().encode()
+        try:
+            body = await self._post(content)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            body = await self._post(content)
+        return answer_in(body)
+
+    async def _post(self, content: bytes) -> bytes:
+        async with self._client.stream("POST", self._url, content=content, headers=self._headers) as response:
+            body = bytearray()
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise NoAnswer(f"answered more than {MOST_BYTES:,} bytes")
+        if response.status_code != 200:
+            kind = Declined if 400 <= response.status_code < 500 else NoAnswer
+            raise kind(f"answered with status {response.status_code}: {said_in(body)}")
+        return bytes(body)
+
+    @asynccontextmanager
+    async def follow(self, envelope: Envelope, deadline: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Its feed, in pieces, as this message asks for it; NoAnswer or one of FAILURES if there is none."""
+        content = envelope.model_dump_json().encode()
+        patience = httpx.Timeout(deadline, read=FEED_SILENCE)
+        async with self._client.stream(
+            "POST", self._url, content=content, headers=self._headers, timeout=patience
+        ) as response:
+            if response.status_code != 200:
+                body = await beginning_of(response)
+                raise NoAnswer(f"answered with status {response.status_code}: {said_in(body)}")
+            yield heard(response)
+
+
+def answer_in(text: bytes) -> ReplyEnvelope:
+    """NoAnswer or ValidationError if it is none. Counted first: a parser holds up the event loop until it is done."""
+    try:
+        check_size(text, MOST_VALUES)
+    except ApiError:
+        raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values too deep in each other") from None
+    return ReplyEnvelope.model_validate_json(text)
+
+
+async def heard(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The pieces of a feed; NoAnswer if none comes for long: the connection may be dead."""
+    try:
+        async for piece in response.aiter_raw():
+            yield piece
+    except httpx.ReadTimeout:
+        raise NoAnswer(f"nothing was heard of it for {FEED_SILENCE:g} s") from None
+
+
+async def beginning_of(response: httpx.Response) -> bytes:
+    """Return the beginning of the response's body, as much of it as is shown."""
+    body = b""
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) >= SHOWN_BYTES:
+            break
+    return body
+
+
+def said_in(body: bytes | bytearray) -> str:
+    """The beginning of a text that somebody else wrote, for a line of the log."""
+    return ascii(bytes(body[:SHOWN_BYTES]).decode("utf-8", "replace"))
+
+
+def reason_of(error: Exception, deadline: float) -> str:
+    """Why there is no answer, in words."""
+    match error:
+        case NoAnswer():
+            return str(error)
+        case TimeoutError() | httpx.TimeoutException():
+            return f"does not answer in {deadline:g} s"
+        case ValidationError():
+            return "answered what makes no sense"
+        case _:
+            return f"does not answer ({type(error).__name__})"
