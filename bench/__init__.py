@@ -7,9 +7,7 @@
 | `native` | the core alone: abort latency, callback, boundary to Python, sampling, tokens per second |
 | `gpu` | cuts of a step, and cancels, on a device without ggml's abort callback |
 | `busy` | speed and cancels beside 0 to 8 busy programs |
-| `hostile` | delays of one client while another one attacks |
 | `fleet_simulation` | 1,000 replicas by the balancer's rules: what moves, which supersedes are missed |
-| `company` | how many answers change with the requests that they are computed beside |
 
 `peers` starts servers, `prepare` installs them, `random_model` writes models with random weights. The clients, and the
 reading of a process's CPU time, are those of the package: `pyllmcancel.bench`.

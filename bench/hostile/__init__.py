@@ -1,1 +1,0 @@
-"""Delays of other clients beside one client's hostile bodies and connections."""
