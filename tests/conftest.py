@@ -45,6 +45,12 @@ def engine_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("pyllmcancel-")}
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of coroutine tests, which run on anyio's plugin: the server's own stack brings that along."""
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def _no_leaks() -> Iterator[None]:
     """No test leaves an engine behind: an engine is its threads."""

@@ -1,4 +1,4 @@
-"""Fixtures of the load generator's tests. Coroutine tests run on anyio's plugin."""
+"""Fixtures of the load generator's tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ import pytest
 from pyllmcancel.bench.client import Client, Target
 from pyllmcancel.bench.server_truth import watch_until_quiet
 from tests.support.scripted_server import ScriptedServer
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture

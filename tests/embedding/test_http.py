@@ -28,11 +28,6 @@ EMBEDDINGS = "/v1/embeddings"
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Site:
     """A server of a fake model that pools, and its clients. Steps run freely until the gate is held."""
 

@@ -23,11 +23,6 @@ TEXTS = ["the cat sat on the mat", "and was happy", "to see the sun"]
 MANY = [f"{text} {number}" * 8 for number in range(200) for text in TEXTS]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Wide enough for hundreds of texts to take seconds."""

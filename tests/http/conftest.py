@@ -1,4 +1,4 @@
-"""Fixtures of the HTTP tests. Coroutine tests run on anyio's plugin, which the server's own stack brings along."""
+"""Fixtures of the HTTP tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from tests.support.http_process import ServerProcess
 from tests.support.tiny_models import write_tiny_llama
 
 CONTEXT = 32_768
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="session")

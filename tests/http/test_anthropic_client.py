@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,6 +9,7 @@ import anthropic
 import pytest
 
 from tests.support.http_process import ServerProcess, fresh_id
+from tests.support.official_clients import check_cancelled_task, superseded
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 LONG: Any = {"model": "any", "max_tokens": 30_000, "messages": HELLO, "extra_body": {"temperature": 0.0}}
@@ -160,23 +159,15 @@ def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: an
 
 def test_a_superseded_message_is_told_and_not_retried(server: ServerProcess, client: anthropic.Anthropic) -> None:
     old, new, key = fresh_id(), fresh_id(), fresh_id()
-    told: list[anthropic.APIStatusError] = []
 
-    def ask() -> None:
-        try:
-            client.messages.create(**LONG, timeout=60, **named(old, key))
-        except anthropic.APIStatusError as error:
-            told.append(error)
+    def ask_old() -> None:
+        client.messages.create(**LONG, timeout=60, **named(old, key))
 
-    asker = threading.Thread(target=ask)
-    asker.start()
-    server.wait_for(old, completion_tokens=lambda n: n > 0)
-    client.messages.create(**SHORT, **named(new, key))
-    asker.join()
-    (error,) = told
+    def ask_new() -> None:
+        client.messages.create(**SHORT, **named(new, key))
+
+    error = superseded(server, key, (old, ask_old), (new, ask_new), anthropic.APIStatusError)
     assert (error.status_code, error.type, error.request_id) == (499, "invalid_request_error", old)
-    of_key = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["supersede"] == key]
-    assert [(entry["id"], entry["status"]) for entry in of_key] == [(new, "finished"), (old, "cancelled")]
 
 
 def test_a_cancelled_stream_raises_in_the_middle(server: ServerProcess, client: anthropic.Anthropic) -> None:
@@ -205,10 +196,4 @@ async def test_a_cancelled_task_is_cancelled(server: ServerProcess, async_client
         async with async_client.messages.stream(**LONG, **named(mine)) as stream:
             await stream.get_final_message()
 
-    task = asyncio.create_task(ask())
-    await asyncio.to_thread(server.wait_for, mine, completion_tokens=lambda n: n > 0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
-    assert seen["cancel_reason"] == "disconnect"
+    await check_cancelled_task(server, mine, ask())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Literal
 
 import pytest
@@ -10,6 +9,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
 from tests.support.http_process import ServerProcess, fresh_id
+from tests.support.official_clients import check_cancelled_task
 
 
 class Verdict(BaseModel):
@@ -66,13 +66,7 @@ async def test_a_task_that_is_cancelled_is_cancelled(server: ServerProcess, stre
         else:
             await model.ainvoke("hello")
 
-    task = asyncio.create_task(ask())
-    await asyncio.to_thread(server.wait_for, mine, completion_tokens=lambda n: n > 0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
-    assert seen["cancel_reason"] == "disconnect"
+    await check_cancelled_task(server, mine, ask())
 
 
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])

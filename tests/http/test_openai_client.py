@@ -6,7 +6,6 @@ What it gets for each of its parameters is in `test_openai_parameters`.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import openai
 import pytest
 
 from tests.support.http_process import ServerProcess, fresh_id, long_prompt
+from tests.support.official_clients import check_cancelled_task, superseded
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 LONG = {"max_tokens": 30_000, "temperature": 0.0}
@@ -71,24 +71,16 @@ def test_a_time_out_of_the_client_is_cancelled(server: ServerProcess, client: op
 
 def test_a_superseded_request_is_told_and_not_retried(server: ServerProcess, client: openai.OpenAI) -> None:
     old, new, key = fresh_id(), fresh_id(), fresh_id()
-    told: list[openai.APIStatusError] = []
 
-    def ask() -> None:
-        try:
-            client.completions.create(model="any", prompt="hello", **LONG, **named(old, key))
-        except openai.APIStatusError as error:
-            told.append(error)
+    def ask_old() -> None:
+        client.completions.create(model="any", prompt="hello", **LONG, **named(old, key))
 
-    asker = threading.Thread(target=ask)
-    asker.start()
-    server.wait_for(old, completion_tokens=lambda n: n > 0)
-    answer = client.completions.create(model="any", prompt="hello", max_tokens=500, **named(new, key))
-    asker.join()
-    assert answer.choices[0].finish_reason == "length"
-    (error,) = told
+    def ask_new() -> None:
+        answer = client.completions.create(model="any", prompt="hello", max_tokens=500, **named(new, key))
+        assert answer.choices[0].finish_reason == "length"
+
+    error = superseded(server, key, (old, ask_old), (new, ask_new), openai.APIStatusError)
     assert (error.status_code, error.code, error.request_id) == (499, "superseded", old)
-    of_key = [entry for entry in server.http.get("/v1/requests").json()["data"] if entry["supersede"] == key]
-    assert [(entry["id"], entry["status"]) for entry in of_key] == [(new, "finished"), (old, "cancelled")]
 
 
 def test_a_time_out_in_the_middle_of_a_stream_is_cancelled(server: ServerProcess, client: openai.OpenAI) -> None:
@@ -149,13 +141,7 @@ async def test_a_cancelled_task_is_cancelled(
         async for _ in answer:
             pass
 
-    task = asyncio.create_task(ask())
-    await asyncio.to_thread(server.wait_for, mine, completion_tokens=lambda n: n > 0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    seen = await asyncio.to_thread(server.wait_for, mine, status="cancelled")
-    assert seen["cancel_reason"] == "disconnect"
+    await check_cancelled_task(server, mine, ask())
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""Coroutine tests run on anyio's plugin; the scripted server's every byte is the test's."""
+"""Fixtures of the terminal view's tests: the scripted server's every byte is the test's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ import pytest
 
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tiny_models import write_tiny_llama
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="session")

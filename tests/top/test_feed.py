@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from pyllmcancel.sse import ServerEvent
 from pyllmcancel.top import feed
 from pyllmcancel.top.client import open_client
 from pyllmcancel.top.feed import Connected, Feed, FeedError, Happening, Lost
-from pyllmcancel.sse import ServerEvent
 from tests.support.scripted_server import LAST_CHUNK, LIMIT, STREAM_HEAD, ScriptedServer, chunk, head, whole
 from tests.top.events import event_bytes, snapshot, stats
 

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def step(number: int, *sequences: StepPart, status: str = "ok", threads: int = 2) -> Stepped:
     return Stepped(StepRecord(number, float(number), 0.5, sequences, status, threads=threads), n_wasted=1)
 

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.anyio
 HELD = 0.05
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_what_holds_the_loop_up_is_seen_by_the_next_appointment() -> None:
     lags: list[float] = []
     told = asyncio.Event()

@@ -26,11 +26,6 @@ FAILS_ONCE = COUNTS + "sys.exit(file.name.endswith('fails') and open(file.name).
 WAITS = "import time; time.sleep(600)"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def python(program: str, *arguments: object) -> Page:
     return Page((sys.executable, "-I", "-S", "-c", program, *map(str, arguments)))
 

@@ -16,11 +16,6 @@ pytestmark = pytest.mark.anyio
 LIMIT = 30.0
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["path", "abstract name"])
 def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:

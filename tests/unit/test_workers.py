@@ -17,11 +17,6 @@ from tests.support.http_asgi import LIMIT
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def no_message() -> Message:
     nothing: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
     return await nothing
