@@ -18,9 +18,9 @@ from pyllmcancel.cli import logs
 from pyllmcancel.cli.serve import hub_model
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.engine.loading import Loading
-from pyllmcancel.ray.door import Listener
+from pyllmcancel.ray.discovery import Discovery
 from pyllmcancel.ray.edge import Mounted, watch_clients
-from pyllmcancel.ray.meeting import Meeting
+from pyllmcancel.ray.listener import Listener
 from pyllmcancel.ray.options import LOOPBACK, check_open, checked, served
 from pyllmcancel.ray.scaling import load
 from pyllmcancel.ray.versions import check_ray, warn_of_niceness
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from pyllmcancel.ray.meeting import Handle, Told
+    from pyllmcancel.ray.discovery import Handle, Told
     from pyllmcancel.server.state import ServerState
 
 logger = logging.getLogger("pyllmcancel.ray")
@@ -60,7 +60,7 @@ class Replica:
         self._arguments = served(line)
         self._open_to_all = open_to_all
         self._state: ServerState | None = None
-        self._meeting: Meeting | None = None
+        self._discovery: Discovery | None = None
         self._listener: Listener | None = None
         self._closing: asyncio.Task[None] | None = None
         self._context: Any = serve.get_replica_context()
@@ -88,9 +88,9 @@ class Replica:
 
         # As Ray Serve: on this machine only, or where Ray's other machines reach it.
         listener = self._listener = Listener("127.0.0.1" if host in LOOPBACK else ray.util.get_node_ip_address())
-        self._meeting = Meeting(self._handle(), listener.here)
+        self._discovery = Discovery(self._handle(), listener.here)
         config = replace(config, replica=self._name, fleet=None)
-        join = partial(listener.join, seek=self._meeting, name=self._name)
+        join = partial(listener.join, seek=self._discovery, name=self._name)
         app = create_app(config, metrics=metrics, loading=loading, tracing=tracing, join=join)
         state: ServerState = app.state.server
         state.on_engine_death = end_soon
@@ -107,10 +107,10 @@ class Replica:
         return handle
 
     async def meet(self, other: Sequence[Any]) -> Told:
-        """Answer the broadcast of `pyllmcancel.ray.meeting`."""
-        if self._meeting is None:
+        """Answer the broadcast of `pyllmcancel.ray.discovery`."""
+        if self._discovery is None:
             raise RuntimeError("this replica is not ready")
-        return self._meeting.meet(other)
+        return self._discovery.meet(other)
 
     def _drain(self) -> None:
         """The listener takes no more: live requests have the time of --drain, then each gets its proper ending."""

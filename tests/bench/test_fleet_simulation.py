@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
+from bench.fleet_simulation.broadcast_cost import most, share
 from bench.fleet_simulation.churn import began, scenarios
 from bench.fleet_simulation.counts import Counts
 from bench.fleet_simulation.hashing import Ranking, digest
 from bench.fleet_simulation.rules import Settings
-from bench.fleet_simulation.telling import most, share
 from bench.fleet_simulation.workload import People, arrivals
 from bench.fleet_simulation.world import World
 from pyllmcancel.cluster.places import Replica

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.cluster.conftest import CONTEXT, start, started
-from tests.cluster.leavers import Place, abandon
+from tests.cluster.leaving_clients import Place, abandon
 from tests.cluster.superseding import superseded
 from tests.support.balancer import ADVICE, Balancer, haproxy
 from tests.support.http_process import ServerProcess

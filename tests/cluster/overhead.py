@@ -15,8 +15,8 @@ from itertools import chain
 from pathlib import Path
 
 from pyllmcancel.models import packaged_model_path
-from tests.support.balanced import Leave, Site, at_once, burst, overhead, site_of, together
 from tests.support.balancer import ADVICE, Balancer, haproxy
+from tests.support.balancer_overhead import Leave, Site, at_once, burst, overhead, site_of, together
 from tests.support.http_process import ServerProcess
 
 SIZE = {"parallel": 8, "ctx-size": 16_384, "max-queue": 2_000, "threads": 1, "log-format": "json"}

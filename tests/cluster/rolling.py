@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
-from tests.cluster.askers import Askers, Seen
 from tests.cluster.conftest import CONTEXT, SIZE
+from tests.cluster.steady_clients import Seen, SteadyClients
 from tests.support.balancer import ADVICE, Balancer, haproxy
 from tests.support.http_process import ServerProcess, until
 from tests.support.tiny_models import write_tiny_llama
@@ -65,11 +65,11 @@ def replace_all(model: Path, folder: Path, n: int, *, told: bool, settle: int, d
     with ExitStack() as stack:
         servers = [stack.enter_context(ServerProcess(*command)).started() for _ in range(n)]
         balancer = stack.enter_context(Balancer(servers, folder, settle=settle))
-        with Askers(balancer.port) as askers:
+        with SteadyClients(balancer.port) as clients:
             for i, server in enumerate(servers):
                 name = f"r{i + 1}"
                 time.sleep(BETWEEN)
-                before = askers.seen.ended.total()
+                before = clients.seen.ended.total()
                 times = [time.monotonic()]
                 if told:
                     drain(balancer, name)
@@ -85,10 +85,10 @@ def replace_all(model: Path, folder: Path, n: int, *, told: bool, settle: int, d
                 steps = [
                     f"{what} in {at - since:.1f} s" for what, (since, at) in zip(names, pairwise(times), strict=True)
                 ]
-                answered = askers.seen.ended.total() - before
+                answered = clients.seen.ended.total() - before
                 sys.stdout.write(f"  {name}: {', '.join(steps)}; answered meanwhile: {answered}\n")
             time.sleep(BETWEEN)
-    return askers.seen
+    return clients.seen
 
 
 def drain(balancer: Balancer, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster.leavers import Place, abandon
+from tests.cluster.leaving_clients import Place, abandon
 from tests.support.balancer import Balancer
 
 

@@ -11,7 +11,7 @@ import pytest
 from bench.fleet_simulation.hashing import xxh32
 from bench.fleet_simulation.tables import StickTable
 from pyllmcancel.cluster.haproxy import Program
-from tests.cluster.beside_model import BesideModel, random_life
+from tests.cluster.model_comparison import BesideModel, random_life
 
 WAYS = {"moves for load": {}, "young": {"settle": 3_600}, "one of two": {"paired": True}}
 

@@ -12,7 +12,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.app import create_app
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.live.ring import Ring
-from tests.support.feed import FeedClient, Told
+from tests.support.feed_client import FeedClient, Told
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import World, open_world
 

@@ -18,13 +18,13 @@ import pytest
 from pyllmcancel.server.app import all_routes
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from tests.support.http_process import ServerProcess
-from tests.support.late import LATE
+from tests.support.late_work import LATE
 from tests.support.tiny_embedders import write_tiny_encoder
 
 # The server's folders are the installed package's; the tests' come after them.
 PROGRAM = (
     f"import runpy, sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
-    "runpy.run_module('tests.support.late', run_name='__main__')"
+    "runpy.run_module('tests.support.late_work', run_name='__main__')"
 )
 PATIENCE = 90.0  # seconds, for two of a processor on a busy machine
 ENDLESS = "/v1/events"

@@ -22,7 +22,7 @@ from pyllmcancel.server.fleet.peer import Peer
 from pyllmcancel.server.fleet.peer_client import NoAnswer, heard
 from pyllmcancel.server.fleet.slots import TOO_MUCH_AT_ONCE
 from pyllmcancel.server.fleet.transport import Answer
-from tests.support.feed import FeedClient, Told
+from tests.support.feed_client import FeedClient, Told
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import World, open_world

@@ -16,16 +16,16 @@ LIMIT = 60.0
 ENGINE = """
 import sys
 from pathlib import Path
-from tests.injection.party import NATIVE, PROMPTS, Party
+from tests.injection.shared_steps import NATIVE, PROMPTS, SharedSteps
 
-party = Party.load(Path(sys.argv[1]))
+shared = SharedSteps.load(Path(sys.argv[1]))
 NATIVE.set_fault("decode", int(sys.argv[2]), 1002)
-for _, sink in [party.submit(prompt) for prompt in PROMPTS]:
+for _, sink in [shared.submit(prompt) for prompt in PROMPTS]:
     ending = sink.ending()
     print(ending.finish_reason.name, ending.error, flush=True)
-died_of = party.engine.stopped.exception(60.0)
+died_of = shared.engine.stopped.exception(60.0)
 print(type(died_of).__name__, flush=True)
-party.engine.close()
+shared.engine.close()
 print("not reached", flush=True)
 """
 

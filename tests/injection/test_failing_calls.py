@@ -11,7 +11,7 @@ from pyllmcancel._native import Model
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.errors import ContextError, ModelLoadError
-from tests.injection.party import Party, fault
+from tests.injection.shared_steps import SharedSteps, fault
 
 BAD_ALLOC = 1000  # native/platform/faults.cpp: throw std::bad_alloc
 DEVICE_LOST = 1001  # … std::runtime_error, as a back end does whose device is gone
@@ -27,20 +27,20 @@ HARMLESS = ("state_size", "state_get", "state_set", "pages", "remove_cells")
 
 
 @pytest.fixture
-def party(model_files: dict[str, Path], kind: str) -> Iterator[Party]:
+def shared(model_files: dict[str, Path], kind: str) -> Iterator[SharedSteps]:
     path = model_files["attention" if kind == "divided" else kind]
-    party = Party.load(path, kv_unified=kind != "divided")
-    yield party
-    party.engine.close()
+    shared = SharedSteps.load(path, kv_unified=kind != "divided")
+    yield shared
+    shared.engine.close()
 
 
-def walk(party: Party, call: str, code: int = 0, *, after: bool = False, most_failed: int) -> int:
+def walk(shared: SharedSteps, call: str, code: int = 0, *, after: bool = False, most_failed: int) -> int:
     """Let the first such call fail, then the second, and so on while there are any; returns how many failed."""
     for nth in range(1, MOST_CALLS):
         with fault(call, nth, code, after=after) as n_calls:
-            came = party.meet()
-        party.check_outcome(came, most_failed=most_failed)
-        party.check_as_before()
+            came = shared.meet()
+        shared.check_outcome(came, most_failed=most_failed)
+        shared.check_as_before()
         if n_calls[0] < nth:
             return nth - 1
     raise AssertionError(f"{MOST_CALLS} calls did not come to an end")
@@ -49,43 +49,45 @@ def walk(party: Party, call: str, code: int = 0, *, after: bool = False, most_fa
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("code", "after"), CODES)
-def test_a_step_that_fails_costs_at_most_one_request(party: Party, code: int, after: bool) -> None:
-    assert walk(party, "decode", code, after=after, most_failed=1) > 5
+def test_a_step_that_fails_costs_at_most_one_request(shared: SharedSteps, code: int, after: bool) -> None:
+    assert walk(shared, "decode", code, after=after, most_failed=1) > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("code", [-1, -2, -3, -99])
-def test_while_every_step_fails_every_request_ends_with_an_error(party: Party, code: int) -> None:
+def test_while_every_step_fails_every_request_ends_with_an_error(shared: SharedSteps, code: int) -> None:
     with fault("decode", 1, code, lasting=True):
-        came = party.meet()
-    failed = party.check_outcome(came, most_failed=len(came))
+        came = shared.meet()
+    failed = shared.check_outcome(came, most_failed=len(came))
     assert len(failed) == len(came)
-    party.check_as_before()
+    shared.check_as_before()
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("call", HARMLESS)
-def test_a_copy_or_a_rollback_that_fails_costs_no_answer(party: Party, call: str) -> None:
-    walk(party, call, most_failed=0)
+def test_a_copy_or_a_rollback_that_fails_costs_no_answer(shared: SharedSteps, call: str) -> None:
+    walk(shared, call, most_failed=0)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_memory_while_a_token_is_chosen_costs_that_request_alone(party: Party) -> None:
-    assert walk(party, "sample", BAD_ALLOC, most_failed=1) > 5
+def test_no_memory_while_a_token_is_chosen_costs_that_request_alone(shared: SharedSteps) -> None:
+    assert walk(shared, "sample", BAD_ALLOC, most_failed=1) > 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nth", [1, 4])
 @pytest.mark.parametrize(("code", "why"), [(BAD_ALLOC, "bad_alloc"), (DEVICE_LOST, "the device is lost")])
-def test_an_exception_in_a_step_ends_every_request_with_an_error(party: Party, nth: int, code: int, why: str) -> None:
+def test_an_exception_in_a_step_ends_every_request_with_an_error(
+    shared: SharedSteps, nth: int, code: int, why: str
+) -> None:
     with fault("decode", nth, code):
-        came = party.meet_until_it_closes()
-    failed = party.check_outcome(came, most_failed=len(came))
+        came = shared.meet_until_it_closes()
+    failed = shared.check_outcome(came, most_failed=len(came))
     assert failed
     assert all(why in str(ending.error) for ending in failed)
-    party.check_dead()
+    shared.check_dead()
 
 
 def test_a_text_that_no_memory_is_left_to_read_is_refused_and_the_next_is_read(model_files: dict[str, Path]) -> None:

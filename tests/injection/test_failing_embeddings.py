@@ -16,7 +16,7 @@ from pyllmcancel.embeddings.workload import Embedding
 from pyllmcancel.engine.engine import Engine
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.request import Request
-from tests.injection.party import fault
+from tests.injection.shared_steps import fault
 from tests.support.driver import RecordingSink
 from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyllmcancel.events import Ending, FinishReason, RequestStatus
 from pyllmcancel.requests.registry import Accepted, Registry
 from pyllmcancel.requests.request import Rank, Request
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 KEY = "k"
 

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.ray.asking import ask, ended, running
 from tests.ray.cluster import MISSING, RayCluster, is_missing
 from tests.ray.conftest import SIZE
-from tests.ray.leavers import abandon
-from tests.support.balanced import Site, at_once, burst, overhead, say, site_of, together, told
+from tests.ray.leaving_clients import abandon
+from tests.ray.replica_requests import ask, ended, running
+from tests.support.balancer_overhead import Site, at_once, burst, overhead, say, site_of, together, told
 from tests.support.http_process import ServerProcess, fresh_id
 
 OPTIONS = [part for name, value in SIZE.items() for part in (f"--{name.replace('_', '-')}", str(value))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from tests.ray.asking import ask, running
 from tests.ray.cluster import RayCluster
 from tests.ray.conftest import OTHER
+from tests.ray.replica_requests import ask, running
 
 
 def test_each_has_its_own_model_its_own_errors_and_its_own_page(cluster: RayCluster) -> None:

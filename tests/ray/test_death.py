@@ -10,9 +10,9 @@ from http.client import BadStatusLine, IncompleteRead
 
 import pytest
 
-from tests.ray.asking import ask, running
 from tests.ray.cluster import MISSING, RayCluster, is_missing
 from tests.ray.conftest import SIZE
+from tests.ray.replica_requests import ask, running
 from tests.support.http_process import RawClient, events, until
 
 SHORT = {"max_tokens": 30, "ignore_eos": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ray.cluster import RayCluster
-from tests.ray.leavers import abandon
+from tests.ray.leaving_clients import abandon
 
 
 @pytest.mark.timeout(240)

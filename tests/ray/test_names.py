@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.ray.asking import ask, ended, running
 from tests.ray.cluster import RayCluster
+from tests.ray.replica_requests import ask, ended, running
 from tests.support.http_process import until
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
-from tests.ray.asking import ask, ended, running
 from tests.ray.cluster import RayCluster
+from tests.ray.replica_requests import ask, ended, running
 from tests.support.http_process import WAYS_TO_LEAVE, assert_ends_soon
 
 

@@ -8,7 +8,7 @@ from pyllmcancel.config import EngineConfig
 from pyllmcancel.requests.request import Choice
 from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.step import StepItem
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 from tests.support.fake_native import Context, Model
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.requests.request import Choice
 from pyllmcancel.scheduling.fair_share import FairShare
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 names = count()
 

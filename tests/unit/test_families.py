@@ -6,7 +6,7 @@ import pytest
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
 from pyllmcancel.requests.families import MAX_GENERATIONS, MAX_SESSIONS, Families
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 OWNED = (("s", "a"), ("s", "a"), ("t", "a"), ("s", "b"))  # sessions and their owners
 

@@ -11,7 +11,7 @@ from pyllmcancel.errors import QueueFullError
 from pyllmcancel.requests.holds import MAX_HOLDS
 from pyllmcancel.requests.registry import Registry
 from pyllmcancel.requests.request import Request
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 
 def arrive(registry: Registry, **origin: str) -> Request:

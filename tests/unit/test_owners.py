@@ -18,7 +18,7 @@ from pyllmcancel.requests.waiting_queue import WaitingQueue
 from pyllmcancel.scheduling.scheduler import Scheduler
 from pyllmcancel.scheduling.swap_store import Holder
 from tests.support import fake_native
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 from tests.support.driver import MEMORIES, Driver, RecordingSink, Tracked
 from tests.support.fake_native import Model
 from tests.support.idle_prefixes import LONG, RUNNING, cache_of, context_with

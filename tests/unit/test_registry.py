@@ -15,7 +15,7 @@ from pyllmcancel.requests.observer import NullObserver
 from pyllmcancel.requests.registry import Accepted, Registry
 from pyllmcancel.requests.request import Request, RequestSummary
 from pyllmcancel.requests.token_stream import Outbox
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 from tests.support.fake_model import CancelFlag
 from tests.support.step_gate import TEST_LIMIT
 

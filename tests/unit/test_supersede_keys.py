@@ -9,7 +9,7 @@ import pytest
 from pyllmcancel.requests.holds import LONGEST_PREPARATION
 from pyllmcancel.requests.request import Rank
 from pyllmcancel.requests.supersede_keys import MOST_OWNERS, MOST_REMEMBERED, SupersedeKeys, Superseding
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 
 def test_the_newest_request_replaces_the_one_before() -> None:

@@ -16,7 +16,7 @@ from pyllmcancel.errors import RequestCancelled, RequestFailed, UsageError
 from pyllmcancel.events import Delta, Ending, Event, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink, Outbox, ThreadSink, ThreadStream
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 from tests.support.driver import Driver
 from tests.support.step_gate import TEST_LIMIT
 

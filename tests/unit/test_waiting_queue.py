@@ -6,7 +6,7 @@ import pytest
 
 from pyllmcancel.errors import InvalidRequestError, QueueFullError
 from pyllmcancel.requests.waiting_queue import WaitingQueue
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 
 def heads(queue: WaitingQueue) -> list[str]:

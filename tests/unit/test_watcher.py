@@ -15,7 +15,7 @@ from pyllmcancel.events import Ending, FinishReason, RequestStatus, Usage
 from pyllmcancel.requests import watcher as watcher_module
 from pyllmcancel.requests.request import Request
 from pyllmcancel.requests.watcher import FEW, Watcher
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 from tests.support.driver import LeavingClient
 from tests.support.step_gate import TEST_LIMIT
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.http_process import CHAT, COMPLETIONS, LIMIT, ServerProcess, fresh_id, long_prompt, post_bytes, until
-from tests.support.leaving import ask_and_leave
+from tests.support.leaving_client import ask_and_leave
 from tests.support.network import Network, inside
 
 # An owner's ended requests that a server still lists are 256 at least.

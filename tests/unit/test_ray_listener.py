@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from pyllmcancel.ray.door import Listener
-from pyllmcancel.ray.meeting import Told
+from pyllmcancel.ray.discovery import Told
+from pyllmcancel.ray.listener import Listener
 from pyllmcancel.server.fleet.addresses import Address
 from pyllmcancel.server.fleet.discovery import Place
 from pyllmcancel.server.fleet.fleet import Fleet

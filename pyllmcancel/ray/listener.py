@@ -17,7 +17,7 @@ from pyllmcancel.server.fleet.membership import fleet_by_http
 from pyllmcancel.server.http.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from pyllmcancel.ray.meeting import Told
+    from pyllmcancel.ray.discovery import Told
     from pyllmcancel.server.fleet.discovery import Seek
     from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.state import ServerState
@@ -56,9 +56,9 @@ class Listener:
     def join(self, state: ServerState, seek: Seek, name: str) -> Fleet:
         """The fleet of which this replica is one."""
         fleet, me = fleet_by_http(state, seek, name)
-        door = RequestContext(PeerEndpoint(NOBODY, fleet, me, self._key), served_by=name)
+        endpoint = RequestContext(PeerEndpoint(NOBODY, fleet, me, self._key), served_by=name)
         config = uvicorn.Config(
-            door,
+            endpoint,
             http="h11",
             ws="none",
             lifespan="off",

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.ray.asking import LONG
 from tests.ray.cluster import RayCluster
+from tests.ray.replica_requests import LONG
 from tests.support.http_process import CHAT, COMPLETIONS, fresh_id, long_prompt, post_bytes, until
-from tests.support.leaving import ask_and_leave
+from tests.support.leaving_client import ask_and_leave
 
 LIVE = ("waiting", "running", "cancelling")
 # A replica lists 256 ended requests; the step traces are as short.

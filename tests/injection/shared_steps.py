@@ -40,7 +40,7 @@ def fault(call: str, nth: int, code: int = 0, *, after: bool = False, lasting: b
 
 
 @dataclass
-class Party:
+class SharedSteps:
     """One engine, and what its requests get when nothing fails."""
 
     engine: Engine
@@ -48,7 +48,7 @@ class Party:
     alone: Answer = ()
 
     @classmethod
-    def load(cls, path: Path, **options: Any) -> Party:
+    def load(cls, path: Path, **options: Any) -> SharedSteps:
         config: dict[str, Any] = {
             "model": path,
             "ctx_size": 1024,
@@ -60,11 +60,11 @@ class Party:
             "cache_type_v": "f32",
             "flash_attn": "off",
         }
-        party = cls(Engine.load(EngineConfig(**config | options)))
-        party.undisturbed = [answer_of(sink) for _, sink in party.meet()]
-        party.alone = party.ask()
-        assert all(len(answer[0]) == ANSWER for answer in party.undisturbed)
-        return party
+        shared = cls(Engine.load(EngineConfig(**config | options)))
+        shared.undisturbed = [answer_of(sink) for _, sink in shared.meet()]
+        shared.alone = shared.ask()
+        assert all(len(answer[0]) == ANSWER for answer in shared.undisturbed)
+        return shared
 
     def submit(self, prompt: list[int], *, n: int = 1) -> tuple[Request, RecordingSink]:
         sink = RecordingSink()

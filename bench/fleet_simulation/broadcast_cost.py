@@ -1,4 +1,4 @@
-"""Servers with `--peers` tell all others of each request under a key: ``python -m bench.fleet_simulation.telling``.
+"""How many messages servers with `--peers` send each other: ``python -m bench.fleet_simulation.broadcast_cost``.
 
 Prints how many messages that is, and which share of a core they cost each server, by what one message costs:
 `message_cost` measures it.

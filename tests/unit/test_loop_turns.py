@@ -18,7 +18,7 @@ from pyllmcancel.scheduling.scheduler import Occupancy
 from pyllmcancel.scheduling.step_cost import StepCostModel
 from pyllmcancel.scheduling.workload import Finished, Progress, StepMember, Update
 from pyllmcancel.step import StepItem, StepResult, StepRow, StepStatus
-from tests.support.bare import bare_request
+from tests.support.bare_requests import bare_request
 
 
 class Recorder:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.ray import meeting as module
-from pyllmcancel.ray.meeting import METHOD, Meeting, Told
+from pyllmcancel.ray import discovery as module
+from pyllmcancel.ray.discovery import METHOD, Discovery, Told
 from pyllmcancel.server.fleet.addresses import Address
 from pyllmcancel.server.fleet.discovery import Place
 from tests.support.step_gate import TEST_LIMIT
@@ -82,14 +82,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_each_tells_where_it_is_and_hears_where_the_others_are() -> None:
     seen: list[Any] = []
-    found = Meeting(Handle(at(A, seen), at(B, seen), at(C, seen)), B)()
+    found = Discovery(Handle(at(A, seen), at(B, seen), at(C, seen)), B)()
     assert await next_of(found) == places(A, C)
     assert seen == [B] * 3
 
 
 async def test_one_that_is_alone_finds_nobody_until_another_one_comes() -> None:
     handle = Handle()
-    found = Meeting(handle, A)()
+    found = Discovery(handle, A)()
     assert await next_of(found) == set()
     handle.replicas = [at(A), at(B)]
     assert await next_of(found) == places(B)
@@ -97,17 +97,17 @@ async def test_one_that_is_alone_finds_nobody_until_another_one_comes() -> None:
 
 async def test_one_that_tells_of_itself_is_known_without_another_broadcast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MEET_EVERY", 10 * TEST_LIMIT)
-    meeting = Meeting(Handle(), A)
-    found = meeting()
+    discovery = Discovery(Handle(), A)
+    found = discovery()
     assert await next_of(found) == set()
-    assert meeting.meet(list(B)) == A
+    assert discovery.meet(list(B)) == A
     assert await next_of(found) == places(B)
-    assert meeting.meet(list(A)) == A, "itself"
+    assert discovery.meet(list(A)) == A, "itself"
 
 
 async def test_one_that_ray_names_no_more_is_forgotten() -> None:
     handle = Handle(at(B), at(C))
-    found = Meeting(handle, A)()
+    found = Discovery(handle, A)()
     assert await next_of(found) == places(B, C)
     handle.replicas = [at(C)]
     assert await next_of(found) == places(C)
@@ -116,7 +116,7 @@ async def test_one_that_ray_names_no_more_is_forgotten() -> None:
 @pytest.mark.parametrize("fault", [fails, hangs])
 async def test_one_that_fails_or_hangs_is_not_forgotten_and_takes_nobody_with_it(fault: Meet) -> None:
     handle = Handle(at(B))
-    found = Meeting(handle, A)()
+    found = Discovery(handle, A)()
     assert await next_of(found) == places(B)
     handle.replicas = [fault, at(C)]
     assert await next_of(found) == places(B, C)
@@ -126,7 +126,7 @@ async def test_an_answer_that_ray_has_cancelled_is_none() -> None:
     async def is_cancelled(_other: Sequence[Any]) -> Any:
         raise asyncio.CancelledError
 
-    found = Meeting(Handle(is_cancelled, at(C)), A)()
+    found = Discovery(Handle(is_cancelled, at(C)), A)()
     assert await next_of(found) == places(C)
 
 
@@ -140,7 +140,7 @@ async def test_where_ray_cannot_broadcast_that_is_told_and_tried_again(caplog: p
             return super().broadcast(method_name, *args)
 
     handle = Broken(at(B))
-    found = Meeting(handle, A)()
+    found = Discovery(handle, A)()
     for _ in range(3):
         assert await next_of(found) == set()
     assert caplog.text.count("the other replicas cannot be asked where they are: no controller") == 1
@@ -152,4 +152,4 @@ async def test_what_a_later_version_tells_beside_its_place_is_passed_over() -> N
     async def later(_other: Sequence[Any]) -> Any:
         return [*B, "more"]
 
-    assert await next_of(Meeting(Handle(later), A)()) == places(B)
+    assert await next_of(Discovery(Handle(later), A)()) == places(B)

@@ -30,7 +30,7 @@ class Handle(Protocol):
     def broadcast(self, method_name: str, *args: Any) -> Any: ...
 
 
-class Meeting:
+class Discovery:
     """A `pyllmcancel.server.fleet.discovery.Seek`. Used by the event loop for users' code only.
 
     Ray broadcasts to the replicas that its controller has told to be running: not to one that drains.

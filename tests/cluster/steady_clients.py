@@ -27,7 +27,7 @@ class Seen:
     failed: list[str] = field(default_factory=list)
 
 
-class Askers(AbstractContextManager["Askers"]):
+class SteadyClients(AbstractContextManager["SteadyClients"]):
     """They ask through one port, in a thread of their own, until the block ends; then `seen` is whole.
 
     Some name a session, some nothing. Some type: they send a newer request of their key while an older one is computed.
@@ -38,7 +38,7 @@ class Askers(AbstractContextManager["Askers"]):
         self._url = f"http://127.0.0.1:{port}"
         self._chance = random.Random(seed)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._all()), name="askers")
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._all()), name="clients")
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -48,10 +48,10 @@ class Askers(AbstractContextManager["Askers"]):
     async def _all(self) -> None:
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=self._url, timeout=LIMIT, limits=limits) as client:
-            askers = [self._ask_on(client, {"X-Session-Id": f"asker {i}"}) for i in range(AT_ONCE)]
-            askers += [self._ask_on(client, {}) for _ in range(AT_ONCE)]
+            clients = [self._ask_on(client, {"X-Session-Id": f"asker {i}"}) for i in range(AT_ONCE)]
+            clients += [self._ask_on(client, {}) for _ in range(AT_ONCE)]
             typists = [self._type_on(client, {"X-Supersede": f"typist {i}"}) for i in range(AT_ONCE)]
-            await asyncio.gather(*askers, *typists)
+            await asyncio.gather(*clients, *typists)
 
     async def _ask_on(self, client: httpx.AsyncClient, names: dict[str, str]) -> None:
         while not self._stop.is_set():
