@@ -1,7 +1,7 @@
 """How many messages servers with `--peers` send each other: ``python -m bench.fleet_simulation.broadcast_cost``.
 
-Prints how many messages that is, and which share of a core they cost each server, by what one message costs:
-`message_cost` measures it.
+Each tells all others of each request under a key. Prints how many messages that is, and which share of a core they
+cost each server, by what one message costs: `message_cost` measures it.
 """
 
 from __future__ import annotations
