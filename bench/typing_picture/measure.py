@@ -15,6 +15,7 @@ import httpx
 from bench.peers import LLAMA_SERVER, OURS, Peer, Settings
 from bench.peers.running import RunningPeer, free_port, running
 from bench.typing_picture.times import Key, Typing
+from pyllmcancel.sse import EventDecoder
 
 TYPED = "def area"
 SECONDS_BETWEEN, N_TOKENS = 0.35, 24
@@ -84,11 +85,13 @@ async def all_keys(http: httpx.AsyncClient, headers: dict[str, str], began: floa
 
 async def ask(http: httpx.AsyncClient, prompt: str, key: Key, headers: dict[str, str], began: float) -> None:
     body = {"prompt": prompt, "max_tokens": N_TOKENS, "temperature": 0, "stream": True, "ignore_eos": True}
+    events = EventDecoder()
     with suppress(httpx.RemoteProtocolError):  # a superseded stream may end before this client has left it
         async with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
-            async for line in answer.aiter_lines():
-                if key.first_token is None and line.startswith("data: {") and "choices" in json.loads(line[6:]):
-                    key.first_token = time.monotonic() - began
+            async for piece in answer.aiter_bytes():
+                for event in events.feed(piece):
+                    if key.first_token is None and event.data.startswith("{") and "choices" in json.loads(event.data):
+                        key.first_token = time.monotonic() - began
 
 
 async def from_requests(server: RunningPeer, keys: list[Key], began: float) -> None:
