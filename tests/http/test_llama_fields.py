@@ -178,20 +178,3 @@ async def test_what_cannot_be_done_is_named(fields: dict[str, Any], param: str, 
         assert exchange.status == 400, exchange.body
         assert exchange.json()["error"]["param"] == param, exchange.json()
         assert await world.requests() == []
-
-
-async def test_null_is_the_same_as_nothing() -> None:
-    async with open_world() as world:
-        names = (
-            "n_predict",
-            "temperature",
-            "top_k",
-            "samplers",
-            "seed",
-            "logit_bias",
-            "grammar",
-            "stop",
-            "cache_prompt",
-        )
-        world.model.answers[b"hello"] = b"a"
-        assert (await answer(world, **dict.fromkeys(names)))["content"] == "a"

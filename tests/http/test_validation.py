@@ -142,13 +142,6 @@ async def test_fields_without_an_effect_are_accepted() -> None:
         assert exchange.status == 200
 
 
-async def test_null_is_the_same_as_nothing() -> None:
-    async with open_world() as world:
-        names = ("max_tokens", "temperature", "top_p", "stop", "seed", "logit_bias", "timeout", "user", "session_id")
-        body = {"prompt": "x"} | dict.fromkeys(names) | {"max_tokens": 1}
-        assert (await world.post(COMPLETIONS, body)).status == 200
-
-
 async def test_a_prompt_that_just_fits_is_served_and_one_more_token_is_not() -> None:
     async with open_world(n_ctx=64) as world:
         assert (await world.complete("x" * 63).end()).json()["choices"][0]["finish_reason"] == "length"
