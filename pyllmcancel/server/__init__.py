@@ -1,1 +1,1 @@
-"""HTTP: OpenAI's endpoints, and what they need to cancel. Imports the core; the core never imports this."""
+"""HTTP: OpenAI's endpoints, and the parts that they need to cancel. It imports the core; the core never imports it."""

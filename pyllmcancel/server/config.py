@@ -1,4 +1,4 @@
-"""How the server is set up. Light to import: the command line reads its options before it imports the server."""
+"""The server's configuration. Cheap to import: the command line reads the options before it imports the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.addresses import FleetSettings
 
 
-# What becomes of fields that have no effect: silence, a line in the log and a header, or a refusal.
+# The treatment of fields that have no effect: ignored silently, reported in the log and a header, or refused.
 UnknownFields = Literal["ignore", "warn", "refuse"]
 ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
@@ -26,36 +26,36 @@ ADMIN = "admin"  # the owner of the administrator's own requests
 
 
 class ApiKey(NamedTuple):
-    """A key, and the name of its owner; several may be one owner's."""
+    """A key, and the name of its owner; an owner may have several keys."""
 
     owner: str
     key: str
 
     @classmethod
     def unnamed(cls, key: str) -> ApiKey:
-        """One whose owner is named by a digest of it."""
+        """Return a key whose owner is named by a digest of the key."""
         return cls(f"key-{hashlib.sha256(key.encode()).hexdigest()[:12]}", key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDefaults:
-    """How conversations are told to the model, where a request does not say.
+    """The defaults of conversations, for requests that do not set these.
 
     Attributes
     ----------
     reasoning_format
-        ``none``: reasoning stays in the text; by the other names it has a field of its own: llama.cpp's parsers make no
-        difference between them.
+        With ``none`` reasoning stays in the text. With any other name it has a field of its own; llama.cpp's parsers
+        treat all other names alike.
     reasoning_budget
-        Most tokens of reasoning; None sets no limit.
+        The limit of reasoning tokens; None sets no limit.
     reasoning_budget_message
-        What is written at the end of reasoning that has spent its budget.
+        The text that is inserted at the end of reasoning that has spent its budget.
     template_variables
         Variables of the template.
     prefill_assistant
-        An answer goes on with the last message, if that is the assistant's.
+        True if an answer continues the last message when that is the assistant's.
     jinja
-        False: the template is recognised as one that llama.cpp has built in, and there are no tools.
+        If False, the template is recognised as one that is built into llama.cpp, and there are no tools.
     """
 
     reasoning_format: ReasoningFormat = "auto"
@@ -67,7 +67,7 @@ class ChatDefaults:
 
     @property
     def goes_on(self) -> bool:
-        """True if answers go on with the assistant's last message, unasked."""
+        """True if answers continue the assistant's last message by default."""
         return self.prefill_assistant and self.jinja
 
 
@@ -79,16 +79,16 @@ class Certificate(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Where responses are stored, and for how long.
+    """The storage of responses.
 
     Attributes
     ----------
     path
-        None: in memory.
+        The file; None: memory.
     max_age
-        Seconds after its last use until a response is forgotten.
+        The number of seconds without use after which a response is deleted.
     max_bytes
-        Of all together; those that were not used for longest make room for others.
+        The size limit of all responses together; the least recently used are deleted for new ones.
     """
 
     path: Path | None = None
@@ -98,45 +98,45 @@ class Storage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """How the HTTP side is set up.
+    """The configuration of the HTTP side.
 
     Attributes
     ----------
     supersede
-        Under which key a request supersedes that names none: its ``client-ip``, ``user`` (the body's `user` or
-        `safety_identifier`) or ``session``, apart for each class of endpoint; None: under none.
+        The supersede key of requests that name none: their ``client-ip``, ``user`` (the body's `user` or
+        `safety_identifier`) or ``session``, separate for each class of endpoint; None: no key.
     supersede_chats
-        Chats do so, too.
+        True if chats get such a key, too.
     trusted_proxies
-        Addresses and networks whose ``X-Forwarded-For`` names the client, and ``X-Forwarded-Host`` the server.
+        Addresses and networks of proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Host`` are trusted.
     api_keys
-        Any of them opens; empty: no key is asked for.
+        The keys of clients; if there are none, no key is needed.
     admin_api_keys
-        These open too, and see and cancel what is any owner's.
+        Further keys, which may see and cancel every owner's requests.
     strict_model
-        A request for a model that is not served here is refused; otherwise any name is served.
+        If True, a request for another model's name is refused; otherwise any name is served.
     unknown_fields
-        What becomes of a body's fields that have no effect here.
+        The treatment of a body's fields that have no effect here.
     tags
-        Words about the model for its clients, without any effect.
+        Words about the model for clients, without any effect.
     drain
-        Seconds that live requests may go on after SIGTERM.
+        The number of seconds that live requests may continue after SIGTERM.
     drain_delay
-        Seconds before that, in which everything is served as ever, but ``/health`` says that it drains.
+        The number of seconds before that in which everything is served, while ``/health`` says that the server drains.
     sampling
-        What a request gets where it leaves a parameter open; its seed is not looked at.
+        The defaults of parameters that a request does not set; their seed is ignored.
     seed
-        Seed of requests that name none; None draws one for each.
+        The seed of requests that name none; None draws one for each.
     n_predict
-        Most tokens of an answer, whatever its request asks for; None sets no limit.
+        The limit of an answer's tokens, even if its request asks for more; None sets no limit.
     chat_template
-        Jinja, or a name that llama.cpp has for a template, to use instead of the model's own.
+        Jinja, or the name of a template of llama.cpp's, to use instead of the model's own.
     chat
-        What holds for conversations.
+        The defaults of conversations.
     sse_ping_interval
         Seconds of silence after which a stream gets a comment; 0: never.
     limits
-        What one client can ask of the server.
+        The limits of what one client can ask of the server.
     cors_origins
         Origins whose pages may use the server; ``*`` for all, ``localhost`` for this machine's, ``SCHEME://*`` for
         those of a scheme.
@@ -145,19 +145,19 @@ class ServerConfig:
     allowed_hosts
         Further names of the server; ``*`` for all.
     storage
-        Where responses are stored; None: nowhere.
+        The storage of responses; None: they are not stored.
     otel
-        What an observer needs to trace requests is kept with them.
+        If True, requests keep what an observer needs to trace them.
     expose_prompts
-        The feed of events shows prompts and answers.
+        If True, the feed of events shows prompts and answers.
     slots, metrics, ui
-        Whether ``/slots`` (which shows prompts), ``/metrics`` and the live page are there.
+        True if ``/slots`` (which shows prompts), ``/metrics`` and the live page are served.
     replica
-        What answers say of which server they are; None: nothing.
+        This server's name in answers; None: answers do not name it.
     fleet
         The other servers that this one works with; None: none.
     verbose
-        Whether answers tell what the model has read and written, where a request does not say.
+        The default of the requests' field that adds the raw prompt and text to answers.
     """
 
     engine: EngineConfig
@@ -197,9 +197,10 @@ class ServerConfig:
         return len({key.owner for key in self.api_keys}) + bool(self.admin_api_keys) > 1
 
     def served_as(self) -> HostNames | None:
-        """The names under which requests are served; None: under any.
+        """The names under which requests are served; None: any name.
 
-        A page whose name was rebound to this server has no key: where one is asked for, names are checked on demand.
+        A page whose name was rebound to this server has no key. So if keys are needed, names are checked only on
+        demand.
         """
         if EVERY in self.allowed_hosts or (self.api_keys and not self.allowed_hosts):
             return None
@@ -210,6 +211,6 @@ class ServerConfig:
         return self.sampling.with_seed(secrets.randbits(32) if self.seed is None else self.seed)
 
     def limited(self, max_tokens: int | None) -> int | None:
-        """The most tokens that an answer may have for which its request allows `max_tokens`."""
+        """Return the limit of an answer's tokens if its request allows `max_tokens`."""
         limits = [limit for limit in (max_tokens, self.n_predict) if limit is not None]
         return min(limits, default=None)

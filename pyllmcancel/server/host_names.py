@@ -1,8 +1,8 @@
-"""Names of a server: what the header ``Host`` may say where no key is asked for.
+"""Names of a server: the values of ``Host`` that are accepted if no key is needed.
 
 A web page of ``evil.example`` may have the DNS say that its host is 127.0.0.1. To the browser this server is then the
-page's own, and only ``Host`` tells that the page believes to speak to ``evil.example``. An address, and ``localhost``,
-are nobody's to give away.
+page's own, and only ``Host`` shows that the page was loaded from ``evil.example``. Addresses and ``localhost`` are
+safe, because nobody can rebind them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from ipaddress import ip_address
 
 EVERY = "*"
 ANY_BELOW = "*."
-# The two addresses are what most clients ask for: they are found without being parsed.
+# Most clients ask for one of these two addresses, which are looked up without being parsed.
 LOCAL = ("localhost", "*.localhost", "127.0.0.1", "::1")
 # A name, or an address in brackets, and a port.
 AUTHORITY = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\\?#,\s]+))(?::[0-9]*)?")
 
 
 class HostNames:
-    """Has what is one of the names, with any port, and every address.
+    """A set of the names, with any port, and of every address.
 
     Parameters
     ----------
     names
-        Host names, and ``*.NAME`` for every name that ends so; those of `LOCAL` need not be named.
+        Host names, and ``*.NAME`` for every name with that ending; those of `LOCAL` are always included.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class HostNames:
 
 
 def name_in(authority: str) -> str | None:
-    """The host, without its port, in lower case and without the dot that may end it; None if it is malformed."""
+    """Return the host without its port, in lower case and without a final dot; None if it is malformed."""
     found = AUTHORITY.fullmatch(authority)
     return None if found is None else (found[1] or found[2]).lower().removesuffix(".")
 
@@ -53,7 +53,7 @@ def is_address(host: str) -> bool:
 
 
 def host_name(text: str) -> str:
-    """A name as browsers send it; ValueError for what can be none."""
+    """Return a name as browsers send it; ValueError if it cannot be a host name."""
     if text == EVERY:
         return text
     below = ANY_BELOW if text.startswith(ANY_BELOW) else ""

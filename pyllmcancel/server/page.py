@@ -1,4 +1,6 @@
-"""The live page at ``/``, and all pages' files, as they are in the package: no secrets, so they need no key."""
+"""The live page at ``/``, and the files of all pages, as they are in the package. They are not secret, so they need no
+key.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pyllmcancel.server.errors.responses import ApiError
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-# Apart, because the live page can be switched off; the documentation needs its files even then.
+# A router of its own, because the live page can be switched off; the documentation needs its files even then.
 live_router = APIRouter(tags=["Health"])
 router = APIRouter(include_in_schema=False)
 
@@ -30,7 +32,7 @@ MEDIA_TYPES = {
     "txt": "text/plain; charset=utf-8",
     "woff2": "font/woff2",
 }
-# No host but its own, and nothing inline: what got into the page as markup could still run nothing.
+# The page may load files from its own host only, and nothing inline: injected markup could not run anything.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -48,15 +50,15 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Asked for anew each time, and answered 304: a page of another version than its server would be worse.
+    # Files are revalidated each time, and answered with 304: a page of another version than its server would be worse.
     "Cache-Control": "no-cache",
 }
 
 
 @live_router.get(
-    "/", summary="The live page: what is computed for whom, and a button to cancel", response_class=HTMLResponse
+    "/", summary="The live page: the running requests, and a button to cancel each", response_class=HTMLResponse
 )
-@live_router.head("/", include_in_schema=False)  # what Claude Code asks for first
+@live_router.head("/", include_in_schema=False)  # Claude Code sends this request first
 async def live_page(request: Request) -> Response:
     return answer(request, "index.html")
 
@@ -68,7 +70,7 @@ async def page_file(request: Request, path: str) -> Response:
 
 
 def answer(request: Request, path: str) -> Response:
-    """A file of the page; ApiError 404 for what is none."""
+    """Return a file of the page; ApiError 404 if there is none of that name."""
     found = page_files().get(path)
     if found is None:
         raise ApiError(404, "the page has no such file", code="not_found")
@@ -81,7 +83,7 @@ def answer(request: Request, path: str) -> Response:
 
 @cache
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """All files of the page by their paths, with their entity tags. What is not listed here is not served."""
+    """Return all files of the page by their paths, with their entity tags. Other files are not served."""
     found = {}
     for path, file in walk(files("pyllmcancel") / "page"):
         content = file.read_bytes()
@@ -90,7 +92,7 @@ def page_files() -> dict[str, tuple[bytes, str]]:
 
 
 def walk(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """Return the files in `folder` and in its folders that can be shown, each with its path."""
+    """Iterate over the files in `folder` and below that can be shown, each with its path."""
     found: list[tuple[str, Traversable]] = []
     for entry in folder.iterdir():
         if entry.is_dir():

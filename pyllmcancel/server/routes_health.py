@@ -17,7 +17,8 @@ router = APIRouter(tags=["Health"])
 @router.get(
     "/health",
     summary="200 when requests can be served, 503 while loading or when something is wrong",
-    responses=answers(Healthy) | {503: {"model": Unhealthy, "description": "Not now, and why"}},
+    responses=answers(Healthy)
+    | {503: {"model": Unhealthy, "description": "Requests cannot be served now; the body says why"}},
 )
 @router.get("/v1/health", include_in_schema=False)
 @router.head("/health", include_in_schema=False)

@@ -1,4 +1,4 @@
-"""``/v1/models``: what is served, under which names; in Anthropic's words if its clients ask."""
+"""``/v1/models``: the served model under its names, in Anthropic's format if Anthropic's clients ask."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ router = APIRouter(tags=["Models"], responses=errors(400, 503))
 class ModelFacts(Answer):
     description: str
     n_params: int
-    size: Annotated[int, Field(description="Of all tensors, in bytes.")]
+    size: Annotated[int, Field(description="Size of all tensors, in bytes.")]
     n_ctx_train: int
-    n_ctx: Annotated[int, Field(description="Most tokens of one request, prompt and answer together.")]
+    n_ctx: Annotated[int, Field(description="Limit of one request's tokens, prompt and answer together.")]
     n_embd: int
     n_vocab: int
     memory_kind: Literal["attention", "recurrent", "hybrid", "none"]
     batch_invariant: Annotated[bool, BATCH_INVARIANT]
-    layers: Annotated[dict[str, int], Field(description="How many each device computes, the output's among them.")]
+    layers: Annotated[dict[str, int], Field(description="Number of layers on each device, the output layer included.")]
 
 
 class ModelEntry(Answer):
@@ -53,7 +53,7 @@ async def list_models(request: Request) -> Any:
     return ModelList(object="list", data=[model_entry(state_of(request))])
 
 
-# Names are the user's to choose, and may contain slashes.
+# Users choose the names, which may contain slashes.
 @router.get(
     "/v1/models/{model:path}",
     summary="The model of this name",

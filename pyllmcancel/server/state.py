@@ -1,4 +1,4 @@
-"""The state that the routes share: the engine once it is loaded, and how the server was set up."""
+"""The state that the routes share: the engine after it is loaded, and the server's configuration."""
 
 from __future__ import annotations
 
@@ -44,28 +44,30 @@ PACKAGED_MODEL_NAME = "stdlib-coder"
 
 
 class Healthy(Answer):
-    """The counts are left out where there are several owners; `stores` is there, and false, while the disk is full."""
+    """The body of a healthy answer. If there are several owners, it has no counts; `stores` is there, and false, while
+    the disk is full.
+    """
 
     status: Literal["ok"]
-    stores: NotRequired[Annotated[bool, Field(default=True, description="false: the disk is full.")]]
+    stores: NotRequired[Annotated[bool, Field(default=True, description="False while the disk is full.")]]
     waiting: NotRequired[Annotated[int, Field(default=0)]]
     running: NotRequired[Annotated[int, Field(default=0)]]
 
 
 class Unhealthy(Answer):
-    """Not OpenAI's shape: it is a state, and nothing that a request did wrong."""
+    """The body of an unhealthy answer. It is not OpenAI's error shape: it is a state, and no fault of a request."""
 
     status: Literal["loading", "failed", "stalled", "draining"]
-    stage: NotRequired[Literal["downloading", "loading"]]  # of what progress is told
+    stage: NotRequired[Literal["downloading", "loading"]]  # the stage of the progress
     progress: NotRequired[Annotated[float | None, Field(default=None, ge=0, le=1)]]
     error: str | None
 
 
 class Member(Protocol):
-    """A server among others: a `pyllmcancel.server.fleet.fleet.Fleet`, which stands above what is here."""
+    """A server among others: a `pyllmcancel.server.fleet.fleet.Fleet`, which is in a higher layer than this module."""
 
     def start(self) -> None:
-        """The engine is there."""
+        """Begin, after the engine is loaded."""
 
     async def close(self) -> None: ...
 
@@ -74,47 +76,51 @@ Asked = Literal["find", "get", "cancel", "delete", "input", "history"]
 
 
 class Responses(Protocol):
-    """The responses that are kept here: a `pyllmcancel.server.responses.stored.Responses`, which stands above this."""
+    """The stored responses: a `pyllmcancel.server.responses.stored.Responses`, which is in a higher layer than this
+    module.
+    """
 
     @property
     def full(self) -> bool:
-        """Nothing is stored at the moment: the disk is full."""
+        """True while nothing can be stored, because the disk is full."""
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]: ...
 
 
 class ServerState:
-    """Loading, serving, closing. Touched by the event loop only."""
+    """The state of a server that is loading, serving or closing. Used by the event loop only."""
 
     def __init__(self, config: ServerConfig, metrics: EngineMetrics | None = None) -> None:
         self.config = config
         self.metrics = metrics or EngineMetrics()
         self.created = int(time.time())
         self.feed = Feed(self.metrics, Shares(config.limits.max_event_clients, several=config.shared))
-        self.chat_template = ChatTemplate(None)  # the model's, once there is one; each use may refuse
+        self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
         self.preparations = Preparations(shared=config.shared)
         self._guidance: BoundedGuidance | None = None
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
         self.workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)
         self._texts: TextReader | None = None
-        self.eog_tokens: tuple[int, ...] = ()  # the model's tokens that end an answer, once there is a model
+        self.eog_tokens: tuple[int, ...] = ()  # the model's tokens that end an answer, once it is loaded
         self._engine: Engine | None = None
         self._loading: Loading | None = None
         self._load_error: str | None = None
         self._closing = False
-        self.leaving = False  # set by `process.Server`: it still serves, but who can had better go elsewhere
-        self.fleet: Member | None = None  # set once, before anybody is served
+        # set by `process.Server`: still serving, but load balancers should send new requests elsewhere
+        self.leaving = False
+        self.fleet: Member | None = None  # set once, before any request is served
         self.responses: Responses | None = None  # likewise
-        # Set by `process.Server`: a server that will never have a model had better end, and so had one whose
-        # engine has died. The second is called by the engine's thread, when all requests have their endings.
+        # Set by `process.Server`: a server should end if it will never have a model, or if its engine has died. The
+        # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
         self.on_engine_death: Callable[[], None] | None = None
-        self.on_ready: Callable[[Engine], None] | None = None  # set by `process.Server` too: the model is there
+        # set by `process.Server`, too: called when the model is loaded
+        self.on_ready: Callable[[Engine], None] | None = None
 
     @property
     def engine(self) -> Engine:
-        """The engine; ApiError 503 while there is none."""
+        """The engine; ApiError 503 while it is not loaded."""
         if self._engine is None:
             doing = "being downloaded" if self._stage == "downloading" else "loading"
             message = self._load_error or f"the model is {doing} ({self._progress:.0%})"
@@ -123,14 +129,14 @@ class ServerState:
 
     @property
     def texts(self) -> TextReader:
-        """Makes tokens of texts; ApiError 503 while there is no engine."""
+        """The tokenizer of texts; ApiError 503 while the engine is not loaded."""
         _ = self.engine
         assert self._texts is not None
         return self._texts
 
     @property
     def n_ctx(self) -> int:
-        """Most tokens of a request; 0 while there is no engine."""
+        """The limit of a request's tokens; 0 while the engine is not loaded."""
         return 0 if self._engine is None else self._engine.n_ctx
 
     @property
@@ -143,9 +149,9 @@ class ServerState:
 
     @property
     def guidance(self) -> BoundedGuidance:
-        """Compiles schemas and grammars for the model; ApiError 503 while there is no engine.
+        """The compiler of schemas and grammars for the model; ApiError 503 while the engine is not loaded.
 
-        InvalidRequestError of a model that does not generate: its vocabulary is not read.
+        Raises InvalidRequestError for a model that does not generate, because its vocabulary is not read.
         """
         _ = self.engine
         if self._guidance is None:
@@ -153,7 +159,7 @@ class ServerState:
         return self._guidance
 
     def check_model(self, name: str | None) -> None:
-        """ApiError 404 for a name that is not served, where only the model's own names are."""
+        """Raise ApiError 404 for a name that is not served, if only the model's own names are."""
         if self.config.strict_model and name and name not in (self.model_name, *self.aliases):
             message = f"the model {name!r} is not served here, but {self.model_name!r} is"
             raise ApiError(404, message, param="model", code="model_not_found")
@@ -164,7 +170,7 @@ class ServerState:
         self._engine = engine
 
     def _take(self, engine: Engine) -> None:
-        """Make what belongs to its model."""
+        """Make the parts that belong to the engine's model."""
         model = engine.model
         given = self.config.chat_template
         self.chat_template = ChatTemplate(
@@ -188,15 +194,15 @@ class ServerState:
             self._guidance = BoundedGuidance(Guidance(model))
 
     def adopt_when_loaded(self, loading: Loading) -> asyncio.Task[None]:
-        """Serve with the engine that is on its way, from when it is there; health says 503 until then."""
-        self._loading = loading  # before the task runs: the server may be closed first
+        """Serve with the engine when it is loaded; until then the health check answers 503."""
+        self._loading = loading  # set before the task runs: the server may be closed first
         return asyncio.create_task(self._adopt(loading))
 
     async def _adopt(self, loading: Loading) -> None:
         try:
             engine = await asyncio.wrap_future(loading.future)
             if self._closing:
-                return  # it had come too far to be given up
+                return  # the load had come too far to be given up
             self._take(engine)
             await self.prepare()
             if self._closing:
@@ -207,7 +213,7 @@ class ServerState:
                 self.fleet.start()
             await asyncio.to_thread(self._prepare_template)
         except Exception as error:
-            # Anything: a server that says for ever that it is loading is worse than one that ends.
+            # Any exception: a server that reports loading for ever is worse than one that ends.
             self._load_error = str(error)
             if not self._closing:
                 ours = isinstance(error, Error | OSError | ImportError)
@@ -234,9 +240,9 @@ class ServerState:
             self.on_engine_death()
 
     async def prepare(self) -> None:
-        """Make what takes its time once, before anybody is served: later it would hold up those who are.
+        """Make everything that takes time once, before any request is served: later it would hold up running requests.
 
-        The processes, which hold up nobody, come up meanwhile.
+        Helper processes start meanwhile, without holding anything up.
         """
         await asyncio.to_thread(self._prepare)
 
@@ -246,12 +252,12 @@ class ServerState:
             self._guidance.prepare()
 
     def _prepare_template(self) -> None:
-        """Have it ready before the first chat. If it is bad, that is no reason not to complete texts."""
+        """Prepare the template before the first chat. A bad template must not keep texts from being completed."""
         with suppress(InvalidRequestError, QueueFullError):
             self.chat_template.prepare()
 
     async def end_helpers(self) -> None:
-        """End what is in preparation, and the processes where templates and schemas are tried. Idempotent."""
+        """End requests in preparation, and the processes that check templates and schemas. Idempotent."""
         self.preparations.close()
         await asyncio.to_thread(self.chat_template.close)
         if self._guidance is not None:
@@ -259,7 +265,9 @@ class ServerState:
         await self.preparations.wait_closed()
 
     async def close(self, drain: float) -> None:
-        """Stop accepting, drain, cancel what is left, stop computing. Idempotent; cancels a load in progress."""
+        """Stop accepting, drain, cancel the remaining requests, stop computing. Idempotent; cancels a load in
+        progress.
+        """
         self._closing = True
         self.workers.close()
         self.preparations.close()
@@ -287,7 +295,7 @@ class ServerState:
         healthy: Healthy = {"status": "ok"}
         if self.responses is not None and self.responses.full:
             healthy["stores"] = False
-        if self.config.shared:  # no key is asked for here, and owners must not learn of each other
+        if self.config.shared:  # no key is needed here, and owners must not learn of each other
             return healthy
         counts = self._engine.counts()
         return {**healthy, "waiting": counts.waiting, "running": counts.running}

@@ -76,7 +76,7 @@ def test_a_model_that_only_embeds_is_asked_for_an_embedding() -> None:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_line_streams_an_answer_and_its_breaking_off_is_in_the_log() -> None:
     with ServerProcess().started() as server:
-        line = server.wait_for_log(r"try: (curl .*?)   and break it off")[1]
+        line = server.wait_for_log(r"try: (curl .*?)   and interrupt it")[1]
         with subprocess.Popen(shlex.split(line), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as curl:
             assert curl.stdout is not None
             assert curl.stdout.readline().startswith(b"data: ")

@@ -1,1 +1,1 @@
-"""Chats in any dialect: messages, the prompt that they become, and tools with their calls."""
+"""Chats in any dialect: messages, the prompt that is made of them, and tools with their calls."""

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyllmcancel._native import ChatParser
 
 LETTERS = string.ascii_letters + string.digits
-ID_LENGTH = 9  # some templates refuse any other
+ID_LENGTH = 9  # some templates refuse any other length
 
 
 @lru_cache(maxsize=16)
 def read_form(form: bytes) -> ChatParser:
-    """The form of answers, compiled: milliseconds where there are many tools, and once for the requests that have them.
+    """Compile the form of answers. With many tools that takes milliseconds, once for all requests that have them.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ def read_form(form: bytes) -> ChatParser:
 
 
 class AnswerParser:
-    """One answer. What the model spoils comes as text, or as arguments that are no JSON; nothing is an error.
+    """The parser of one answer. Malformed parts come as text, or as arguments that are not JSON; nothing is an error.
 
     Parameters
     ----------
     form
-        What `read_form` returned; it is shared.
+        The result of `read_form`, which may be shared.
     """
 
     def __init__(self, form: ChatParser) -> None:
@@ -45,7 +45,7 @@ class AnswerParser:
 
     @property
     def n_calls(self) -> int:
-        """Calls that have begun."""
+        """The number of calls that have begun."""
         n_calls: int = self._parser.n_calls
         return n_calls
 

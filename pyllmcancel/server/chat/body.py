@@ -1,7 +1,7 @@
-"""A chat's request body, which is OpenAI's, and what it asks of the engine.
+"""A chat's request body, which is OpenAI's, and its translation for the engine.
 
-What is refused, because nothing here could honour it: audio, images and files in messages, `web_search_options`,
-`moderation`, tools that are not functions, and `functions` with `function_call`, which `tools` have replaced.
+These are refused, because the server cannot honour them: audio, images and files in messages, `web_search_options`,
+`moderation`, and tools that are not functions. So are `functions` with `function_call`, which `tools` have replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ChatBody(ThinkingFields, GenerationBody):
-    """``POST /v1/chat/completions``."""
+    """The body of ``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
     request_class = "chat"
@@ -56,41 +56,49 @@ class ChatBody(ThinkingFields, GenerationBody):
         None,
         ge=-1,
         le=MOST,
-        description="If left out, or -1, until the model ends, or the context is full; 0 only computes the prompt.",
+        description=(
+            "Limit of the answer's tokens. -1, the default: until the model ends or the context is full; 0 only"
+            " computes the prompt."
+        ),
     )
-    logprobs: bool | None = Field(None, description="Logprobs of the tokens.")
+    logprobs: bool | None = Field(None, description="Report logprobs of the tokens.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=MOST_LOGPROBS, description="So many of the likeliest in each place; above 0 it needs `logprobs`."
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description="Number of the likeliest tokens to report in each place; above 0 it needs `logprobs`.",
     )
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(None, description="Functions it may call.")
-    tool_choice: ToolChoice | None = Field(None, description="`auto` if there are tools.", examples=["auto"])
-    parallel_tool_calls: bool | None = Field(
-        None, description="Whether an answer may call several times (the default)."
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
+        None, description="Functions that the answer may call."
     )
+    tool_choice: ToolChoice | None = Field(
+        None, description="`auto` is the default if there are tools.", examples=["auto"]
+    )
+    parallel_tool_calls: bool | None = Field(None, description="Allow several calls in an answer (the default).")
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description=extra("Variables of the model's chat template."), examples=[{"enable_thinking": False}]
     )
     add_generation_prompt: StrictBool | None = Field(
-        None, description=extra("End the prompt where the assistant's turn begins (the default).")
+        None, description=extra("End the prompt with the beginning of the assistant's turn (the default).")
     )
     reasoning_format: ReasoningFormat | None = Field(
-        None, description=extra("Where the model's reasoning goes; `none`: it stays in the text.")
+        None, description=extra("Where to put the model's reasoning; with `none` it stays in the text.")
     )
     reasoning_budget_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("Most tokens of reasoning; 0: none, -1: any number.")
+        None, ge=-1, le=MOST, description=extra("Limit of reasoning tokens; 0: no reasoning, -1: no limit.")
     )
     thinking_budget_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("As `reasoning_budget_tokens`, where that is not given.")
+        None, ge=-1, le=MOST, description=extra("As `reasoning_budget_tokens`, if that is not given.")
     )
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
-        None, description=extra("Go on with the last message, which is the assistant's; by default if it is.")
+        None, description=extra("Continue the last message, which must be the assistant's. By default true if it is.")
     )
     add_special_tokens: Literal[False] | None = Field(
-        None, description=extra("vLLM's: the chat template has the tokens that begin texts.")
+        None, description=extra("vLLM's: the chat template writes the tokens that begin texts.")
     )
-    modalities: list[Literal["text"]] | None = Field(None, description="Text, and nothing else.")
+    modalities: list[Literal["text"]] | None = Field(None, description="Text is the only modality.")
     verbosity: Literal["low", "medium", "high"] | None = Field(
-        None, description="Models here have no such setting: told, and passed over, unless it is `medium`."
+        None, description="Ignored, because models here have no such setting; values other than `medium` are reported."
     )
 
     @property
@@ -113,11 +121,11 @@ class ChatBody(ThinkingFields, GenerationBody):
 
     @property
     def most_logprobs(self) -> int | None:
-        """Alternatives beside each token; None: no logprobs."""
+        """The number of alternatives beside each token; None: no logprobs."""
         return (self.top_logprobs or self.n_probs or 0) if self.logprobs else self.n_probs or None
 
     def own_name(self, param: str | None) -> str | None:
-        # A grammar that the client has not written is that of its tools.
+        # A grammar that is not the client's own is that of its tools.
         return "tools" if param == "grammar" and self.answer_form() is None else super().own_name(param)
 
     def heed(self, engine: Engine) -> None:
@@ -130,13 +138,13 @@ class ChatBody(ThinkingFields, GenerationBody):
         if self.top_logprobs and not self.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
         if self.limits_tokens and self.tools and self.tool_choice != "none":
-            # The grammar of a call may demand a token that the limit forbids.
-            raise InvalidRequestError("calls of tools allow no other limits on tokens", self.limit_field)
+            # The grammar of a call may require a token that the limit forbids.
+            raise InvalidRequestError("calls of tools cannot be combined with other limits on tokens", self.limit_field)
 
     def generation_params(
         self, defaults: SamplingParams, constraint: ConstraintFactory | None, visible: frozenset[int]
     ) -> GenerationParams:
-        """Return the parameters of what to generate. Parameters that the client leaves open are from `defaults`."""
+        """Return the parameters of generation. Parameters that the client leaves open are from `defaults`."""
         return GenerationParams(
             sampling=self.sampling(defaults, self.most_logprobs),
             n=self.n or 1,

@@ -38,14 +38,14 @@ def visible_tokens(model: Model, form: ChatForm) -> frozenset[int]:
 
 
 def with_form(params: GenerationParams, form: ChatForm) -> GenerationParams:
-    """With the grammar of tool calls, and what ends an answer of this form."""
+    """Add the grammar of tool calls, and the ends of an answer of this form."""
     sampling = params.sampling
     if form.grammar:
         sampling = replace(
             sampling,
             grammar=form.grammar,
             grammar_triggers=form.triggers,
-            # A grammar that does not wait begins with what the prompt ends with.
+            # A grammar that is active from the start begins with the end of the prompt.
             grammar_prefix="" if form.triggers else form.generation_prompt,
             thinking_start="" if form.thinking is None else form.thinking.start,
             thinking_ends=() if form.thinking is None else form.thinking.ends,

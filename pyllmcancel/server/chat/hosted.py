@@ -1,8 +1,8 @@
 """Calls of other servers' tools, and their results, as text that a model can read.
 
-A conversation that began elsewhere has them as blocks (Anthropic's) or items (OpenAI's) of very many kinds, all built
-alike. They are read by the names of their fields, so a kind that is new is read as well. What is encrypted, a picture
-or a file has no text.
+A conversation that began on another server has them as blocks (Anthropic's) or items (OpenAI's) of many kinds, all
+built alike. They are read by the names of their fields, so new kinds are read as well. Encrypted parts, pictures and
+files have no text.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# The fields that say what was asked; the first one that is there counts.
+# The fields with the call's input; the first one that is there counts.
 ASKED = ("input", "arguments", "action", "actions", "operation", "queries", "code")
-# The fields that have what came of it, and those inside it that can be read, each in the order in which they are read.
+# The fields with the result, and the readable fields inside it, in the order in which they are read.
 RETURNED = ("content", "output", "outputs", "results", "result", "tool_references", "tabs", "error", "reason")
 READABLE = (
     *("title", "filename", "name", "tool_name", "url", "text", "stdout", "stderr", "logs", "lines"),
     *("source", "data", "tool_references", "content", "error_code", "error_message", "code", "message"),
 )
 PICTURES = frozenset({"image", "base64", "computer_screenshot", "input_image"})
-# A kind of call whose result is a picture, in a text.
+# The kind of call whose result is a picture, in a text.
 DRAWN = "image_generation_call"
 ENDINGS = ("_tool_use", "_tool_result", "_call_output", "_call", "_output")
 
 
 def hosted_text(told: Mapping[str, Any]) -> str:
-    """The text of a block or an item; empty if it has none."""
+    """Return the text of a block or an item; empty if it has none."""
     name = _name(told)
     lines = []
     asked = next((told[field] for field in ASKED if told.get(field)), None)
@@ -42,7 +42,7 @@ def hosted_text(told: Mapping[str, Any]) -> str:
 
 
 def readable(value: Any) -> Iterator[str]:
-    """The texts inside what a tool has returned."""
+    """Iterate over the texts inside a tool's result."""
     match value:
         case str():
             if value:
@@ -58,7 +58,7 @@ def readable(value: Any) -> Iterator[str]:
 
 
 def _name(told: Mapping[str, Any]) -> str:
-    """The tool's name, with its server's before it; of a block that has none, what its kind says."""
+    """Return the tool's name, with its server's name before it. For a block without a name, its kind stands in."""
     kind = str(told.get("type", ""))
     ending = next((ending for ending in ENDINGS if kind.endswith(ending)), "")
     name = told.get("name") or kind.removesuffix(ending)

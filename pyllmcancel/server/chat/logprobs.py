@@ -1,4 +1,4 @@
-"""Logprobs of an answer's tokens, told together with the text that they belong to."""
+"""Logprobs of an answer's tokens, sent together with the text that they belong to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, TokenLogprobs
 
-# What OpenAI writes for a token that had no chance; JSON has no infinity.
+# OpenAI writes this for a token that had no chance; JSON has no infinity.
 LEAST = -9999.0
 
 
@@ -35,23 +35,25 @@ class Placed(NamedTuple):
 
 
 class Ledger:
-    """One choice's logprobs, held back as its text is: until it is known that no stop string swallows them.
+    """One choice's logprobs. Like its text, they are held back until it is certain that no stop string swallows them.
 
     Parameters
     ----------
     piece
-        The bytes of a token in the text.
+        Returns the bytes of a token in the text.
     """
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:
         self._piece = piece
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._n_known = 0  # characters of the tokens that came
-        self._n_shown = 0  # characters of the text that is told
+        self._n_shown = 0  # characters of the text that was sent
         self._waiting: deque[Placed] = deque()
 
     def take(self, delta: Delta) -> list[Placed]:
-        """Entries that go with a delta's text. With its last one the rest does too, or is cut by a stop string."""
+        """Return the entries that belong to a delta's text. The last delta takes the rest, cut where a stop string
+        begins.
+        """
         final, stopped = delta.finish_reason is not None, delta.stop_text is not None
         for entry in delta.logprobs:
             self._waiting.append(Placed(self._n_known, entry))
@@ -64,7 +66,7 @@ class Ledger:
 
 
 def token_logprobs(model: Model, entry: TokenLogprobs) -> ChatTokenLogprob:
-    """One token's, with those of the likeliest in its place."""
+    """Return one token's logprobs, with those of the likeliest tokens in its place."""
     return {
         **_token(model, entry.token, entry.logprob),
         "top_logprobs": [_token(model, token, logprob) for token, logprob in entry.top.tolist()],
@@ -74,7 +76,7 @@ def token_logprobs(model: Model, entry: TokenLogprobs) -> ChatTokenLogprob:
 def _token(model: Model, token: int, logprob: float) -> TokenLogprob:
     piece = model.piece(token)
     if not piece:
-        # A control token: it has a name, and no bytes.
+        # A control token has a name, and no bytes.
         name = model.piece(token, special=True).decode("utf-8", "replace")
         return {"token": name, "logprob": finite(logprob), "bytes": None}
     return {"token": _name(piece), "logprob": finite(logprob), "bytes": list(piece)}

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
-# Where a part has its text, by what clients call the part.
+# The field in which a part has its text, by the part's type in clients' words.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 THOUGHTS = {"thinking": "thinking", "reasoning": "text", "reasoning_content": "text"}
 
@@ -22,7 +22,9 @@ class TextPart(RequestBody):
 
 
 def _as_text(content: Any) -> Any:
-    """Each part as one of text; in words what is none: pydantic's would list every type that a part is not."""
+    """Convert each part to a text part. Errors name the part's type: pydantic's own would list every type that a
+    part is not.
+    """
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
@@ -42,13 +44,13 @@ def _as_text_part(part: Any) -> Any:
     if kind in ("", "text"):
         return part
     if kind not in TEXT_PARTS:
-        raise ValueError(f"a part of type {kind!r} is not supported here, only text is")
+        raise ValueError(f"a part of type {kind!r} is not supported; only text is")
     rest = {name: value for name, value in part.items() if name != TEXT_PARTS[kind]}
     return rest | {"type": "text", "text": part.get(TEXT_PARTS[kind])}
 
 
 def _as_json(arguments: Any) -> Any:
-    """Some clients send them as an object, or none."""
+    """Convert arguments to JSON text; some clients send them as an object, or send none."""
     if isinstance(arguments, dict):
         return json.dumps(arguments, ensure_ascii=False)
     return "" if arguments is None else arguments
@@ -60,7 +62,7 @@ class CalledFunction(Sent):
 
 
 class CalledTool(Sent):
-    """A past call. Clients send back what they got, with what they have made of it: other fields are passed over."""
+    """A past call. Clients send back calls that they got, with fields of their own, which are ignored."""
 
     id: str = ""
     type: Literal["function"] = "function"
@@ -69,7 +71,7 @@ class CalledTool(Sent):
     @model_validator(mode="before")
     @classmethod
     def _as_function(cls, call: Any) -> Any:
-        """A custom tool's call as that of a function of one text."""
+        """Convert a custom tool's call to the call of a function of one text."""
         custom = call.get("custom") if isinstance(call, dict) and not call.get("function") else None
         if not isinstance(custom, dict):
             return call
@@ -78,12 +80,12 @@ class CalledTool(Sent):
 
 
 class Message(Sent):
-    # Templates may use fields that we do not know.
+    # Unknown fields are kept, because templates may use them.
     model_config = ConfigDict(extra="allow")
 
-    role: str = Field(min_length=1, max_length=64, description="One that the model's chat template knows.")
+    role: str = Field(min_length=1, max_length=64, description="A role that the model's chat template knows.")
     content: Annotated[str | list[TextPart] | None, BeforeValidator(_as_text)] = None
-    reasoning_content: str | None = Field(default=None, description="The model's thoughts, where templates take them.")
+    reasoning_content: str | None = Field(default=None, description="The model's reasoning, for templates that use it.")
     tool_calls: list[CalledTool] | None = None
     tool_call_id: str | None = None
 
@@ -110,7 +112,7 @@ class Message(Sent):
         return self.content or ""
 
     def for_template(self) -> dict[str, Any]:
-        """As templates expect it: without the fields that it has not."""
+        """Return the message as templates expect it, without its unset fields."""
         found = (self.model_extra or {}) | {"role": self.role, "content": self.text}
         if self.reasoning_content is not None:
             found["reasoning_content"] = self.reasoning_content

@@ -1,4 +1,4 @@
-"""Parts of an answer in a conversation, as they come: the same for every API that has conversations."""
+"""Parts of an answer in a conversation, in the order in which they come. All APIs with conversations share them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class CallBegins:
-    """The `index`-th call of a tool; its arguments follow."""
+    """The beginning of the `index`-th call of a tool; its arguments follow."""
 
     index: int
     name: str
@@ -30,7 +30,7 @@ class CallBegins:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A fragment of a call's arguments; all of them together are JSON."""
+    """A fragment of a call's arguments, which together are JSON."""
 
     index: int
     text: str

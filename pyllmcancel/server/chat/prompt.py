@@ -1,4 +1,4 @@
-"""The inputs of the model's template from a chat's body: messages, tools, and how the model is to reason."""
+"""The inputs of the model's template from a chat's body: messages, tools, and the settings of reasoning."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import ChatDefaults
 
 USUAL_ROLES = ("system", "developer", "user", "assistant", "tool")
-# What a client may not replace: a template sees each once.
+# The variables that a client may not replace, because a template must get each only once.
 OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
 def render(body: ChatBody, template: ChatTemplate, inputs: Mapping[str, Any], pause: Pause) -> ChatForm:
-    """The conversation as the model was trained to read it, and the form of its answer.
+    """Return the conversation as the model was trained to read it, and the form of its answer.
 
     Parameters
     ----------
     inputs
-        Those of `template_inputs`.
+        The result of `template_inputs`.
 
     Raises
     ------
@@ -39,21 +39,21 @@ def render(body: ChatBody, template: ChatTemplate, inputs: Mapping[str, Any], pa
         The template refuses the messages, or does not know a role.
     """
     form = template.apply(inputs, pause)
-    # Not before: the template's own refusal says more.
+    # Checked after rendering: the template's own refusal says more.
     for message in body.messages:
         if message.role not in USUAL_ROLES and not template.knows_role(message.role):
-            raise InvalidRequestError(f"the chat template knows no role {message.role!r}", "messages")
+            raise InvalidRequestError(f"the chat template does not know the role {message.role!r}", "messages")
     return form
 
 
 def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defaults: ChatDefaults) -> dict[str, Any]:
-    """As `_native.ChatTemplate.apply` takes them."""
+    """Return the inputs as `_native.ChatTemplate.apply` takes them."""
     variables = template_variables(body, template, defaults)
     thinks = variables.get("enable_thinking", True)
     if not isinstance(thinks, bool):
         raise InvalidRequestError("enable_thinking must be true or false", "chat_template_kwargs")
     if plan.may_call and not defaults.jinja:
-        raise InvalidRequestError("this server's chat template is one without tools", "tools")
+        raise InvalidRequestError("this server's chat template does not support tools", "tools")
     goes_on = continues(body, defaults)
     opens = body.add_generation_prompt is not False and not goes_on
     inputs = {
@@ -69,7 +69,7 @@ def template_inputs(body: ChatBody, template: ChatTemplate, plan: ToolPlan, defa
         "chat_template_kwargs": variables,
     }
     several = body.parallel_tool_calls
-    if several is None:  # a tool that is named is asked for once
+    if several is None:  # a single named tool is called only once
         several = template.caps["supports_parallel_tool_calls"] and not isinstance(body.tool_choice, NamedTool)
     inputs["parallel_tool_calls"] = several
     return inputs
@@ -81,7 +81,7 @@ def continues(body: ChatBody, defaults: ChatDefaults) -> bool | str:
     Raises
     ------
     InvalidRequestError
-        There is nothing that can go on.
+        The last message cannot be continued.
     """
     asked = body.continue_final_message
     last = body.messages[-1]
@@ -92,15 +92,15 @@ def continues(body: ChatBody, defaults: ChatDefaults) -> bool | str:
     if body.add_generation_prompt:
         raise InvalidRequestError("contradicts add_generation_prompt", "continue_final_message")
     if not defaults.jinja:
-        raise InvalidRequestError("this server's chat template cannot go on with a message", "continue_final_message")
+        raise InvalidRequestError("this server's chat template cannot continue a message", "continue_final_message")
     if last.role != "assistant" or last.tool_calls:
-        message = "the last message is no text of the assistant's that could go on"
+        message = "the last message is not an assistant's text, so it cannot be continued"
         raise InvalidRequestError(message, "continue_final_message")
     return asked
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages with what a template can rely on: arguments that are JSON objects, results with names."""
+    """Return the messages in the form that templates rely on: arguments are JSON objects, results have names."""
     names = {call.id: call.function.name for message in messages for call in message.tool_calls or []}
     found = []
     for message in messages:
@@ -117,12 +117,15 @@ def template_variables(body: ChatBody, template: ChatTemplate, defaults: ChatDef
     """Return the template's variables that the operator and the client set themselves."""
     given = {name: value for name, value in (body.chat_template_kwargs or {}).items() if value is not None}
     for name in OWN_VARIABLES & given.keys():
-        raise InvalidRequestError(f"{name} has a field of its own, or is the server's", "chat_template_kwargs")
+        raise InvalidRequestError(
+            f"{name} cannot be a template variable: it has a field of its own, or belongs to the server",
+            "chat_template_kwargs",
+        )
     return {**defaults.template_variables, **body.thinking_variables(template.switches), **given}
 
 
 def _object(arguments: str) -> str:
-    """Arguments as they are; in an object, if a model has written what is none: templates take no other."""
+    """Return arguments as an object, the only type that templates take. Anything else is put into an object."""
     try:
         check_size(arguments.encode(), MAX_ARGUMENT_VALUES)
         if isinstance(json.loads(arguments), dict):

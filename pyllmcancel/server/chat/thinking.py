@@ -1,4 +1,6 @@
-"""The client's wish if, and how much, a model is to think before it answers. Clients have many names for it."""
+"""The client's fields that say whether, and how much, a model reasons before it answers. Clients have many names for
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Reasoning(RequestBody):
-    """OpenRouter's."""
+    """OpenRouter's `reasoning` field."""
 
     effort: Effort | None = None
     enabled: bool | None = None
@@ -25,23 +27,26 @@ class Thinking(RequestBody):
     """The `thinking` field of GLM, DeepSeek and others, after Anthropic's."""
 
     type: Literal["enabled", "disabled", "adaptive", "auto"]
-    budget_tokens: int | None = Field(None, ge=0, le=MOST, description="Most tokens of it.")
+    budget_tokens: int | None = Field(None, ge=0, le=MOST, description="Limit of reasoning tokens.")
 
 
 class ThinkingFields(RequestBody):
     reasoning_effort: Effort | None = Field(
-        None, description="For models whose chat template knows of it; told, and passed over, for others."
+        None,
+        description="Effort of reasoning, for models whose chat template supports it; otherwise reported and ignored.",
     )
-    reasoning: Reasoning | None = Field(None, description=extra("OpenRouter's way to say it."))
-    thinking: Thinking | None = Field(None, description=extra("As other APIs switch it."))
-    enable_thinking: bool | None = Field(None, description=extra("The same switch, as chat templates call it."))
+    reasoning: Reasoning | None = Field(None, description=extra("OpenRouter's field for reasoning."))
+    thinking: Thinking | None = Field(None, description=extra("Other APIs' switch of reasoning."))
+    enable_thinking: bool | None = Field(None, description=extra("The same switch, as chat templates name it."))
     think: bool | Literal["low", "medium", "high"] | None = Field(None, description=extra("Ollama's."))
 
     def thinking_variables(self, known: Set[str]) -> dict[str, Any]:
-        """Variables for a chat template that knows some; to a switch any effort but none is on."""
+        """Return variables for a chat template that knows some. For a template with only a switch, any effort but
+        none means on.
+        """
         found: dict[str, Any] = {}
         for field, wish in self._wishes():
-            if wish in (False, "none"):  # a model that cannot think does as it is told not to
+            if wish in (False, "none"):  # a model that cannot reason satisfies this wish anyway
                 found.setdefault("enable_thinking", False)
             elif isinstance(wish, str) and "reasoning_effort" in known:
                 found.setdefault("reasoning_effort", wish)
@@ -52,7 +57,7 @@ class ThinkingFields(RequestBody):
         return found
 
     def _wishes(self) -> list[tuple[str, bool | str]]:
-        """Fields that say something, and what; the first one counts."""
+        """Iterate over the fields that are set, with their values; the first one counts."""
         reasoning, thinking = self.reasoning, self.thinking
         said: list[tuple[str, bool | str | None]] = [
             ("reasoning_effort", self.reasoning_effort),

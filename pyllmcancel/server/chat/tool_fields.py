@@ -1,4 +1,4 @@
-"""`tools` and `tool_choice` of a chat's body: OpenAI's, and what clients of other APIs make of them."""
+"""`tools` and `tool_choice` of a chat's body: OpenAI's fields, and other APIs' forms of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from pyllmcancel.server.wire.fields import RequestBody
 
 NAME = r"[A-Za-z0-9_.:/-]{1,128}"
-FLAT = (None, "", "function")  # types of functions without an object around them
+FLAT = (None, "", "function")  # types of functions that are sent without an object around them
 
 
 def _schema(value: Any) -> Any:
     if value == []:  # PHP's empty object
         return {}
     if not isinstance(value, dict | bool):
-        raise ValueError("a JSON schema is an object, or a boolean")
+        raise ValueError("a JSON schema must be an object or a boolean")
     return value
 
 
-# What else is wrong with it costs no more than that it is not enforced.
+# Any other mistake in a schema only means that the schema is not enforced.
 Parameters = Annotated[
     Any, AfterValidator(_schema), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "boolean"}]})
 ]
@@ -31,10 +31,10 @@ class FunctionSpec(RequestBody):
     description: str | None = None
     parameters: Parameters | None = Field(
         None,
-        description="JSON schema of the arguments, which obey it; left out: there are none.",
+        description="JSON schema that the arguments obey. Without a schema there are no arguments.",
         examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
     )
-    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+    strict: bool | None = Field(None, description="Refuse the request if a part of the schema cannot be enforced.")
 
 
 class Tool(RequestBody):
@@ -44,7 +44,7 @@ class Tool(RequestBody):
     @model_validator(mode="before")
     @classmethod
     def _with_a_function(cls, tool: Any) -> Any:
-        """Some clients send a function as other APIs have it: without an object around it."""
+        """Convert functions that some clients send as in other APIs: without an object around them."""
         if not isinstance(tool, dict) or tool.get("function") or "name" not in tool or tool.get("type") not in FLAT:
             return tool
         known = {name: tool[name] for name in FunctionSpec.model_fields if name in tool}
@@ -74,7 +74,7 @@ class AllowedToolsChoice(RequestBody):
 
 
 def _in_usual_words(choice: Any) -> Any:
-    """Choices as other APIs have them."""
+    """Convert other APIs' choices to OpenAI's."""
     match choice:
         case "any" | {"type": "any"}:
             return "required"

@@ -1,4 +1,4 @@
-"""Which tools an answer may call: `tools`, `tool_choice` and `parallel_tool_calls` together."""
+"""The tools that an answer may call, by `tools`, `tool_choice` and `parallel_tool_calls` together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """The tools that one answer may call, in the order of the request, with their places in it."""
+    """The tools that one answer may call, in the order of the request, with their indexes there."""
 
     tools: tuple[tuple[int, Tool], ...]
     choice: Literal["none", "auto", "required"]
@@ -26,30 +26,30 @@ class ToolPlan:
 
 
 def tool_plan(body: ChatBody) -> ToolPlan:
-    """The tools that the model is shown, and whether it must call.
+    """Return the tools that the model is shown, and whether it must call one.
 
     Raises
     ------
     InvalidRequestError
-        The choice names what is not among the tools.
+        The choice names a tool that is not there.
     """
     tools = body.tools or []
     names = [tool.function.name for tool in tools]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise InvalidRequestError(f"there are two tools of the name {name}", f"tools[{index}].function.name")
+            raise InvalidRequestError(f"there are two tools named {name}", f"tools[{index}].function.name")
     allowed, choice = _choice(body)
     if allowed is not None:
         for name in allowed - set(names):
-            raise InvalidRequestError(f"there is no tool of the name {name}", "tool_choice")
+            raise InvalidRequestError(f"there is no tool named {name}", "tool_choice")
     if choice == "required" and not tools:
-        raise InvalidRequestError("tool_choice asks for a call, and there are no tools", "tool_choice")
+        raise InvalidRequestError("tool_choice asks for a call, but there are no tools", "tool_choice")
     shown = [(index, tool) for index, tool in enumerate(tools) if allowed is None or names[index] in allowed]
     return ToolPlan(tuple(shown), choice)
 
 
 def _choice(body: ChatBody) -> tuple[set[str] | None, Literal["none", "auto", "required"]]:
-    """The names that may be called, None for all, and whether one must be."""
+    """Return the names that may be called, None for all, and whether one must be."""
     match body.tool_choice:
         case NamedTool(function=function):
             return {function.name}, "required"

@@ -1,4 +1,4 @@
-"""From texts to an answer that holds their embeddings."""
+"""Answers with the embeddings of texts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 class EmbeddingEntry(Answer):
     object: Literal["embedding"]
-    index: Annotated[int, Field(ge=0, description="Place of the text in `input`.")]
+    index: Annotated[int, Field(ge=0, description="Index of the text in `input`.")]
     embedding: Annotated[
-        list[float] | str, Field(description="Of length 1 (L2); a string for `encoding_format` base64.")
+        list[float] | str, Field(description="Vector of length 1 (L2); a string for `encoding_format` base64.")
     ]
 
 
@@ -47,7 +47,7 @@ class EmbeddingUsage(Answer):
 
 
 class EmbeddingAnswer(Answer):
-    """In the order of `input`."""
+    """The embeddings, in the order of `input`."""
 
     object: Literal["list"]
     data: list[EmbeddingEntry]
@@ -64,13 +64,13 @@ class Wording:
         self._base64 = base64
 
     def entry(self, index: int, embedding: NDArray[np.float32]) -> str:
-        """An EmbeddingEntry: its thousands of numbers are written by numpy."""
+        """Write an EmbeddingEntry, whose thousands of numbers numpy writes."""
         numbers = cut(embedding, self._dimensions)
         shown = f'"{base64_numbers(numbers)}"' if self._base64 else json_numbers(numbers)
         return f'{{"object":"embedding","index":{index},"embedding":{shown}}}'
 
     def whole(self, entries: list[str], usage: Usage) -> str:
-        """An EmbeddingAnswer of `entries`, which are in the order of the texts."""
+        """Write an EmbeddingAnswer of `entries`, which are in the order of the texts."""
         tokens: EmbeddingUsage = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
         ends = f'"model":{json.dumps(self._model_name)},"usage":{json.dumps(tokens)}'
         return f'{{"object":"list","data":[{",".join(entries)}],{ends}}}'
@@ -97,7 +97,7 @@ async def submit_texts(
 
 
 def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], pause: Pause) -> list[Sequence[int]]:
-    """Tokens of texts that are not tokenized yet; special tokens in them are read as such, as those models expect."""
+    """Return the tokens of texts. Special tokens in a text are recognised, as embedding models expect."""
     found: list[Sequence[int]] = []
     for text in texts:
         if isinstance(text, str) or not any(isinstance(part, str) for part in text):
@@ -110,7 +110,7 @@ def text_tokens(reader: TextReader, texts: Sequence[str | Sequence[int | str]], 
 
 
 class EmbeddingResponse(EngineResponse):
-    """The answer in one piece. A step's vectors are put into words while the next step computes."""
+    """The answer in one piece. A step's vectors are written as JSON while the next step computes."""
 
     def __init__(self, stream: AsyncStream, wording: Wording) -> None:
         super().__init__(stream)
@@ -120,7 +120,7 @@ class EmbeddingResponse(EngineResponse):
         entries: dict[int, str] = {}
         try:
             async for batch in self._stream.batches():
-                # In a thread: thousands of numbers would hold up the events of other requests.
+                # Written in a thread: thousands of numbers would delay the events of other requests.
                 entries |= await asyncio.to_thread(self._entries, batch)
         except (RequestCancelled, RequestFailed) as error:
             told = error_told(scope, error)
@@ -140,17 +140,17 @@ class EmbeddingResponse(EngineResponse):
 
 
 def json_numbers(embedding: NDArray[np.float32]) -> str:
-    """A JSON array of the shortest numbers that say the same in 32 bits."""
+    """Return a JSON array of the shortest numbers that have the same value in 32 bits."""
     return f"[{','.join(embedding.astype(np.str_).tolist())}]"
 
 
 def base64_numbers(embedding: NDArray[np.float32]) -> str:
-    """Base64 of the numbers as little-endian 32-bit floats."""
+    """Return the numbers as little-endian 32-bit floats in base64."""
     return b64encode(np.ascontiguousarray(embedding, "<f4").data).decode("ascii")
 
 
 def cut(embedding: NDArray[np.float32], dimensions: int | None) -> NDArray[np.float32]:
-    """The first `dimensions` numbers, scaled to length 1 again."""
+    """Return the first `dimensions` numbers, scaled to length 1 again."""
     if dimensions is None or dimensions == len(embedding):
         return embedding
     kept = embedding[:dimensions]

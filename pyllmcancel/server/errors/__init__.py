@@ -1,1 +1,1 @@
-"""Errors: their facts, and the shape of each API's own."""
+"""Errors: their facts, and their shape in each API."""

@@ -23,7 +23,7 @@ AnthropicErrorType = Literal[
     "overloaded_error",
     "timeout_error",
 ]
-# Of other statuses: `invalid_request_error` below 500, `api_error` from there on.
+# All other statuses are `invalid_request_error` below 500, and `api_error` from there on.
 TYPES: dict[int, AnthropicErrorType] = {
     401: "authentication_error",
     403: "permission_error",
@@ -33,7 +33,7 @@ TYPES: dict[int, AnthropicErrorType] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-# How its clients tell a prompt that is too long from other mistakes.
+# Anthropic's clients recognise a prompt that is too long by this text.
 TOO_LONG = "prompt is too long: {} tokens > {} maximum"
 
 
@@ -45,7 +45,7 @@ class AnthropicErrorDetails(Answer):
 
 
 class AnthropicErrorAnswer(Answer):
-    """Anthropic's shape; `usage`, which is ours, is there when the request had begun."""
+    """Anthropic's shape of an error; `usage`, which is ours, is there if the request had begun."""
 
     type: Literal["error"]
     error: AnthropicErrorDetails

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ErrorFacts:
-    """An error as its client has to know it.
+    """The facts of an error that its client needs.
 
     Attributes
     ----------
     type
-        OpenAI's word for its kind; other APIs have words of their own, by the status.
+        OpenAI's word for the kind of error; other APIs have words of their own, by the status.
     param
         The field at fault.
     code
-        For programs: what is wrong, or why the request was cancelled.
+        For programs: the kind of mistake, or the reason of the cancel.
     usage
-        What had been processed, when the request had begun.
+        The tokens processed so far, if the request had begun.
     sizes
-        Tokens of a prompt that is too long, and of context.
+        The number of tokens of a prompt that is too long, and of the context.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""llama-server's shape of an error: its `code` is the status. What it has no field for stands beside."""
+"""llama-server's shape of an error: its `code` is the status. Facts without a field there stand beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LlamaErrorType = Literal[
     "server_error",
     "exceed_context_size_error",
 ]
-# Of other statuses: `invalid_request_error` below 500, `server_error` from there on.
+# All other statuses are `invalid_request_error` below 500, and `server_error` from there on.
 TYPES: dict[int, LlamaErrorType] = {
     401: "authentication_error",
     403: "permission_error",
@@ -35,7 +35,7 @@ TYPES: dict[int, LlamaErrorType] = {
 
 
 class LlamaErrorDetails(Answer):
-    code: Annotated[int, Field(description="The HTTP status; in a stream, what it would have been.")]
+    code: Annotated[int, Field(description="The HTTP status; in a stream, the status that the answer would have had.")]
     message: str
     type: LlamaErrorType
     param: Annotated[str | None, Field(description="Ours: the field at fault.")]
@@ -50,7 +50,7 @@ class LlamaErrorDetails(Answer):
 
 
 class LlamaErrorAnswer(Answer):
-    """llama-server's shape; `usage` is there when the request had begun."""
+    """llama-server's shape of an error; `usage` is there if the request had begun."""
 
     error: LlamaErrorDetails
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]

@@ -1,4 +1,4 @@
-"""OpenAI's shape of an error, in which the endpoints of this server's own answer, too."""
+"""OpenAI's shape of an error, which this server's own endpoints use, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ErrorDetails(Answer):
     param: Annotated[str | None, Field(description="The field at fault.")]
     code: Annotated[str | None, Field(description="For programs: what is wrong, or why the request was cancelled.")]
     request_id: str
-    # These two as llama-server has them.
+    # These two are llama-server's.
     n_prompt_tokens: NotRequired[
         Annotated[int, Field(default=0, description="With `context_length_exceeded`: tokens of the prompt.")]
     ]
@@ -29,7 +29,7 @@ class ErrorDetails(Answer):
 
 
 class ErrorAnswer(Answer):
-    """OpenAI's shape; `usage` is there when the request had begun."""
+    """OpenAI's shape of an error; `usage` is there if the request had begun."""
 
     error: ErrorDetails
     usage: NotRequired[Annotated[UsageAnswer | None, ABSENT]]

@@ -1,4 +1,4 @@
-"""Errors as answers: which status and which headers; the body's shape is that of the API that was asked.
+"""Errors as answers: their status and headers. The body's shape is that of the requested API.
 
 A cancelled request is not a failure, but its answer must never look complete, and the OpenAI clients must not retry it
 by themselves: a superseded request that is retried would supersede its successor.
@@ -54,17 +54,17 @@ class ApiError(ErrorFacts, Exception):
         return advice | self.extra_headers
 
     def response(self, request_id: str, shape: ErrorShape = OPENAI) -> JSONResponse:
-        # The id here as well: Starlette answers a defect of ours from outside of the middleware that sets it.
+        # The id is set here as well: Starlette answers a defect of ours outside of the middleware that sets it.
         ids = dict.fromkeys(shape.id_headers, request_id)
         return JSONResponse(shape.word(self, request_id), self.status, self.headers() | ids)
 
     def response_to(self, scope: Scope) -> JSONResponse:
-        """In the shape of the API that was asked."""
+        """Make the answer in the shape of the requested API."""
         return self.response(scope["state"]["request_id"], shape_of(scope))
 
 
 def api_error(error: Exception) -> ApiError:
-    """The client's view of an exception of ours."""
+    """Return the client's view of an exception of ours."""
     match error:
         case ApiError():
             shown = error

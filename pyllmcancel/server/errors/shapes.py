@@ -1,4 +1,4 @@
-"""Which API's shape an error has: that of the endpoint that was asked, also where no handler saw the request."""
+"""The API whose shape an error has: that of the requested endpoint, even if no handler saw the request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.errors.facts import ErrorFacts
 
 MESSAGES = "/v1/messages"
-# The first parts of paths. Those without a version that OpenAI has too, as /chat/completions, have OpenAI's errors.
+# The first parts of paths. Paths without a version that OpenAI also has, such as /chat/completions, have OpenAI's
+# errors.
 LLAMA_SERVERS = frozenset(
     {
         "apply-template",
@@ -36,9 +37,10 @@ LLAMA_SERVERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ErrorShape:
-    """The shape of an API's errors: the function that words one, given the request's id, and the type of its body.
+    """The shape of an API's errors: the function that makes the body from the facts and the request's id, and the
+    body's type.
 
-    `id_headers` are the names of the header that has the id.
+    `id_headers` are the names of the headers that carry the id.
     """
 
     word: Callable[[ErrorFacts, str], Mapping[str, Any]]
@@ -58,5 +60,5 @@ def shape_of_path(path: str) -> ErrorShape:
 
 
 def shape_of(scope: Scope) -> ErrorShape:
-    """Anthropic's clients say which version of its API they speak, in paths that others have too."""
+    """Return the shape for a path. Anthropic's clients send the version of its API, on paths that others have too."""
     return ANTHROPIC if "anthropic-version" in Headers(scope=scope) else shape_of_path(scope["path"])

@@ -1,7 +1,7 @@
-"""``--api-key``: who may use the server, and whose a request is. Plain ASGI.
+"""``--api-key``: the check of keys, and the owners of requests. Plain ASGI.
 
-Every key has an owner. What an owner names (ids, sessions, keys of superseding) and what is cached for it is its own:
-others can neither see, cancel, supersede nor hold it, and may use the same names. Without keys all is one owner's.
+Every key has an owner. An owner's names (ids, sessions, supersede keys) and cached prefixes are its own: others can
+neither see, cancel, supersede nor hold them, and may use the same names. Without keys everything belongs to one owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from pyllmcancel.server.config import ApiKey
 
-# The page and the documentation hold nothing that is not in this package: browsers cannot send a key with a visit.
+# The page and the documentation contain nothing that is not in this package, and browsers cannot send a key with a
+# visit.
 PUBLIC_PATHS = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
 
 PUBLIC_FILES = "/page/"
@@ -32,19 +33,19 @@ def is_public(path: str) -> bool:
 
 
 def owner_of(scope: Scope) -> str:
-    """Whose key the request was sent with."""
+    """Return the owner of the key that the request was sent with."""
     owner: str = scope["state"].get("owner", NO_OWNER)
     return owner
 
 
 def is_admin(scope: Scope) -> bool:
-    """Return whether it was sent with an administrator's key."""
+    """Return whether the request was sent with an administrator's key."""
     admin: bool = scope["state"].get("admin", False)
     return admin
 
 
 class ApiKeys:
-    """ASGI middleware: 401 for requests without any of the keys. As with llama-server, `X-Api-Key` will do too."""
+    """ASGI middleware: 401 for requests without any of the keys. As in llama-server, `X-Api-Key` is accepted, too."""
 
     def __init__(self, app: ASGIApp, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str] = ()) -> None:
         self._app = app
@@ -64,13 +65,13 @@ class ApiKeys:
         await app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> bool:
-        """Note in `scope` whose key it has; False if it has none."""
+        """Note in `scope` the owner of the request's key; False if it has no valid key."""
         headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
         bearer = token.strip(" \t") if scheme.lower() == "bearer" else ""
-        # Every pair is compared, in constant time, so that timing tells neither which nor how much matched. Headers
-        # are Latin-1 by the protocol, keys are what was typed: compared as the bytes that were sent. One of them may
-        # be what Latin-1 calls a blank: only those of the protocol go.
+        # Every pair is compared, in constant time, so that timing reveals neither which key matched nor how much of it.
+        # Headers are Latin-1 by the protocol, and keys are as typed, so the sent bytes are compared. A key may contain
+        # a character that Latin-1 calls a blank, so only the protocol's blanks are stripped.
         given = [text.encode("latin-1") for text in (bearer, headers.get("x-api-key", ""))]
         found = [(owner, admin) for sent in given for key, owner, admin in self._keys if hmac.compare_digest(sent, key)]
         if found:

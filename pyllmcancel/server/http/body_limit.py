@@ -25,8 +25,8 @@ HELD = "held_body"  # in a scope's state
 class BodyLimit:
     """ASGI middleware: 413 for a body that is too long, before it is read if its length is declared.
 
-    All bodies together are bounded too: one that does not fit beside the others gets 503. If several owners share the
-    server, the bodies of one may have as much as they leave free, or the length of the longest one.
+    The size of all bodies together is limited too: a body that does not fit beside the others gets 503. If several
+    owners share the server, the bodies of one may take as much as they leave free, or the size of the longest body.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, linger: float = LINGER_SECONDS, *, shared: bool = False) -> None:
@@ -53,7 +53,7 @@ class BodyLimit:
             hold.release()
 
     async def _read(self, scope: Scope, receive: Receive, hold: Hold) -> bytes:
-        """The whole body; ConnectionResetError if the client leaves before its end."""
+        """Read the whole body; ConnectionResetError if the client leaves before its end."""
         declared = Headers(scope=scope).get("content-length", "")
         self._check(int(declared[:20]) if declared.isdecimal() else 0)
         pieces: list[bytes] = []
@@ -75,7 +75,7 @@ class BodyLimit:
             raise _TooLong(ApiError(413, message, code="body_too_large", extra_headers={"Connection": "close"}))
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, read what still comes for a moment, and close: the rest of the body is no next request."""
+        """Answer, read the rest of the body for a moment, and close, because the rest is not the next request."""
 
         async def send_but_stay(message: Message) -> None:
             await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
@@ -90,14 +90,14 @@ class BodyLimit:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _TooLong(Exception):  # noqa: N818 - it never leaves this module
+class _TooLong(Exception):  # noqa: N818 - never leaves this module
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
         self.error = error
 
 
 class Hold:
-    """One body's part of them."""
+    """One body's share of the limit."""
 
     def __init__(self, held: Shares, owner: str) -> None:
         self._held = held
@@ -118,13 +118,13 @@ class Hold:
 
 
 def body_is_used(scope: Scope) -> None:
-    """Release the room of a request's body: its content has been turned into the engine's input."""
+    """Release the room of a request's body, after its content has been turned into the engine's input."""
     hold: Hold = scope["state"][HELD]
     hold.release()
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that tells of the body, which has been read, and then of what really happens."""
+    """Return a `receive` that first gives the body, which has been read, and then the client's later messages."""
     unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_body_first() -> Message:

@@ -24,7 +24,7 @@ logger = logging.getLogger("pyllmcancel.server")
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 TOO_DEEP = "the body is nested too deeply"
-MAX_PART, MAX_MESSAGE = 100, 1_000  # characters of what is repeated
+MAX_PART, MAX_MESSAGE = 100, 1_000  # characters that are repeated to the client
 NOT_JSON_TYPE = "the body must be a JSON object, sent with Content-Type: application/json"
 
 
@@ -34,7 +34,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Error, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    # Nothing of ours recurses but what walks through a client's JSON.
+    # The only recursion in our code walks through a client's JSON.
     app.add_exception_handler(RecursionError, on_recursion_error)
     app.add_exception_handler(Exception, on_error)
 
@@ -59,14 +59,14 @@ async def on_recursion_error(request: Request, error: Exception) -> JSONResponse
 
 
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
-    """Pydantic's findings as one error: the first field at fault, in words."""
+    """Report pydantic's findings as one error: the first field at fault, in words."""
     assert isinstance(error, RequestValidationError)
     shown = validation_error(error.errors()[0], is_json=is_json(request))
     return shown.response_to(request.scope)
 
 
 def validation_error(finding: Any, *, is_json: bool) -> ApiError:
-    # Truncated: the client chose the names.
+    # Truncated, because the client chose the names.
     where = [str(part)[:MAX_PART] for part in finding["loc"] if part not in ("body", "query", "path", "header")]
     param = where[0] if where else None
     shown = ".".join(where)
@@ -85,7 +85,7 @@ def validation_error(finding: Any, *, is_json: bool) -> ApiError:
 
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's own: no such path, wrong method, a body that could not be read."""
+    """Report Starlette's own errors: unknown path, wrong method, unreadable body."""
     assert isinstance(error, HTTPException)
     return http_error(request, error).response_to(request.scope)
 
@@ -95,7 +95,7 @@ def http_error(request: Request, error: HTTPException) -> ApiError:
         case RecursionError():
             return invalid_json(TOO_DEEP)
         case ValueError() as not_json:
-            # Python's parser: a number of thousands of digits, or bytes that are no UTF-8.
+            # Python's parser refuses a number of thousands of digits, and bytes that are not UTF-8.
             return invalid_json(f"the body is not valid JSON: {not_json}")
     what = f"{request.method} {request.url.path}"
     match error.status_code:
@@ -112,7 +112,9 @@ def http_error(request: Request, error: HTTPException) -> ApiError:
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """All that this path has. The router names those of one route only, but a path may have a route for each."""
+    """Return all methods of this path. The router names those of one route only, but a path may have a route for
+    each.
+    """
     routes = request.app.routes
     return [
         method
@@ -126,7 +128,7 @@ def invalid_json(message: str) -> ApiError:
 
 
 def is_json(request: Request) -> bool:
-    """Return whether the body says that it is JSON, as FastAPI judges it."""
+    """Return whether the body is declared as JSON, by FastAPI's rules."""
     header = email.message.Message()
     header["content-type"] = request.headers.get("content-type", "")
     subtype = header.get_content_subtype()

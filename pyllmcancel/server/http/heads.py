@@ -30,9 +30,9 @@ class PlainConnection(h11.Connection):
 def plain(request: h11.Request) -> h11.Request:
     """The same request as most clients would say it (RFC 9112, 3.2.2 and 6.3).
 
-    An absolute target, as for a proxy, holds the name that counts instead of ``Host``. Beside ``Transfer-Encoding`` a
-    ``Content-Length`` does not count, and the connection ends with the answer: somebody on the way may have counted it,
-    and take the rest for another request.
+    The host in an absolute target, as for a proxy, replaces ``Host``. A ``Content-Length`` beside ``Transfer-Encoding``
+    is ignored, and the connection ends with the answer: a proxy on the way may have used the length, and take the rest
+    for another request.
     """
     headers = list(request.headers)
     target = request.target

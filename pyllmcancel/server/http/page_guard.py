@@ -1,11 +1,12 @@
-"""Keeps web pages of others away: a name that is not the server's, and a page that is not allowed. Plain ASGI.
+"""The guard against other web pages: it refuses names that are not the server's, and pages that are not allowed. Plain
+ASGI.
 
-Two things are looked at. ``Host``: a page whose name was rebound to this machine is the server's own to its browser
-(see `pyllmcancel.server.host_names`). ``Origin`` and ``Sec-Fetch-Site``: any page may send a request, and need not be
-able to read the answer to do harm. A page can set none of the three. A browser leaves ``Sec-Fetch-Site`` out where it
-does not trust the way to the server (HTTP to another machine), and ``Origin`` where a page only fetches.
+Three headers are checked, none of which a page can set. ``Host``: to its browser, a page whose name was rebound to this
+machine is the server's own (see `pyllmcancel.server.host_names`). ``Origin`` and ``Sec-Fetch-Site``: any page may send
+a request, and can do harm without reading the answer. A browser omits ``Sec-Fetch-Site`` on a connection that it does
+not trust (HTTP to another machine), and ``Origin`` if a page only fetches.
 
-Not Starlette's ``TrustedHostMiddleware``: that one answers 400 in plain text, and takes no addresses in general.
+Starlette's ``TrustedHostMiddleware`` does not fit: it answers 400 in plain text, and cannot accept all addresses.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.http.web_origins import AllowedOrigins
 
 FETCHES = ("GET", "HEAD")
-OWN_SITES = ("", "same-origin", "none")  # nobody's: typed, a bookmark, or no browser
-MAX_SHOWN = 100  # characters of what is repeated
+OWN_SITES = ("", "same-origin", "none")  # the request comes from no page: typed, from a bookmark, or not from a browser
+MAX_SHOWN = 100  # characters that are repeated to the client
 
 
 class PageGuard:
@@ -35,9 +36,9 @@ class PageGuard:
     Parameters
     ----------
     hosts
-        The server's names; None: any.
+        The server's names; None: any name.
     origins
-        Those whose pages may use it beside its own.
+        Further origins whose pages may use the server.
     """
 
     def __init__(self, app: ASGIApp, hosts: HostNames | None, origins: AllowedOrigins) -> None:
@@ -52,7 +53,7 @@ class PageGuard:
         await app(scope, receive, send)
 
     def _error(self, scope: Scope) -> ApiError | None:
-        """Why this request is not served."""
+        """Return why this request is not served."""
         hosts, origins, sites = [], [], []
         for name, value in scope["headers"]:
             match name:
@@ -72,7 +73,7 @@ class PageGuard:
         return self._page_error(scope, hosts, origins, sites)
 
     def _page_error(self, scope: Scope, hosts: list[str], origins: list[str], sites: list[str]) -> ApiError | None:
-        """Why a browser's request is not served: its page is another's, and not allowed."""
+        """Return why a browser's request is not served, if its page is another's and not allowed."""
         method: str = scope["method"]
         if method == "OPTIONS" or (method in FETCHES and is_public(scope["path"])):
             return None
@@ -89,7 +90,9 @@ class PageGuard:
 def unknown_host(host: str) -> ApiError:
     name = host[:MAX_SHOWN]
     option = f"--allowed-hosts {shlex.quote(name.partition(':')[0])}"
-    message = f"this server is not known by the name {name!r}. If it is its name: start it with {option}, or with a key"
+    message = (
+        f"this server is not known by the name {name!r}. If that is its name, start it with {option}, or with a key"
+    )
     return ApiError(421, message, code="unknown_host")
 
 

@@ -1,4 +1,4 @@
-"""``--trusted-proxies``: what a trusted proxy says of its client, and of the name that the client asked for."""
+"""``--trusted-proxies``: the client and the host name that a trusted proxy reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORWARDED_HOSTS = "forwarded_hosts"  # in a scope's state
 
 
 class TrustedProxies:
-    """ASGI middleware: uvicorn's own, and the ``X-Forwarded-Host`` of the same proxies is kept."""
+    """ASGI middleware: uvicorn's own; it also keeps the ``X-Forwarded-Host`` of the same proxies."""
 
     def __init__(self, app: ASGIApp, proxies: tuple[str, ...]) -> None:
         self._layer = ProxyHeadersMiddleware(app, list(proxies))  # type: ignore[arg-type]
@@ -32,5 +32,5 @@ class TrustedProxies:
 
 
 def forwarded_hosts(scope: Scope) -> list[str]:
-    """The names for which trusted proxies were asked."""
+    """Return the names that trusted proxies were asked for."""
     return cast("list[str]", scope["state"].get(FORWARDED_HOSTS, []))

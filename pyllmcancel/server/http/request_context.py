@@ -1,7 +1,7 @@
 """The middleware that gives every HTTP request an id and a log line. Plain ASGI.
 
-Not a Starlette ``BaseHTTPMiddleware``: that one hides ``http.disconnect`` from the handlers, and with it every client
-that leaves.
+It is not a Starlette ``BaseHTTPMiddleware``, which hides ``http.disconnect`` from the handlers, and with it every
+client that leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 access_log = logging.getLogger("pyllmcancel.access")
 
-PEERS_PATH = "/v1/peers"  # where other replicas knock
+PEERS_PATH = "/v1/peers"  # the endpoint to which other replicas connect
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 
 
@@ -34,25 +34,25 @@ def new_request_id() -> str:
 
 
 def request_id_of(scope: Scope) -> str:
-    """The id that the middleware gave this request, or took from its client."""
+    """Return the id that the middleware gave this request, or took from its client."""
     request_id: str = scope["state"]["request_id"]
     return request_id
 
 
 def arrival_of(scope: Scope) -> float:
-    """When this request came in, in monotonic seconds."""
+    """Return the time of this request's arrival, in monotonic seconds."""
     arrived_at: float = scope["state"]["arrived_at"]
     return arrived_at
 
 
 def arrival_us_of(scope: Scope) -> int:
-    """The same, in microseconds since the epoch."""
+    """Return the time of this request's arrival, in microseconds since the epoch."""
     arrived_us: int = scope["state"]["arrived_us"]
     return arrived_us
 
 
 def mark_client_gone(scope: Scope) -> None:
-    """For the log: the client has left, so it was not answered."""
+    """Note for the log that the client has left, so it was not answered."""
     scope["state"]["client_gone"] = True
 
 
@@ -62,7 +62,7 @@ def is_client_gone(scope: Scope) -> bool:
 
 
 class RequestContext:
-    """Outermost ASGI application. Answers say `served_by`, if that is given."""
+    """The outermost ASGI application. Answers name the server as `served_by`, if that is given."""
 
     def __init__(self, app: ASGIApp, served_by: str | None = None) -> None:
         self._app = app
@@ -103,7 +103,7 @@ class RequestContext:
             app = self._app if sane else bad_id().response_to(scope)
             await app(scope, receive, send_with_id)
         except asyncio.CancelledError:
-            mark_client_gone(scope)  # how some servers say it
+            mark_client_gone(scope)  # some servers end a body like this
             raise
         finally:
             if is_client_gone(scope):
@@ -111,13 +111,13 @@ class RequestContext:
             self._log(scope, request_id, status or 500, time.monotonic() - began)
 
     def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
-        # Looking on is not worth a line: health checks, scrapers and the live page would drown the story.
-        # Nor is what replicas tell each other at every keystroke.
+        # Requests that only read are not logged: health checks, scrapers and the live page would bury the other lines.
+        # Neither are messages between replicas at every keystroke.
         quiet = scope["method"] == "GET" or scope["path"] == PEERS_PATH
         level = logging.DEBUG if quiet and status < 400 else logging.INFO
         if not access_log.isEnabledFor(level):
             return
-        # Quoted once more: a path may hold line feeds, and with them lines that we never wrote.
+        # Quoted once more: a path may contain line feeds, and with them forged lines.
         path = quote(scope["path"], safe="/:@+=,~")
         facts = {
             "request_id": request_id,

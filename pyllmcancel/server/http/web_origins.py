@@ -1,4 +1,4 @@
-"""Origins of web pages: which of them may use the server, and whether a page is the server's own."""
+"""Origins of web pages: which ones may use the server, and which page is the server's own."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from urllib.parse import urlsplit
 
 EVERY = "*"
 LOCAL = "localhost"
-# What a page without an origin has, as one in a file or a sandbox.
+# The origin of a page that has none, such as a file or a sandboxed page.
 OPAQUE = "null"
 LOCAL_PATTERN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-# `SCHEME://*` stands for every page of a scheme: a web view of an editor has another name each time.
+# `SCHEME://*` means every page of a scheme: an editor's web view has another name each time.
 ANY_OF_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://\*")
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]*")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class AllowedOrigins:
-    """Has the origins that are named.
+    """A set of the origins that are named.
 
     Parameters
     ----------
     named
-        As `web_origin` gives them.
+        Origins, as `web_origin` returns them.
 
     Attributes
     ----------
     all
-        Every origin is in it.
+        True if every origin is in the set.
     exact, pattern
-        What is in it, for Starlette's CORS layer.
+        The set's content, for Starlette's CORS layer.
     """
 
     def __init__(self, named: Iterable[str]) -> None:
@@ -50,7 +50,7 @@ class AllowedOrigins:
 
 
 def web_origin(text: str) -> str:
-    """An origin as browsers send it, or a word for several; ValueError for what is neither."""
+    """Return an origin as browsers send it, or a word for several; ValueError if it is neither."""
     origin = text.lower().removesuffix("/") if not text.endswith("://") else text.lower()
     if origin in (EVERY, LOCAL, OPAQUE) or ORIGIN.fullmatch(origin):
         return origin
@@ -63,10 +63,10 @@ def is_own(origin: str, host: str, *, secure: bool) -> bool:
     Parameters
     ----------
     host
-        As the header of this name has it. A port that it does not name is the default one of the origin's scheme: in
-        front of this server a proxy may speak HTTPS.
+        The value of the header ``Host``. Without a port, the default one of the origin's scheme counts: a proxy in
+        front of this server may speak HTTPS.
     secure
-        The server itself was asked by HTTPS: a page that came without it is another's.
+        True if the request came by HTTPS: a page that came without HTTPS is another's.
     """
     page = _place(origin)
     if page is None or (secure and page[0] != "https"):
@@ -75,7 +75,7 @@ def is_own(origin: str, host: str, *, secure: bool) -> bool:
 
 
 def _place(url: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None of what is no HTTP."""
+    """Return scheme, host and port; None if the origin is not HTTP."""
     try:
         parts = urlsplit(url)
         scheme, name, port = parts.scheme, parts.hostname, parts.port

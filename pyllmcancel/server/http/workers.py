@@ -1,4 +1,4 @@
-"""A few threads for what takes long: it is given up when its client leaves, and when the server ends."""
+"""A few threads for long work, which is given up when its client leaves, and when the server ends."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ class Abandoned(Exception):  # noqa: N818
 
 
 class Work:
-    """One piece of work for a thread, and whose it is. Touched by the event loop only, but where it says otherwise."""
+    """One piece of work for a thread, and its owner. Used by the event loop only, unless a method says otherwise."""
 
     def __init__(self, owner: str = NO_OWNER) -> None:
         self.owner = owner
         self._loop = asyncio.get_running_loop()
-        self.stopped: asyncio.Future[Exception] = self._loop.create_future()  # why it was given up
-        self.ended = asyncio.Event()  # its thread is done with it, or it was dropped before
+        # set to the reason when the work is given up
+        self.stopped: asyncio.Future[Exception] = self._loop.create_future()
+        self.ended = asyncio.Event()  # its thread is done, or the work was dropped before it began
         self._abandoned = threading.Event()
 
     def stop(self, error: Exception) -> bool:
-        """Give it up: `Workers.run` raises `error`. Returns whether this call decided it.
+        """Give the work up: `Workers.run` raises `error`. Returns whether this call decided that.
 
-        Also when the work has ended: its outcome is not taken before the event loop's next turns.
+        This works even when the work has ended, because its outcome is taken in a later turn of the event loop.
         """
         if self.stopped.done():
             return False
@@ -58,30 +59,30 @@ class Work:
         self.stop(EngineClosedError("the server is shutting down"))
 
     def abandon(self) -> None:
-        """End it at its next `check`."""
+        """End the work at its next `check`."""
         self._abandoned.set()
 
     def check(self) -> None:
-        """The work's `Pause`: called by the work, in its thread."""
+        """Raise if the work was given up; the work calls this as its `Pause`, in its thread."""
         if self._abandoned.is_set():
             raise Abandoned
 
     def note_end(self, _done: Future[Any]) -> None:
-        """Called in the work's thread, or where it was dropped before it began."""
-        with suppress(RuntimeError):  # the event loop has ended before
+        """Note the end of the work. Called in the work's thread, or wherever the work was dropped before it began."""
+        with suppress(RuntimeError):  # the event loop may have ended before
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
 class Workers:
-    """Runs what one request asks for, off the event loop. Used by the event loop only.
+    """Threads that do the long work of requests, off the event loop. Used by the event loop only.
 
-    What runs is not interrupted: it says where it can be, by calling its `Pause`. What waits for a thread is dropped.
-    Owners take turns, so that one that asks for a lot does not hold up another.
+    Running work is not interrupted from outside: it calls its `Pause` where it may end. Waiting work is dropped. Owners
+    take turns, so that an owner with much work does not delay another.
 
     Parameters
     ----------
     per_owner
-        Most threads that work for one owner at once; by default all.
+        The limit of threads that work for one owner at once; by default all.
     """
 
     def __init__(self, n_threads: int, name: str, per_owner: int | None = None) -> None:
@@ -89,13 +90,14 @@ class Workers:
         self._per_owner = n_threads if per_owner is None else per_owner
         self._threads = ThreadPoolExecutor(n_threads, name)
         self._live: set[Work] = set()
-        self._working = Counter[str]()  # threads, by owner
-        self._waiting: dict[str, dict[Work, Callable[[], None]]] = {}  # what begins each, by owner, in their turns
+        self._working = Counter[str]()  # the number of threads, by owner
+        # the function that begins each piece of work, by owner, in the order of their turns
+        self._waiting: dict[str, dict[Work, Callable[[], None]]] = {}
         self._closed = False
 
     @property
     def n_live(self) -> int:
-        """Pieces of work whose callers wait."""
+        """The number of pieces of work whose callers wait."""
         return len(self._live)
 
     async def run(self, receive: Receive, function: Callable[[Pause], T], work: Work | None = None) -> T:
@@ -104,14 +106,14 @@ class Workers:
         Parameters
         ----------
         receive
-            The request's, whose body has been read: it tells when the client leaves.
+            The request's, after its body has been read: it reports when the client leaves.
         work
-            What stops it; a new one by default.
+            The handle that stops the work; a new one by default.
 
         Raises
         ------
         ClientLeft, EngineClosedError
-            The work was given up; or what else it was stopped with.
+            The work was given up. Any other error that it was stopped with is raised, too.
         """
         if self._closed:
             raise EngineClosedError("the server is shutting down")
@@ -128,7 +130,7 @@ class Workers:
             return done.result()
         finally:
             work.abandon()
-            done.cancel()  # of what has begun, the outcome is not used
+            done.cancel()  # the outcome of work that has begun is not used
             self._live.discard(work)
             self._drop(work)
 
@@ -141,7 +143,7 @@ class Workers:
             works = self._waiting.pop(owner)
             begin = works.pop(next(iter(works)))
             if works:
-                self._waiting[owner] = works  # behind the others
+                self._waiting[owner] = works  # the owner goes behind the others
             self._working[owner] += 1
             begin()
 
@@ -149,15 +151,17 @@ class Workers:
         loop = asyncio.get_running_loop()
 
         def note_end(submitted: Future[T]) -> None:
-            """Called in the work's thread, or where it was dropped before it began."""
+            """Note the end of the work. Called in the work's thread, or wherever the work was dropped before it
+            began.
+            """
             work.note_end(submitted)
-            with suppress(RuntimeError):  # the event loop has ended before
+            with suppress(RuntimeError):  # the event loop may have ended before
                 loop.call_soon_threadsafe(self._end, work, done, submitted)
 
         self._threads.submit(function, work.check).add_done_callback(note_end)
 
     def _end(self, work: Work, done: asyncio.Future[T], submitted: Future[T]) -> None:
-        """Its thread is done with it, and free for another."""
+        """Note that the work's thread is done, and free for other work."""
         self._working -= Counter({work.owner: 1})
         if submitted.cancelled():
             done.cancel()
@@ -167,7 +171,7 @@ class Workers:
             self._begin_next()
 
     def _drop(self, work: Work) -> None:
-        """It waits no more."""
+        """Remove work that waits for a thread."""
         works = self._waiting.get(work.owner, {})
         if works.pop(work, None) is not None:
             work.ended.set()
@@ -175,14 +179,14 @@ class Workers:
                 del self._waiting[work.owner]
 
     def close(self) -> None:
-        """Give everything up, and take no more. Idempotent; waits for nothing."""
+        """Give all work up, and accept no more. Idempotent; does not wait."""
         self._closed = True
         for work in list(self._live):
             work.server_ends()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def wait_closed(self) -> None:
-        """Close, and wait for the pieces that are being worked on."""
+        """Close, and wait for the pieces of work that are running."""
         self.close()
         await asyncio.to_thread(self._threads.shutdown)
 

@@ -1,7 +1,7 @@
-"""llama-server's answers, whole and in events. Its streams end with an event that says ``"stop": true``.
+"""llama-server's answers, whole and in events. Its streams end with an event that has ``"stop": true``.
 
-That event is the only mark of a complete answer, so it is not sent before the request has ended: of several answers the
-first may be long finished when a cancel cuts the last.
+That event is the only mark of a complete answer, so it is not sent before the request has ended: the first of several
+answers may be complete long before a cancel cuts the last one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.errors.responses import ApiError
     from pyllmcancel.server.llama.body import AnsweringBody
 
-LOWEST = -3.4028234663852886e38  # what llama-server writes for the logarithm of 0, which JSON does not have
+LOWEST = -3.4028234663852886e38  # llama-server writes this for the logarithm of 0, which JSON does not have
 
 StopType = Literal["eos", "limit", "word"]
 
@@ -48,7 +48,7 @@ class TokenProbability(Answer):
 
 @with_config(ConfigDict(extra="allow"))
 class CompletionAnswer(TypedDict, total=False):
-    """With `response_fields`: only those, each under its path."""
+    """The whole answer. With `response_fields` it has only those, each under its path."""
 
     index: Annotated[int, Field(default=0)]
     content: Annotated[str, Field(default="")]
@@ -57,11 +57,11 @@ class CompletionAnswer(TypedDict, total=False):
     stop: Annotated[Literal[True], Field(default=True)]
     model: Annotated[str, Field(default="")]
     tokens_predicted: Annotated[int, Field(default=0)]
-    tokens_evaluated: Annotated[int, Field(default=0, description="Of the prompt.")]
+    tokens_evaluated: Annotated[int, Field(default=0, description="Tokens of the prompt.")]
     generation_settings: Annotated[dict[str, Any], Field(default={})]
-    prompt: Annotated[str, Field(default="", description="Its tokens' text, special ones spelled out.")]
+    prompt: Annotated[str, Field(default="", description="The prompt as text, with special tokens spelled out.")]
     has_new_line: Annotated[bool, Field(default=False)]
-    truncated: Annotated[bool, Field(default=False, description="Whether the context is full.")]
+    truncated: Annotated[bool, Field(default=False, description="True if the context is full.")]
     stop_type: Annotated[StopType, Field(default="eos")]
     stopping_word: Annotated[str, Field(default="")]
     tokens_cached: Annotated[
@@ -88,7 +88,7 @@ class CompletionEvent(Answer):
 
 @dataclass(slots=True)
 class Said:
-    """One answer so far. `tokens` and `logprobs` are in no event yet."""
+    """One answer so far. Its `tokens` and `logprobs` have not been sent yet."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -130,7 +130,7 @@ class LlamaDialect(Dialect):
         self._said: list[Said] = []
 
     def follow(self, request: Request) -> None:
-        """Answer for this request, whose counts and clocks are looked at from here on."""
+        """Answer for this request, whose counts and times are read from here on."""
         self._choices = request.choices
         self._said = [Said() for _ in request.choices]
 
@@ -148,7 +148,7 @@ class LlamaDialect(Dialect):
             }
             return
         said.take(delta)
-        # A token whose text is held back goes out with the text that settles it.
+        # A token whose text is held back is sent with the text that completes it.
         if delta.text:
             yield self._event(choice, said, delta.text, len(choice.prompt))
 
@@ -179,7 +179,7 @@ class LlamaDialect(Dialect):
     # -- whole --------------------------------------------------------------------------------------------------------
 
     def whole(self, deltas: list[Delta], usage: Usage) -> CompletionAnswer | list[CompletionAnswer]:
-        """One answer by itself, several in a list."""
+        """Return a single answer by itself, or several in a list."""
         texts: list[list[str]] = [[] for _ in self._choices]
         for delta in deltas:
             self._said[delta.index].take(delta)
@@ -206,7 +206,7 @@ class LlamaDialect(Dialect):
             "tokens_predicted": n_generated,
             "tokens_evaluated": len(choice.prompt),
         }
-        # Long, and so made only for answers that have them.
+        # These fields are long, and so are made only for answers that have them.
         if self._has("generation_settings"):
             whole["generation_settings"] = self._settings()
         if self._has("prompt"):

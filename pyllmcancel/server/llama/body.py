@@ -1,6 +1,6 @@
 """llama-server's own request bodies, as pydantic models: ``/completion``, ``/infill`` and the small ones.
 
-What its clients send, so that it stays accepted:
+Its clients send these fields, which must stay accepted:
 
 - llama.vim, to ``/infill``: input_prefix, input_suffix, input_extra (of text, filename and a time), prompt, id_slot,
   n_predict, n_indent, stop, top_k, top_p, stream, samplers (with "infill"), cache_prompt, t_max_prompt_ms,
@@ -9,7 +9,7 @@ What its clients send, so that it stays accepted:
 - llama.vscode, to ``/infill``: the same but for id_slot, stop, temperature and response_fields; lora, if it is told to.
 - llama-server's web page speaks the OpenAI dialect, and asks for ``/props``, ``/slots`` and ``/models`` besides.
 
-What is not among the fields has no effect, or is refused by name: see `unknown_fields`.
+Any other field has no effect, or is refused by name: see `unknown_fields`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Mixed = Annotated[list[TokenId | StrictStr], Field(fail_fast=True)]
 
 class PromptObject(RequestBody):
     prompt_string: StrictStr
-    # Accepted empty: nothing but text can be read here.
+    # Accepted if empty: only text can be read here.
     multimodal_data: list[str] = Field(default=[], max_length=0)
 
 
 Prompt = StrictStr | Mixed | PromptObject
-# Strict: true is no number.
+# Strict, so that true is not a number.
 Biased = TokenId | Annotated[StrictStr, Field(max_length=MAX_BIASED_TEXT)]
 Bias = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)] | Literal[False]
 LogitBias = (
@@ -62,35 +62,38 @@ LogitBias = (
 
 
 class SamplingBody(SamplerFields, GeneratingBody):
-    """How tokens are chosen; what is left open is the server's to say."""
+    """Fields for the choice of tokens; the server has defaults for those that are not set."""
 
-    temperature: float | None = Field(None, ge=-1000, le=100, description="0, or less: take the likeliest token.")
+    temperature: float | None = Field(None, ge=-1000, le=100, description="0 or less takes the likeliest token.")
     top_p: float | None = Field(None, ge=0, le=1)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
     frequency_penalty: float | None = Field(None, ge=-100, le=100)
-    dry_base: float | None = Field(None, ge=0, le=100, description="Below 1 it is the server's default.")
+    dry_base: float | None = Field(None, ge=0, le=100, description="Below 1 the server's default is used.")
     dry_sequence_breakers: list[str] | None = Field(None, min_length=1, max_length=64)
     samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
-        None, description="Names, in their order, or a text of their letters.", examples=[["top_k", "temperature"]]
+        None,
+        description="Names of samplers, in their order, or a text of their letters.",
+        examples=[["top_k", "temperature"]],
     )
-    seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1: another for every request.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64, description="-1 draws a seed for every request.")
     ignore_eos: bool = False
     logit_bias: LogitBias | None = Field(
-        None, description="Pairs of a token, or a text, and a bias; or an object. A bias of false bans the token."
+        None,
+        description="Pairs of a token or a text, and a bias; or an object of these. A bias of false bans the token.",
     )
     n_probs: int | None = Field(
         None,
         ge=0,
         le=MAX_LOGPROBS,
         validation_alias=AliasChoices("n_probs", "logprobs"),
-        description="Report so many of the likeliest tokens in each place.",
+        description="Number of the likeliest tokens to report in each place.",
     )
-    post_sampling_probs: bool = Field(False, description="Report the probabilities that the samplers left.")
+    post_sampling_probs: bool = Field(False, description="Report probabilities after the samplers.")
     grammar: str | None = Field(None, description="GBNF whose root rule is `root`.", examples=['root ::= "yes" | "no"'])
     json_schema: dict[str, Any] | None = Field(None, description="The answer is JSON that obeys this schema.")
 
     def answer_schema(self) -> NamedSchema | None:
-        """The schema that the text has to obey; llama-server: no schema in particular asks for an object."""
+        """Return the schema of the answer. In llama-server, a request for JSON without a schema asks for an object."""
         return (
             None
             if self.json_schema is None
@@ -104,43 +107,51 @@ class SamplingBody(SamplerFields, GeneratingBody):
 
 
 class AnsweringBody(SamplingBody):
-    """Fields for what is generated, and for what is reported of it."""
+    """Fields for generation, and for what the answer reports."""
 
     n_predict: int = Field(
         -1,
         ge=-1,
         le=MOST,
         validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"),
-        description="Most tokens; -1: until the model ends, or the context is full; 0: only compute the prompt.",
+        description=(
+            "Limit of the answer's tokens; -1: until the model ends or the context is full; 0: only compute the prompt."
+        ),
     )
     n_cmpl: int = Field(
-        1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Answers to each prompt."
+        1, ge=1, le=128, validation_alias=AliasChoices("n_cmpl", "n"), description="Number of answers to each prompt."
     )
-    n_indent: int = Field(0, ge=0, le=1000, description="A line with fewer blanks before it ends the answer.")
+    n_indent: int = Field(0, ge=0, le=1000, description="A line with fewer blanks at its beginning ends the answer.")
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     t_max_predict_ms: int = Field(
-        0, ge=-1, le=MAX_MS, description="Most time from the first token on, once there is a line feed."
+        0,
+        ge=-1,
+        le=MAX_MS,
+        description="Time limit from the first token, which applies once the answer has a line feed.",
     )
     t_max_prompt_ms: int = Field(
         0,
         ge=-1,
         le=MAX_MS,
-        description="Most time for the prompt; then the answer is empty. Not looked at if `n_predict` is 0: "
-        "computing the prompt is all that is asked for then.",
+        description="Time limit for the prompt, after which the answer is empty. Ignored if `n_predict` is 0, since"
+        " the request then asks only to compute the prompt.",
     )
-    cache_prompt: bool = Field(True, description="Start from what is known of the prompt.")
-    return_tokens: bool = Field(False, description="Have the generated tokens in the answer.")
-    return_progress: bool = Field(False, description="While the prompt is computed, stream how far that is.")
-    timings_per_token: bool = Field(False, description="Have timings in every event.")
+    cache_prompt: bool = Field(True, description="Start from the longest cached prefix of the prompt.")
+    return_tokens: bool = Field(False, description="Add the generated tokens to the answer.")
+    return_progress: bool = Field(False, description="Stream the progress while the prompt is computed.")
+    timings_per_token: bool = Field(False, description="Add timings to every event.")
     response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
-        None, max_length=128, fail_fast=True, description="Only these fields; `a/b` is the field b of a."
+        None, max_length=128, fail_fast=True, description="Answer with these fields only; `a/b` is the field b of a."
     )
-    sse_ping_interval: int | None = Field(None, ge=-1, le=MOST, description="Seconds; -1: no pings.")
+    sse_ping_interval: int | None = Field(
+        None, ge=-1, le=MOST, description="Seconds of silence until a ping; -1: no pings."
+    )
     lora: list[LoraScale] | None = Field(
-        None, description="Accepted if it says what is in force anyway: adapters are loaded with their scales."
+        None, description="Accepted if it matches the scales that the adapters were loaded with."
     )
-    # Without effect by their own definition, since no context is shifted here, and every slot sees every prefix.
-    id_slot: int = Field(-1, ge=-1, le=MOST, description="Without effect: any slot finds what any other computed.")
+    # These have no effect by their own definition, since no context is shifted here, and every slot can use every
+    # prefix.
+    id_slot: int = Field(-1, ge=-1, le=MOST, description="Without effect: any slot can use what any other computed.")
     n_keep: int = Field(0, ge=-1, le=MOST, description="Without effect: no context is ever shifted.")
     n_discard: int = Field(0, ge=0, le=MOST, description="Without effect, as `n_keep`.")
     n_cache_reuse: int = Field(0, ge=0, le=MOST, description="Without effect: cells are not moved.")
@@ -151,27 +162,29 @@ class AnsweringBody(SamplingBody):
 
 
 class LlamaCompletionBody(AnsweringBody):
-    """``POST /completion``."""
+    """The body of ``POST /completion``."""
 
     request_class = "completion"
 
     prompt: Prompt | Annotated[list[Prompt], Field(max_length=MAX_PROMPTS, fail_fast=True)] = Field(
-        description="Text, tokens, both mixed, or `prompt_string`; or a list of these, for as many answers.",
+        description="Text, tokens, both mixed, or `prompt_string`; or a list of these, with an answer for each.",
         examples=["def hello_world():"],
     )
 
     def prompts(self) -> list[Prompt]:
-        """Each of them; a list is one prompt if it has a token in it, and many if it has none."""
+        """Return the prompts. A list is one prompt if it contains a token, and many prompts if it contains none."""
         match self.prompt:
             case list() as parts if not any(isinstance(part, int) for part in parts):
-                # Without tokens: every part is a prompt.
+                # Without tokens every part is a prompt.
                 return list(parts)
             case one:
                 return [one]  # type: ignore[list-item]  # a list with a token is Mixed
 
 
 class Extra(Sent):
-    """A snippet; llama.vim adds when it was taken, others other things, none of which belong into a prompt."""
+    """A snippet. llama.vim adds the time when it was taken; other clients' fields do not belong into a prompt,
+    either.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -180,30 +193,30 @@ class Extra(Sent):
 
 
 class InfillBody(AnsweringBody):
-    """``POST /infill``."""
+    """The body of ``POST /infill``."""
 
     request_class = "infill"
 
-    input_prefix: StrictStr | Mixed = Field(description="What stands before the gap.", examples=["def add(a, b):\n"])
-    input_suffix: StrictStr | Mixed = Field(description="What stands after it.", examples=["\n\nprint(add(1, 2))\n"])
+    input_prefix: StrictStr | Mixed = Field(description="Text before the gap.", examples=["def add(a, b):\n"])
+    input_suffix: StrictStr | Mixed = Field(description="Text after the gap.", examples=["\n\nprint(add(1, 2))\n"])
     input_extra: list[Extra] = Field(
         default=[], max_length=MAX_EXTRAS, fail_fast=True, description="Snippets of other files, the best ones last."
     )
-    prompt: StrictStr = Field("", description="More of what stands before the gap: the beginning of its line.")
+    prompt: StrictStr = Field("", description="More text before the gap: the beginning of its line.")
 
 
 class TokenizeBody(RequestBody):
-    """``POST /tokenize``."""
+    """The body of ``POST /tokenize``."""
 
     model: Name = ""
     content: StrictStr | Mixed = Field("", examples=["def hello_world():"])
     add_special: StrictBool = Field(False, description="Begin with the token that begins texts, if the model has one.")
-    parse_special: StrictBool = Field(True, description="Read what looks like a special token as one.")
-    with_pieces: StrictBool = Field(False, description="Have the text of each token beside it.")
+    parse_special: StrictBool = Field(True, description="Recognise special tokens in the text.")
+    with_pieces: StrictBool = Field(False, description="Add the text of each token.")
 
 
 class DetokenizeBody(RequestBody):
-    """``POST /detokenize``."""
+    """The body of ``POST /detokenize``."""
 
     model: Name = ""
     tokens: list[Annotated[StrictInt, Field(ge=0, lt=2**31)]] = Field(default=[], fail_fast=True, examples=[[100, 200]])

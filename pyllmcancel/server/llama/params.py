@@ -1,4 +1,4 @@
-"""llama-server's fields as the engine's parameters, and back as `generation_settings`."""
+"""llama-server's fields as the engine's parameters, and the reverse, for `generation_settings`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.wire.tokens import TextReader
 
 Biases = tuple[tuple[int, float], ...]
-RANDOM_SEEDS = (-1, 2**32 - 1)  # the same number, to llama-server
+RANDOM_SEEDS = (-1, 2**32 - 1)  # these two mean the same in llama-server
 SAME_NAME = (
     *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p", "top_n_sigma"),
     *("xtc_probability", "xtc_threshold", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty"),
@@ -35,7 +35,7 @@ SAME_NAME = (
 def generation_params(
     body: AnsweringBody, defaults: SamplingParams, biases: Biases, constraint: ConstraintFactory | None
 ) -> GenerationParams:
-    """Return the parameters of what to generate.
+    """Return the parameters of generation.
 
     Parameters that the client leaves open are from `defaults`. The `biases` are as `token_biases` returns them.
     """
@@ -47,7 +47,8 @@ def generation_params(
         timeout=body.timeout,
         constraint=constraint,
         reuse_prefix=body.cache_prompt,
-        # No client waits for a prompt that is computed for the cache alone: llama.vim allows those a millisecond.
+        # No client waits for a prompt that is computed for the cache alone: llama.vim allows such prompts a
+        # millisecond.
         max_prompt_seconds=seconds(body.t_max_prompt_ms) if body.n_predict != 0 else None,
         max_predict_seconds=seconds(body.t_max_predict_ms),
         min_indent=body.n_indent,
@@ -56,7 +57,7 @@ def generation_params(
 
 
 def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases) -> SamplingParams:
-    """How to choose."""
+    """Return the parameters of sampling."""
     given = sampling_values(body, (*SAME_NAME, *RENAMED))
     if body.typ_p is not None:
         given.setdefault("typical_p", body.typ_p)
@@ -66,14 +67,16 @@ def sampling_params(body: SamplingBody, defaults: SamplingParams, biases: Biases
     if body.seed is not None:
         given["seed"] = secrets.randbits(32) if body.seed in RANDOM_SEEDS else body.seed % 2**32
     if body.grammar and body.json_schema is not None:
-        raise InvalidRequestError("an answer obeys a grammar or a json_schema, not both", "json_schema")
+        raise InvalidRequestError("grammar and json_schema cannot be combined", "json_schema")
     given["n_logprobs"] = body.n_probs or None
     given["logit_bias"] = biases
     return replace(defaults, **given)
 
 
 def token_biases(body: SamplingBody, model: Model, pause: Pause) -> Biases:
-    """Each token's. A text stands for all its tokens; but a number, as a key, for the token of that number."""
+    """Return the bias of each token. A text stands for all its tokens, but a number as an object's key stands for
+    that token.
+    """
     found: list[tuple[int, float]] = []
     for token, amount in _spelled_out(body.logit_bias or [], model, pause):
         if token >= model.n_vocab:
@@ -90,7 +93,7 @@ def _spelled_out(given: LogitBias, model: Model, pause: Pause) -> Iterable[tuple
         if isinstance(what, int):
             yield what, amount
         elif isinstance(given, dict) and what.isascii() and what.isdigit():
-            yield int(what[:12]), amount  # as many digits as no vocabulary has
+            yield int(what[:12]), amount  # with more digits than any vocabulary has
         else:
             pause()
             for token in model.tokenize(what, add_special=False):
@@ -101,14 +104,14 @@ def _spelled_out(given: LogitBias, model: Model, pause: Pause) -> Iterable[tuple
 
 
 def prompt_tokens(reader: TextReader, prompt: Prompt, pause: Pause) -> list[int]:
-    """Tokens of one prompt; special tokens may be spelled in its texts."""
+    """Return the tokens of one prompt; special tokens may be spelled out in its texts."""
     text = prompt.prompt_string if isinstance(prompt, PromptObject) else prompt
     return reader.mixed(text, "prompt", pause, add_special=True, parse_special=True)
 
 
 # -- generation_settings ----------------------------------------------------------------------------------------------
 
-# What llama-server has and we do not, as it is there when it is not used.
+# Settings that llama-server has and this server lacks, with the values that mean unused.
 ABSENT: dict[str, Any] = {
     "adaptive_target": -1.0,
     "adaptive_decay": 0.9,

@@ -1,4 +1,4 @@
-"""llama-server's endpoints about itself: ``/props``, ``/slots``, ``/lora-adapters``. None waits for the engine."""
+"""llama-server's endpoints about the server: ``/props``, ``/slots``, ``/lora-adapters``. None waits for the engine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ class SlotAnswer(Answer):
     n_ctx: int
     speculative: bool
     is_processing: bool
-    request_id: NotRequired[Annotated[str | None, Field(default=None, description="Ours: what it computes for.")]]
+    request_id: NotRequired[
+        Annotated[str | None, Field(default=None, description="Ours: the request that the slot computes for.")]
+    ]
     n_prompt_tokens: NotRequired[Annotated[int, Field(default=0)]]
     n_prompt_tokens_processed: NotRequired[Annotated[int, Field(default=0)]]
     n_prompt_tokens_cache: NotRequired[Annotated[int, Field(default=0)]]
@@ -82,7 +84,11 @@ class LoraAdapter(Answer):
     scale: float
 
 
-@router.get("/props", summary="What is served, and how", responses=answers(PropsAnswer) | errors(503))
+@router.get(
+    "/props",
+    summary="The model that is served, and the server's properties",
+    responses=answers(PropsAnswer) | errors(503),
+)
 async def props(request: Request) -> Any:
     state = state_of(request)
     engine, config = state.engine, state.config
@@ -116,25 +122,26 @@ def caps_of(template: ChatTemplate) -> dict[str, bool]:
         return {}
 
 
-@router.post("/props", summary="Refused: nothing of it can be changed", **REFUSED)
+@router.post("/props", summary="Refused: the properties cannot be changed", **REFUSED)
 async def change_props() -> NoReturn:
     raise unsupported("the server's properties cannot be changed while it runs")
 
 
-@router.get("/slots", summary="What the slots compute", responses=answers(list[SlotAnswer]) | errors(501, 503))
+@router.get("/slots", summary="The slots' present work", responses=answers(list[SlotAnswer]) | errors(501, 503))
 async def slots(
     request: Request,
-    fail_on_no_slot: str = Query("", description="Anything: 503 if every slot is taken."),
+    fail_on_no_slot: str = Query("", description="With any value, answer 503 if every slot is taken."),
 ) -> Any:
     state = state_of(request)
     if not state.config.slots:
         raise unsupported("this server was started with --no-slots")
     engine = state.engine
-    own = None if is_admin(request.scope) else owner_of(request.scope)  # other owners' look idle
+    own = None if is_admin(request.scope) else owner_of(request.scope)  # other owners' slots look idle
     running = [
         choice for one in engine.registry.requests(own) for choice in tuple(one.choices) if choice.seq is not None
     ]
-    # A slot is a place among the running here: any of them finds what any other computed, so none has a memory.
+    # A slot is one of the places for running requests. It has no memory of its own: any slot can use what any other
+    # computed.
     del running[engine.config.parallel :]
     if fail_on_no_slot and len(running) == engine.config.parallel:
         raise ApiError(503, "no slot available", "unavailable_error", code="no_slot_available")
@@ -142,21 +149,23 @@ async def slots(
     return shown + [idle_slot(number, engine) for number in range(len(running), engine.config.parallel)]
 
 
-@router.post("/slots/{id_slot}", summary="Refused: slots have no files", **REFUSED)
+@router.post("/slots/{id_slot}", summary="Refused: slots are not saved to files", **REFUSED)
 async def change_slot(id_slot: int, action: Literal["save", "restore", "erase"]) -> NoReturn:
     raise unsupported(
-        f"cannot {action} slot {id_slot}: what was computed belongs to no slot here, and is dropped when its room is "
-        "needed; a request without it has cache_prompt false"
+        f"cannot {action} slot {id_slot}: computed prefixes belong to no slot here, and are dropped when their room is"
+        " needed; a request with cache_prompt false does not use them"
     )
 
 
-@router.get("/lora-adapters", summary="The adapters in force", responses=answers(list[LoraAdapter]) | errors(503))
+@router.get(
+    "/lora-adapters", summary="The adapters that are applied", responses=answers(list[LoraAdapter]) | errors(503)
+)
 async def lora_adapters(request: Request) -> Any:
     loaded = state_of(request).engine.config.lora
     return [LoraAdapter(id=number, path=str(path), scale=scale) for number, (path, scale) in enumerate(loaded)]
 
 
-@router.post("/lora-adapters", summary="Refused: set at the start", **REFUSED)
+@router.post("/lora-adapters", summary="Refused: the scales are set at the start", **REFUSED)
 async def change_lora_adapters() -> NoReturn:
     raise unsupported("adapters and their scales are set at the start, by --lora")
 
@@ -170,7 +179,7 @@ def idle_slot(number: int, engine: Engine) -> SlotAnswer:
 
 
 def busy_slot(number: int, engine: Engine, choice: Choice) -> SlotAnswer:
-    """Counts may be a step old: the engine's thread goes on meanwhile."""
+    """Return the state of a busy slot. Counts may be a step old: the engine's thread goes on meanwhile."""
     request, n_decoded = choice.request, len(choice.generated)
     params = request.params
     next_token: NextToken = {

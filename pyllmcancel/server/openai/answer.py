@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Delta
     from pyllmcancel.server.wire.generation import GenerationBody
 
-# What a seed's answers depend on, besides the seed.
+# The facts besides the seed that a seed's answers depend on.
 FINGERPRINT = f"pyllmcancel-{__version__}"
 
 Finish = Literal["stop", "length"]
@@ -33,7 +33,7 @@ class Envelope(Answer):
     created: int
     model: str
     system_fingerprint: str
-    # As llama-server has them.
+    # As in llama-server.
     timings: NotRequired[Annotated[Timings | None, ABSENT]]
     prompt_progress: NotRequired[Annotated[PromptProgress | None, ABSENT]]
 
@@ -43,7 +43,7 @@ class ChunkUsage(Answer):
 
 
 def chunk_usage(body: GenerationBody) -> ChunkUsage:
-    """Return the usage in every chunk but the last. As with OpenAI, it is null if asked for, and else left out."""
+    """Return the usage in every chunk but the last: as with OpenAI, null if usage was asked for, and else left out."""
     return {"usage": None} if body.includes_usage else {}
 
 

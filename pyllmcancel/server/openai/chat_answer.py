@@ -60,7 +60,7 @@ class ServiceTier(Answer):
 
 
 class ChatEnvelope(Envelope, ServiceTier):
-    """Has the tier if the request names one."""
+    """The fields that answers and chunks begin with, and the tier if the request names one."""
 
 
 class ChatCompletion(ChatEnvelope):
@@ -117,7 +117,7 @@ class ChatDialect:
 
     def opening(self) -> Iterable[ChatCompletionChunk]:
         for index in range(len(self._ledgers)):
-            # An answer may have no token: as OpenAI does, the first chunk says that logprobs were asked for.
+            # An answer may have no token. As with OpenAI, the first chunk then shows that logprobs were asked for.
             yield self._chunk([choice_chunk(index, {"role": "assistant", "content": ""}, self._logprobs([]))])
 
     def chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
@@ -128,7 +128,7 @@ class ChatDialect:
         ending: MessageDelta | None = None
         returned = self._returned([delta])
         if finish_reason is not None or logprobs is not None or returned.get("tokens"):
-            # OpenAI: calls are complete before the chunk that says so.
+            # As with OpenAI, calls are complete before the chunk that reports them.
             ending = changes.pop() if changes and "content" in changes[-1] else {}
         for changed in changes:
             yield self._chunk([choice_chunk(delta.index, changed)])
@@ -163,7 +163,7 @@ class ChatDialect:
         }
 
     def _logprobs(self, placed: Iterable[Placed]) -> ChatLogprobs | None:
-        """Null only where they were not asked for."""
+        """Return the logprobs, which are null only if they were not asked for."""
         return chat_shape(self._model, placed) if self._wants_logprobs else None
 
     def _returned(self, deltas: Sequence[Delta]) -> ReturnedTokens:
@@ -197,7 +197,7 @@ class ChatDialect:
 
 
 def change(part: Part) -> MessageDelta:
-    """A part as a change of the message."""
+    """Return a part as a change of the message."""
     match part:
         case Reasoning(text=text):
             return {"reasoning_content": text}

@@ -50,9 +50,9 @@ class CompletionDialect:
     Parameters
     ----------
     prompts
-        With `echo`: one for each prompt.
+        One for each prompt, with `echo`.
     n_prompts
-        How many there are, in any case.
+        The number of prompts, even without `echo`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CompletionDialect:
         text = self._text([delta], delta.index)
         finish_reason = FINISH.get(delta.finish_reason)
         rows = text["logprobs"]
-        # Nothing to say: text is held back, or the token has none.
+        # Nothing to send: the text is held back, or the token has none.
         if text["text"] or finish_reason is not None or (rows and rows["tokens"]) or text.get("tokens"):
             yield self._chunk([{**text, "finish_reason": finish_reason}])
 
@@ -117,7 +117,7 @@ class CompletionDialect:
         return told
 
     def _echo(self, delta: Delta, rows: list[Row]) -> str:
-        """The prompt, before a choice's first delta."""
+        """Return the prompt, before a choice's first delta."""
         if self._begun[delta.index] or not self._prompts:
             return ""
         self._begun[delta.index] = True
@@ -134,7 +134,9 @@ class CompletionDialect:
 
 
 def best(choices: list[list[Delta]], n: int) -> list[list[Delta]]:
-    """The `n` whose tokens were likeliest on average, the best one first; all as they are, if there are no more."""
+    """Return the `n` choices whose tokens were likeliest on average, the best one first; all in their order, if there
+    are no more.
+    """
     if len(choices) == n:
         return choices
     return sorted(choices, key=mean_logprob, reverse=True)[:n]
@@ -143,7 +145,7 @@ def best(choices: list[list[Delta]], n: int) -> list[list[Delta]]:
 def mean_logprob(deltas: list[Delta]) -> float:
     """Return the mean logprob of an answer's tokens.
 
-    For an answer without any token it is less than for all others: such an answer says nothing.
+    An answer without any token gets less than all others.
     """
     logprobs = [entry.logprob for delta in deltas for entry in delta.logprobs]
     return sum(logprobs) / len(logprobs) if logprobs else float("-inf")

@@ -1,4 +1,4 @@
-"""``POST /v1/completions``: its body, and what that asks of the engine."""
+"""``POST /v1/completions``: its body, and the body's translation for the engine."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Tokens = Annotated[list[TokenId], Field(fail_fast=True)]
 
 
 class CompletionBody(GenerationBody):
-    """``POST /v1/completions``."""
+    """The body of ``POST /v1/completions``."""
 
     request_class = "completion"
-    null_says = frozenset({"max_tokens"})  # as vLLM has it: no limit, where its absence limits to 16
+    null_says = frozenset({"max_tokens"})  # as in vLLM, null means no limit, and absence means 16
 
     prompt: (
         str
@@ -42,7 +42,7 @@ class CompletionBody(GenerationBody):
         | Annotated[list[Tokens], Field(max_length=MAX_PROMPTS, fail_fast=True)]
     ) = Field(
         examples=["def hello_world():"],
-        description="Text, or tokens, or a list of either. Special tokens may be spelled in a text.",
+        description="Text, or tokens, or a list of either. Special tokens in a text are recognised.",
     )
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **GenerationBody.refused_fields,
@@ -52,25 +52,33 @@ class CompletionBody(GenerationBody):
     }
 
     max_tokens: int | None = Field(
-        16, ge=-1, le=MOST, description="0 only computes the prompt; null, or -1, goes on until the context is full."
+        16,
+        ge=-1,
+        le=MOST,
+        description=(
+            "Limit of the answer's tokens. 0 only computes the prompt; null or -1 goes on until the context is full."
+        ),
     )
     max_completion_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("As `max_tokens`, where that is not given.")
+        None, ge=-1, le=MOST, description=extra("As `max_tokens`, if that is not given.")
     )
     suffix: str | None = Field(
         None,
-        description="What stands after the answer: fills the gap, for models that can.",
+        description="Text after the answer, which fills the gap before it; for models that can.",
         examples=["\n    return a"],
     )
     best_of: int | None = Field(
         None,
         ge=1,
         le=MAX_CHOICES,
-        description="Generate so many, answer the `n` whose tokens were likeliest on average.",
+        description="Number of choices to generate; the answer has the `n` whose tokens were likeliest on average.",
     )
-    echo: Switch = Field(False, description="Begin the text, and the logprobs, with the prompt's.")
+    echo: Switch = Field(False, description="Begin the text, and the logprobs, with those of the prompt.")
     logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = Field(
-        None, ge=0, le=MOST_LOGPROBS, description="Logprobs of the tokens, and so many of the likeliest in each place."
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description="Report logprobs, and this number of the likeliest tokens in each place.",
     )
     add_special_tokens: bool | None = Field(
         None, description=extra("vLLM's: begin with the token that begins texts (the default).")
@@ -82,7 +90,7 @@ class CompletionBody(GenerationBody):
 
     @property
     def n_generated(self) -> int:
-        """Choices that are generated for each prompt."""
+        """The number of choices that are generated for each prompt."""
         return self.best_of or self.n or 1
 
     @property
@@ -95,7 +103,7 @@ class CompletionBody(GenerationBody):
 
     @property
     def most_logprobs(self) -> int | None:
-        """Alternatives beside each token; None: no logprobs."""
+        """The number of alternatives beside each token; None: no logprobs."""
         return self.logprobs if self.logprobs is not None else self.n_probs or None
 
     @property
@@ -115,15 +123,19 @@ class CompletionBody(GenerationBody):
             message = f"best_of is {self.best_of}, and cannot be less than n, which is {n}"
             raise InvalidRequestError(message, "best_of")
         if self.stream and self.n_generated > n:
-            raise InvalidRequestError("the best can be told at the end only: best_of must be n in a stream", "best_of")
+            raise InvalidRequestError(
+                "the best choices are known at the end only: best_of must equal n in a stream", "best_of"
+            )
         if self.truncate_prompt_tokens and (self.suffix or self.echo):
-            raise InvalidRequestError("a prompt with a suffix or an echo cannot be cut", "truncate_prompt_tokens")
+            raise InvalidRequestError("a prompt with a suffix or an echo cannot be truncated", "truncate_prompt_tokens")
         if self.suffix and self.echo:
-            raise InvalidRequestError("with a suffix the prompt is not what the answer goes on from", "echo")
+            raise InvalidRequestError(
+                "echo cannot be combined with a suffix: the answer does not continue the prompt", "echo"
+            )
 
     def generation_params(self, defaults: SamplingParams, constraint: ConstraintFactory | None) -> GenerationParams:
-        """Return the parameters of what to generate. Parameters that the client leaves open are from `defaults`."""
-        # To compare answers, their logprobs are wanted, whether or not the client gets to see them.
+        """Return the parameters of generation. Parameters that the client leaves open are from `defaults`."""
+        # Comparing answers needs their logprobs, even if the client does not get them.
         compared = self.n_generated > (self.n or 1)
         n_logprobs = 0 if compared and self.most_logprobs is None else self.most_logprobs
         return GenerationParams(
@@ -139,7 +151,7 @@ class CompletionBody(GenerationBody):
 def read_prompts(
     reader: TextReader, body: CompletionBody, pause: Pause
 ) -> tuple[list[Sequence[int]], list[PromptText]]:
-    """The prompts' tokens, and what is echoed of them. Editors spell special tokens in prompts, and mean them."""
+    """Return the prompts' tokens, and their echoes. Special tokens in a prompt are recognised, as editors expect."""
     given = body.prompts
     check_count(len(given), body.n_generated)
     if body.suffix:
@@ -151,7 +163,7 @@ def read_prompts(
     for tokens in prompts:
         check_tokens(tokens, reader.model.n_vocab, "prompt")
         if tokens:
-            room_after(tokens, reader.n_ctx)  # before the texts of tokens without room are looked up
+            room_after(tokens, reader.n_ctx)  # checked before the texts of tokens without room are looked up
     echoes = []
     for prompt, tokens in zip(given, prompts, strict=True) if body.echo else ():
         pause()
@@ -161,7 +173,7 @@ def read_prompts(
 
 def _around_gap(reader: TextReader, prompt: str | list[int], suffix: str, pause: Pause) -> Sequence[int]:
     if not isinstance(prompt, str):
-        raise InvalidRequestError("a suffix needs a prompt that is text", "suffix")
+        raise InvalidRequestError("a suffix needs a prompt of text", "suffix")
     reader.check_length(len(prompt) + len(suffix), "prompt")
     pause()
     return fim_prompt(reader.model, prompt, suffix)

@@ -1,4 +1,4 @@
-"""Additions of llama-server to OpenAI's answers: timings, the progress of the prompt, its text, a choice of fields."""
+"""llama-server's additions to OpenAI's answers: timings, the progress of the prompt, its text, a choice of fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OpenAIDialect(Protocol):
-    """One of OpenAI's two."""
+    """The answers of one of OpenAI's two endpoints."""
 
     def opening(self) -> Iterable[Mapping[str, Any]]: ...
     def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]: ...
@@ -32,7 +32,7 @@ class OpenAIDialect(Protocol):
     def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any]: ...
 
     def silent(self, index: int) -> Mapping[str, Any]:
-        """A chunk that says nothing of a choice, to which something else is added."""
+        """Return a chunk without news of a choice, to which other fields are added."""
 
 
 async def generate_with_extras(
@@ -53,7 +53,7 @@ async def generate_with_extras(
 
 
 class WithExtras(Dialect):
-    """One request's answer."""
+    """One request's answer, with llama-server's additions."""
 
     says_done = True
 
@@ -61,14 +61,14 @@ class WithExtras(Dialect):
         self._dialect = dialect
         self._model = model
         self._verbose = verbose
-        self._texts: dict[int, list[str]] = {}  # of choices; with `verbose` only
+        self._texts: dict[int, list[str]] = {}  # texts of choices; with `verbose` only
         self._per_token = bool(body.timings_per_token)
         self._usage_comes_last = body.includes_usage
         self._fields = body.response_fields
         self._choices: list[Choice] = []
 
     def follow(self, request: Request) -> None:
-        """Answer for this request, whose counts and clocks are looked at from here on."""
+        """Answer for this request, whose counts and times are read from here on."""
         self._choices = request.choices
 
     def opening(self) -> Iterable[Mapping[str, Any]]:
@@ -98,7 +98,7 @@ class WithExtras(Dialect):
         if self._verbose:
             self._texts[0] = [delta.text for delta in deltas if delta.index == 0]
             whole = self._told(whole, self._choices[0])
-        # Clients that ask every endpoint for llama-server's own fields get an answer all the same.
+        # Clients that ask every endpoint for llama-server's own fields get a whole answer.
         return chosen(whole, self._fields or ()) or whole
 
     def _told(self, chunk: Mapping[str, Any], choice: Choice) -> Mapping[str, Any]:

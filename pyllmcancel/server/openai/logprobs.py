@@ -45,11 +45,11 @@ class PromptText:
     Attributes
     ----------
     text
-        As the client sent it; of tokens, what they spell.
+        The prompt as the client sent it; for tokens, their text.
     offsets
-        Where each token's text begins, in characters.
+        The character at which each token's text begins.
     names
-        Each token's text, as logprobs write it.
+        Each token's text, as it stands in logprobs.
     """
 
     def __init__(self, model: Model, prompt: str | Sequence[int], tokens: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class PromptText:
 
 
 def _drop_what_was_added(pieces: list[bytes], text: bytes) -> None:
-    """A tokenizer may put a token before a text, and a blank; neither is part of what the client sent."""
+    """Drop the token and the blank that a tokenizer may put before a text: the client did not send them."""
     if pieces and not text.startswith(pieces[0]) and b"".join(pieces[1:]).strip() == text.strip():
         pieces[0] = b""
     if b"".join(pieces) == b" " + text:
@@ -78,7 +78,7 @@ def _drop_what_was_added(pieces: list[bytes], text: bytes) -> None:
 
 
 class LegacyLogprobs:
-    """Makes rows of what ``/v1/completions`` has in `logprobs`."""
+    """Makes rows of the `logprobs` of ``/v1/completions``."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -87,13 +87,13 @@ class LegacyLogprobs:
         return legacy_name(self._model.piece(token, special=True))
 
     def prompt(self, prompt: PromptText, entries: Sequence[TokenLogprobs]) -> list[Row]:
-        """Rows of a prompt."""
-        # All or, of a prompt that was cut by its time limit, none.
+        """Return the rows of a prompt."""
+        # All of them, or none for a prompt that was cut by its time limit.
         known = [None, *entries] if entries else [None] * len(prompt.names)
         return [self._row(*row) for row in zip(prompt.names, known, prompt.offsets, strict=True)]
 
     def answer(self, placed: Iterable[Placed], shift: int) -> list[Row]:
-        """Rows of generated tokens, whose text begins `shift` characters into the choice's."""
+        """Return the rows of generated tokens, whose text begins `shift` characters into the choice's."""
         return [self._row(self.name(entry.token), entry, offset + shift) for offset, entry in placed]
 
     def _row(self, name: str, entry: TokenLogprobs | None, offset: int) -> Row:
@@ -104,13 +104,13 @@ class LegacyLogprobs:
     def _top(self, name: str, entry: TokenLogprobs) -> dict[str, float]:
         top: dict[str, float] = {}
         for token, logprob in entry.top.tolist():
-            # Of two tokens that are written the same way the likelier is told.
+            # Among tokens that are written the same way, the likeliest one is shown.
             top.setdefault(self.name(token), finite(logprob))
         return top | {name: finite(entry.logprob)}
 
 
 def legacy_shape(rows: Sequence[Row]) -> CompletionLogprobs:
-    """Columns of rows."""
+    """Return the columns of rows."""
     return {
         "tokens": [row.name for row in rows],
         "token_logprobs": [row.logprob for row in rows],
@@ -125,7 +125,7 @@ def chat_shape(model: Model, placed: Iterable[Placed]) -> ChatLogprobs:
 
 
 def legacy_name(piece: bytes) -> str:
-    """A token's text; OpenAI writes a part of a character so, and in a chat without the first word."""
+    """Return a token's text, with a part of a character as OpenAI writes it; in a chat without the word before it."""
     try:
         return piece.decode()
     except UnicodeDecodeError:

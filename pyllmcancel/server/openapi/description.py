@@ -1,4 +1,4 @@
-"""The OpenAPI page: what routes say of their answers, and what FastAPI cannot know of itself."""
+"""The OpenAPI page: descriptions of the routes' answers, and facts that FastAPI cannot derive."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ Every answer carries `X-Request-Id`.
 ERRORS = {
     400: "Invalid request; `param` names the field",
     401: "Missing or wrong API key",
-    403: "Only for an administrator's key; or asked by a page of another origin",
+    403: "Only for an administrator's key, or requested by a page of another origin",
     404: "Unknown",
-    409: "Several owners have this",
+    409: "Several owners have a request or session of this name",
     413: "The body is too long",
     415: "The body is not sent as application/json",
     421: "The server is not known by the name in `Host`",
     429: "Too many requests are waiting; see Retry-After",
     499: "The request was cancelled: explicit, or superseded by a newer one of its key",
-    500: "The computation failed, or a defect",
+    500: "The computation failed, or the server has a defect",
     501: "Not supported by this model, or switched off",
-    503: "The model is loading, or the server shuts down; see Retry-After",
+    503: "The model is loading, or the server is shutting down; see Retry-After",
     504: "The deadline has passed",
     507: "There is no room to store the response",
 }
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)
 FURTHER_MODELS = (*STREAM_EVENTS, LLAMA.answer, ANTHROPIC.answer)
-# What any request that generates may end with.
+# The errors that any request that generates may end with.
 GENERATION_ERRORS = (400, 404, 413, 415, 429, 499, 500, 503, 504)
 
 NAME = {"type": "string", "minLength": 1, "maxLength": MAX_SESSION_ID}
@@ -63,13 +63,13 @@ REQUEST_HEADERS = (
     {
         "name": "X-Request-Id",
         "in": "header",
-        "description": "Id of this request, by which it can be cancelled; made if it is not given.",
+        "description": "Id of this request, by which it can be cancelled; the server makes one if it is missing.",
         "schema": {"type": "string", "pattern": f"^{SANE_ID.pattern}$"},
     },
     {
         "name": "X-Session-Id",
         "in": "header",
-        "description": "Session: the group that the request belongs to, which can be listed and cancelled as one.",
+        "description": "Session: the group that the request belongs to, which can be listed and cancelled as a whole.",
         "schema": NAME,
     },
     {
@@ -93,10 +93,12 @@ def errors(*statuses: int) -> Responses:
 
 
 def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape = OPENAI) -> Responses:
-    """The `responses` of a route that answers so; with `events`, in a stream of these models when asked to."""
+    """Return the `responses` of a route with this answer; with `events`, also a stream of these models when asked
+    for.
+    """
     described: dict[str, Any] = {"model": model, "description": "The answer"}
     if events:
-        # As in OpenAPI 3.2, and as FastAPI writes it: what each event holds, not the stream as a whole.
+        # As in OpenAPI 3.2, and as FastAPI writes it: the schema of each event, not of the stream as a whole.
         parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in (*events, shape.answer)]
         texts: list[dict[str, Any]] = [
             {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
@@ -109,7 +111,7 @@ def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape
 
 
 def stream_of(*events: type) -> Responses:
-    """The `responses` of a route that answers with events of these models, named by their types."""
+    """Return the `responses` of a route that answers with events of these models, named by their types."""
     parts = [{"$ref": f"#/components/schemas/{part.__name__}"} for part in events]
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": parts}}
     texts = {name: {"type": "string"} for name in ("id", "event")}
@@ -118,7 +120,7 @@ def stream_of(*events: type) -> Responses:
 
 
 def describe(app: FastAPI, config: ServerConfig) -> None:
-    """Let `app` answer ``/openapi.json`` with the whole truth."""
+    """Make `app` answer ``/openapi.json`` with the complete description."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -143,7 +145,7 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
                 operation["responses"]["401"] = error_response(path, 401)
             elif config.api_keys:
                 operation["security"] = []
-    # FastAPI's own shape of a validation error; ours is a 400 like any other.
+    # This is FastAPI's own shape of a validation error; ours is a 400 like any other.
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     if config.api_keys:
@@ -160,11 +162,11 @@ def _describe_operation(path: str, method: str, operation: dict[str, Any]) -> No
     for status, answer in operation["responses"].items():
         content = answer.get("content", {}).get("application/json", {})
         if "$ref" in content.get("schema", {}):
-            # Beside it stands a title that FastAPI makes of the route.
+            # A title that FastAPI makes of the route stands beside it.
             content["schema"] = {"$ref": content["schema"]["$ref"]}
             if content["schema"] == _reference(OPENAI) and int(status) >= 400:
                 content["schema"] = _reference(shape_of_path(path))
-    # On every path the id is looked at first, then whether the request is meant for this server, and no other's page's.
+    # On every path the id is checked first, then the host name and the page's origin.
     for status in (400, 403, 421):
         operation["responses"].setdefault(str(status), error_response(path, status))
     if method == "post":

@@ -1,4 +1,4 @@
-"""Examples of the OpenAPI page, by path. Each of them runs: a test sends them all."""
+"""Examples of the OpenAPI page, by path. A test sends them all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"prompt": "def hello_world():\n", "max_tokens": 16},
         },
         "stream": {
-            "summary": "As it comes, with the usage at the end",
+            "summary": "A stream, with the usage at the end",
             "value": {
                 "prompt": "def hello_world():\n",
                 "max_tokens": 16,
@@ -32,7 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"prompt": "import ", "max_tokens": 4, "temperature": 0, "logprobs": 2},
         },
         "editor": {
-            "summary": "What an editor sends at every keystroke: the newest of its key wins",
+            "summary": "An editor's request at every keystroke: the newest of its key wins",
             "value": {
                 "prompt": "for i in ",
                 "max_tokens": 16,
@@ -46,19 +46,19 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"prompt": "def add(a, b):\n    ", "suffix": "\n    return total\n", "max_tokens": 16},
         },
         "scored": {
-            "summary": "How likely a text is: its tokens' logprobs, and nothing new",
+            "summary": "The likelihood of a text: its tokens' logprobs, without generating",
             "value": {"prompt": "import os\n", "max_tokens": 0, "echo": True, "logprobs": 1},
         },
         "best": {
-            "summary": "The likeliest of three",
+            "summary": "The likeliest of three answers",
             "value": {"prompt": "def hello_world():\n", "best_of": 3, "max_tokens": 8},
         },
         "grammar": {
-            "summary": "One of two words",
+            "summary": "An answer that is one of two words",
             "value": {"prompt": "Is it? ", "grammar": 'root ::= "yes" | "no"'},
         },
         "several": {
-            "summary": "Two prompts, two choices of each",
+            "summary": "Two prompts with two choices each",
             "value": {"prompt": ["a = ", "b = "], "n": 2, "max_tokens": 4, "seed": 1},
         },
         "tokens": {
@@ -72,7 +72,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"messages": QUESTION, "max_completion_tokens": 16},
         },
         "stream": {
-            "summary": "As it comes",
+            "summary": "A stream",
             "value": {"messages": QUESTION, "max_completion_tokens": 16, "stream": True},
         },
         "logprobs": {
@@ -103,7 +103,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"input": "Write a function that adds two numbers.", "max_output_tokens": 16},
         },
         "stream": {
-            "summary": "As it comes, in events",
+            "summary": "A stream of events",
             "value": {
                 "instructions": "Be brief.",
                 "input": [{"role": "user", "content": "Write a function that adds two numbers."}],
@@ -122,7 +122,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "/v1/responses/input_tokens": {
-        "plain": {"summary": "How long it is", "value": {"input": "Write a function that adds two numbers."}},
+        "plain": {"summary": "The length of the prompt", "value": {"input": "Write a function that adds two numbers."}},
     },
     "/v1/messages": {
         "plain": {
@@ -130,7 +130,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "value": {"messages": QUESTION, "max_tokens": 16, "system": "You are brief."},
         },
         "stream": {
-            "summary": "As it comes",
+            "summary": "A stream",
             "value": {"messages": QUESTION, "max_tokens": 16, "stream": True},
         },
         "schema": {
@@ -170,7 +170,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "/infill": {
         "gap": {
-            "summary": "What an editor sends at every keystroke: the newest of its key wins",
+            "summary": "An editor's request at every keystroke: the newest of its key wins",
             "value": {
                 "input_prefix": "def add(a, b):\n",
                 "prompt": "    ret",
@@ -189,9 +189,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "pieces": {"summary": "Tokens, and their texts", "value": {"content": "def f():", "with_pieces": True}},
     },
     "/detokenize": {
-        "plain": {"summary": "Back to text", "value": {"tokens": [72, 101, 108, 108, 111]}},
+        "plain": {"summary": "Tokens back to text", "value": {"tokens": [72, 101, 108, 108, 111]}},
     },
     "/apply-template": {
-        "plain": {"summary": "The prompt that a conversation becomes", "value": {"messages": QUESTION}},
+        "plain": {"summary": "The prompt that is made of a conversation", "value": {"messages": QUESTION}},
     },
 }

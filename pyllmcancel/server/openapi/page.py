@@ -1,6 +1,6 @@
-"""The text of ``/openapi.json``, which another process writes when it is asked for first.
+"""The text of ``/openapi.json``, which another process writes at the first request for it.
 
-That takes two seconds of a processor, with the GIL for all of that time: here it would hold up every stream.
+Writing the page takes two seconds of a processor, all with the GIL: in this process it would hold up every stream.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ LIMIT_SECONDS = 120.0  # on a machine whose processors are all busy with models
 
 
 def writer(*, ui: bool, asks_for_keys: bool) -> Sequence[str]:
-    """The command that writes the page of a server that has a live page, or API keys, or not."""
+    """Return the command that writes the page of a server with or without a live page and API keys."""
     options = (str(int(ui)), str(int(asks_for_keys)))
     return (sys.executable, "-P", "-m", "pyllmcancel.server.openapi.page_process", *options)
 
 
 class Page:
-    """Touched by the event loop only.
+    """The page, and the process that writes it. Used by the event loop only.
 
     Parameters
     ----------
@@ -37,17 +37,17 @@ class Page:
         self._writing: asyncio.Task[bytes] | None = None
 
     async def text(self) -> bytes:
-        """The whole page, as JSON.
+        """Return the whole page, as JSON.
 
         Raises
         ------
         ApiError
-            503: no process could be started, or it has come to no end. The next call tries again.
+            With status 503: no process could be started, or it did not end. The next call tries again.
         """
         if self._text is None:
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.create_task(self._write(), name="openapi page")
-            # All who wait share it, so none of them may cancel it.
+            # All callers share the task, so none of them may cancel it.
             self._text = await asyncio.shield(self._writing)
         return self._text
 
@@ -62,7 +62,7 @@ class Page:
             async with asyncio.timeout(LIMIT_SECONDS):
                 text, _ = await process.communicate()
         except TimeoutError:
-            raise unavailable(f"it takes longer than {LIMIT_SECONDS:g} s") from None
+            raise unavailable(f"writing it takes longer than {LIMIT_SECONDS:g} s") from None
         finally:
             with suppress(ProcessLookupError):
                 process.kill()

@@ -1,4 +1,4 @@
-"""Writes the page of ``/openapi.json`` to its standard output; see `page`. The server does not import it."""
+"""Write the page of ``/openapi.json`` to standard output; see `page`. The server does not import this module."""
 
 from __future__ import annotations
 

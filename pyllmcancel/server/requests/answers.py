@@ -23,42 +23,49 @@ StepStatus = Literal["ok", "aborted", "no_room", "invalid", "failed_alloc", "fai
 
 
 class TimesAnswer(Answer):
-    """On the server's monotonic clock, in seconds; null until it happens."""
+    """Times on the server's monotonic clock, in seconds; null until the event happens."""
 
     arrived: float
-    admitted: Annotated[float | None, Field(description="It got its first slot.")]
+    admitted: Annotated[float | None, Field(description="The request got its first slot.")]
     first_token: float | None
-    cancelled: Annotated[float | None, Field(description="The intent.")]
-    ended: Annotated[float | None, Field(description="Nothing is computed for it any more, and its slots are free.")]
+    cancelled: Annotated[float | None, Field(description="The cancel was requested.")]
+    ended: Annotated[
+        float | None, Field(description="Nothing is computed for the request any more, and its slots are free.")
+    ]
 
 
 class RequestEntry(Answer):
     id: str
     object: Literal["request"]
     status: OutsideStatus
-    phase: Annotated[RequestStatus, Field(description="Where it is, or was when it ended.")]
-    owner: Annotated[str, Field(description="Of the API key that it came with.")]
+    phase: Annotated[RequestStatus, Field(description="The phase of the request, or its last one.")]
+    owner: Annotated[str, Field(description="Owner of the API key that the request came with.")]
     session: str | None
     parent_session: str | None
     supersede: Annotated[str | None, Field(description="The key under which the newest request lives.")]
     priority: int
     n: Annotated[int, Field(ge=1, description="Choices.")]
     slots: list[int]
-    paused: Annotated[bool, Field(description="Its client leaves too much unread: it has no slot until that reads on.")]
+    paused: Annotated[
+        bool,
+        Field(description="The client leaves too much unread. The request has no slot until the client reads again."),
+    ]
     prompt_tokens: int
     prompt_tokens_done: int
     cached_tokens: int
     completion_tokens: int
-    max_tokens: Annotated[int | None, Field(description="Of each choice; null: what the context holds.")]
+    max_tokens: Annotated[int | None, Field(description="Limit of each choice's tokens; null: the context's size.")]
     finish_reason: FinishReason | None
     cancel_reason: CancelReason | None
     superseded_by: str | None
     cancel_latency_ms: float | None
     error: str | None
     created: Annotated[float, Field(description="Seconds since the epoch.")]
-    seconds: Annotated[float, Field(description="Its age, or how long it lived.")]
+    seconds: Annotated[float, Field(description="Age of the request, or its whole duration.")]
     times: TimesAnswer
-    replica: NotRequired[Annotated[str | None, Field(default=None, description="With peers: the server that has it.")]]
+    replica: NotRequired[
+        Annotated[str | None, Field(default=None, description="With peers: the server that has the request.")]
+    ]
 
 
 class UnreachedEntry(Answer):
@@ -68,7 +75,7 @@ class UnreachedEntry(Answer):
 
 Unreached = Annotated[
     list[UnreachedEntry] | None,
-    Field(default=None, description="With peers: those whose entries are missing, as in the header X-Unreached."),
+    Field(default=None, description="With peers: the servers whose entries are missing, as in the header X-Unreached."),
 ]
 
 
@@ -82,7 +89,7 @@ class CancelAnswer(Answer):
     id: str
     outcome: Literal["cancelled", "already_finished"]
     reason: CancelReason | FinishReason
-    phase: Annotated[RequestStatus, Field(description="Where the request was when it ended.")]
+    phase: Annotated[RequestStatus, Field(description="The request's phase when it ended.")]
     cancel_latency_ms: Annotated[
         float | None, Field(description="From cancel to stopped; null if it had not stopped yet.")
     ]
@@ -90,7 +97,7 @@ class CancelAnswer(Answer):
 
 
 class HeldAnswer(Answer):
-    """The id is not known yet: it is cancelled on arrival, if it comes in time."""
+    """The id is not known yet. A request of this id is cancelled on arrival, if it comes in time."""
 
     id: str
     outcome: Literal["held"]
@@ -103,7 +110,7 @@ class UnknownAnswer(Answer):
 
 
 class CancelList(Answer):
-    """In the order of `request_ids`, or oldest first."""
+    """The cancels, in the order of `request_ids`, or oldest first."""
 
     object: Literal["list"]
     data: list[CancelAnswer | HeldAnswer | UnknownAnswer]
@@ -112,15 +119,15 @@ class CancelList(Answer):
 class SessionEntry(Answer):
     id: str
     object: Literal["session"]
-    owner: Annotated[str, Field(description="Of the API key that it came with.")]
+    owner: Annotated[str, Field(description="Owner of the API key that the session came with.")]
     parent: str | None
     children: list[str]
-    requests: Annotated[list[str], Field(description="Ids of the live ones, oldest first.")]
-    n_requests: Annotated[int, Field(description="That it has had.")]
+    requests: Annotated[list[str], Field(description="Ids of the live requests, oldest first.")]
+    n_requests: Annotated[int, Field(description="Number of requests that the session has had.")]
     created: Annotated[float, Field(description="Seconds since the epoch.")]
-    used: Annotated[float, Field(description="When its last request came, or one of a descendant.")]
+    used: Annotated[float, Field(description="Time of its last request, or of a descendant's.")]
     replicas: NotRequired[
-        Annotated[list[str] | None, Field(default=None, description="With peers: the servers that know it.")]
+        Annotated[list[str] | None, Field(default=None, description="With peers: the servers that know the session.")]
     ]
 
 
@@ -133,14 +140,16 @@ class SessionList(Answer):
 class SessionCancelAnswer(Answer):
     session: str
     descendants: bool
-    requests: Annotated[list[CancelAnswer], Field(description="The ones that had not ended.")]
-    hold_seconds: Annotated[float | None, Field(description="So long all that still come are cancelled.")]
+    requests: Annotated[list[CancelAnswer], Field(description="The requests that had not ended.")]
+    hold_seconds: Annotated[
+        float | None, Field(description="Seconds for which later requests are cancelled on arrival.")
+    ]
 
 
 class StepSequence(Answer):
     request: str
     choice: int
-    slot: Annotated[int, Field(description="A number below that of slots and idle prefixes together.")]
+    slot: Annotated[int, Field(description="A number below the number of slots and idle prefixes together.")]
     phase: str
     n_tokens: int
 
@@ -153,7 +162,7 @@ class StepEntry(Answer):
     status: StepStatus
     spared: Annotated[bool, Field(description="A member was cancelled, and the step finished for the others.")]
     survivors: int
-    threads: Annotated[int, Field(description="That computed it.")]
+    threads: Annotated[int, Field(description="Number of threads that computed the step.")]
 
 
 class StepList(Answer):
@@ -218,7 +227,7 @@ def session_entry(summary: SessionSummary) -> SessionEntry:
 
 
 def outside_status(summary: RequestSummary) -> OutsideStatus:
-    """The status as it is shown: "cancelling" is derived, an ending says which."""
+    """Return the status for clients: "cancelling" is derived, and an ended request shows its ending."""
     match summary.ending:
         case None if summary.cancel_reason is not None:
             return "cancelling"
@@ -254,7 +263,9 @@ def cancel_answer(
 
 
 def ended_answer(request_id: str, ending: Ending, *, before: bool = False) -> CancelAnswer:
-    """The answer to a cancel of a request that has ended; `before` the cancel came."""
+    """Return the answer to a cancel of a request that has ended; `before` is True if it ended before the cancel
+    came.
+    """
     cancelled = ending.finish_reason is FinishReason.CANCELLED and not before
     reason = ending.cancel_reason or ending.finish_reason
     return cancel_answer(request_id, reason, ending.phase, ending.usage, ending.cancel_latency, cancelled=cancelled)

@@ -19,5 +19,5 @@ def fleet_events(see: Visible, audience: Audience, owner: str, last_event_id: st
 
 def fleet_view(see: Visible) -> FleetView | None:
     """Return the view of all servers for the sender of a request; None if this server is alone."""
-    # Nothing of the fleet is imported by a server without one.
+    # A server without a fleet imports nothing of it.
     return None if see.fleet is None else cast("Fleet", see.fleet).view(see)

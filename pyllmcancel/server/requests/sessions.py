@@ -21,12 +21,12 @@ from pyllmcancel.server.requests.visible import See
 
 router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 409, 503))
 
-Descendants = Annotated[bool, Query(description="The sessions below it, too.")]
+Descendants = Annotated[bool, Query(description="Cancel the sessions below it, too.")]
 
 
 @router.get("/sessions", summary="Sessions, the most recently used first", responses=answers(SessionList))
 async def list_sessions(
-    see: See, live: Annotated[bool, Query(description="Only the ones that have live requests.")] = False
+    see: See, live: Annotated[bool, Query(description="Only the sessions that have live requests.")] = False
 ) -> Any:
     if (everywhere := fleet_view(see)) is not None:
         data = await everywhere.sessions(live=live)
@@ -34,7 +34,7 @@ async def list_sessions(
     return SessionList(object="list", data=[session_entry(one) for one in see.sessions() if one.requests or not live])
 
 
-# Sessions are paths to the router: the clients choose them, and they may contain slashes.
+# Session names are path parameters to the router: clients choose them, and they may contain slashes.
 @router.get("/sessions/{session_id:path}", summary="One session", responses=answers(SessionEntry) | errors(404))
 async def get_session(see: See, session_id: PathName) -> Any:
     if (everywhere := fleet_view(see)) is not None:
@@ -53,7 +53,7 @@ async def get_session(see: See, session_id: PathName) -> Any:
     summary="Cancel all live requests of a session and its descendants",
     responses=answers(SessionCancelAnswer)
     | errors(404)
-    | {202: {"model": SessionCancelAnswer, "description": "It may still come"}},
+    | {202: {"model": SessionCancelAnswer, "description": "The session may still come"}},
 )
 async def cancel_session(
     see: See, session_id: PathName, wait: Wait = True, hold: Hold = 0.0, descendants: Descendants = True
@@ -72,4 +72,4 @@ async def cancel_session(
 
 
 def unknown_session() -> ApiError:
-    return ApiError(404, "this session is not known", code="unknown_session", param="session_id")
+    return ApiError(404, "this session is unknown", code="unknown_session", param="session_id")

@@ -31,12 +31,12 @@ Target = Request | Preparation | RequestSummary
 
 
 class Visible:
-    """The part of a server that may be seen by one owner, or by an administrator, with None as `owner`."""
+    """The part of a server that one owner may see, or an administrator, with None as `owner`."""
 
     def __init__(self, state: ServerState, owner: str | None, unreached: dict[str, str] | None = None) -> None:
         self.owner = owner
         self.fleet = state.fleet
-        # Other replicas that did not answer, and why; shared by all that is made of this one.
+        # Other replicas that did not answer, and why; shared by all narrowed copies.
         self.unreached = {} if unreached is None else unreached
         self._state = state
         self._engine = state.engine
@@ -54,12 +54,12 @@ class Visible:
     def summaries(self) -> list[RequestSummary]:
         """Live requests, oldest first, then the ones in preparation, then the last that have ended."""
         live, ended = self._registry.requests(self.owner), self._registry.history(self.owner)
-        # One that ended in between is in both.
+        # A request that ended in between is in both.
         known = {(summary.owner, summary.id, summary.created_at) for summary in ended}
         accepted = [
             request.summary() for request in live if (request.owner, request.id, request.created_at) not in known
         ]
-        # One that is being submitted may have been accepted already.
+        # A request that is being submitted may have been accepted already.
         known_ids = {(summary.owner, summary.id) for summary in accepted + ended}
         prepared = [
             preparation.summary()
@@ -75,15 +75,17 @@ class Visible:
         return self._registry.session(name, self._owner_of_session(name))
 
     def find(self, request_id: str, hold: float = 0.0) -> list[Target]:
-        """All that this id means: one request, a second one in preparation while the first lives, or none.
+        """Return the requests of this id: one, a second one in preparation while the first lives, or none.
 
-        An answer's ``id`` field is accepted for the request's own id. What is not found is held for `hold` seconds.
+        An answer's ``id`` field is accepted for the request's own id. An id that is not found is held for `hold`
+        seconds.
         """
         owner = self._owner_of({request_id, *without_prefix(request_id)}, hold)
         if hold > 0.0 and not SANE_ID.fullmatch(request_id):
-            raise bad_id("request_id")  # none of this id can come
+            raise bad_id("request_id")  # no request of this id can come
         preparation = self._preparations.find(owner, request_id)
-        # Looked for in all its forms, and the last time held: looking and holding must be one.
+        # Requests are looked for in all forms of the id, and held in the last look: looking and holding must be one
+        # operation.
         found = None
         for name in (request_id, *without_prefix(request_id)):
             found = found or self._registry.find(name, owner=owner)
@@ -96,8 +98,10 @@ class Visible:
         return [preparation, found] if isinstance(found, Request) else [preparation]
 
     def live(self, session: str | None, status: str | None) -> list[Target]:
-        """All that have not ended; where they are given, of one session without its descendants, and in one status."""
-        # Preparations first: one that is being submitted passes its cancel on.
+        """Return all requests that have not ended; if given, only those of one session without its descendants, or
+        in one status.
+        """
+        # Preparations first: a request that is being submitted passes its cancel on.
         prepared, accepted = self._preparations.live(self.owner), self._registry.requests(self.owner)
         return [
             target
@@ -106,29 +110,31 @@ class Visible:
         ]
 
     def find_session(self, name: str, *, descendants: bool, hold: float) -> list[Target] | None:
-        """The requests of a session and its descendants that have not ended; None if the session is not known."""
+        """Return the requests of a session and its descendants that have not ended; None if the session is unknown."""
         owner = self._owner_of_session(checked(name, "session_id"), hold)
         family = self._registry.family_to_cancel(name, owner, descendants=descendants, hold=hold)
         found = self.members(owner, name, family)
         return None if family is None and not found else found
 
     def members(self, owner: str, name: str, family: Mapping[str, list[Request]] | None) -> list[Target]:
-        """The requests of a family, with those in preparation; if it is not known, those of the session `name`."""
+        """Return the requests of a family, with those in preparation; for an unknown family, those of the session
+        `name`.
+        """
         prepared = self._preparations.of_sessions(owner, {name} if family is None else family)
         return [*once(prepared, [request for members in (family or {}).values() for request in members])]
 
     def owners_of(self, ids: Set[str]) -> set[str]:
-        """Owners that have a request of one of these ids."""
+        """Return the owners that have a request of one of these ids."""
         prepared = {preparation.owner for preparation in self._preparations.live() if preparation.id in ids}
         return self._registry.owners_of(ids) | prepared
 
     def owners_of_session(self, name: str) -> set[str]:
-        """Owners that have a session of this name."""
+        """Return the owners that have a session of this name."""
         prepared = {preparation.owner for preparation in self._preparations.live() if preparation.session == name}
         return {session.owner for session in self.sessions() if session.id == name} | prepared
 
     def _owner_of(self, ids: Set[str], hold: float = 0.0) -> str:
-        """The owner who has a request of one of these ids."""
+        """Return the owner who has a request of one of these ids."""
         if self.owner is not None:
             return self.owner
         return only(self.owners_of(ids), hold)
@@ -139,7 +145,7 @@ class Visible:
         return only(self.owners_of_session(name), hold)
 
     async def cancel(self, targets: Collection[Target], *, wait: bool) -> list[CancelAnswer]:
-        """Cancel all of them, then report, in their order; with `wait` when the computation has stopped."""
+        """Cancel all requests, then report on them in their order; with `wait`, after the computation has stopped."""
         began = time.monotonic()
         for target in targets:
             match target:
@@ -161,7 +167,7 @@ class Visible:
 
 
 async def report_request(request: Request, *, wait: bool) -> CancelAnswer:
-    """How a cancelled request ended, or where it is."""
+    """Report how a cancelled request ended, or its present phase."""
     reason = request.cancellation.reason
     if wait or request.ended.done() or reason is None:  # without a reason the cancel came too late
         # Shielded: a client that leaves here must not undo anything.
@@ -170,7 +176,7 @@ async def report_request(request: Request, *, wait: bool) -> CancelAnswer:
 
 
 async def report_preparation(preparation: Preparation, began: float, *, wait: bool) -> CancelAnswer:
-    """How a cancelled preparation, or what it became, ended; the cancel came at `began`."""
+    """Report how a cancelled preparation ended, or the request made of it; the cancel came at `began`."""
     if wait:
         await preparation.ended.wait()
         if preparation.accepted is not None:
@@ -181,13 +187,15 @@ async def report_preparation(preparation: Preparation, began: float, *, wait: bo
 
 
 def once(prepared: Iterable[Preparation], accepted: Collection[Request]) -> list[Preparation | Request]:
-    """All of them, without preparations of what has been accepted already and is still being submitted."""
+    """Return all of them, without preparations of requests that have been accepted already and are still being
+    submitted.
+    """
     known = {arrival(request) for request in accepted}
     return [*(one for one in prepared if arrival(one) not in known), *accepted]
 
 
 def arrival(target: Target) -> tuple[str, str, float]:
-    """The same of a preparation and of what it has become."""
+    """Return the value that a preparation and the request made of it share."""
     arrived_at = target.times.arrived if isinstance(target, RequestSummary) else target.arrived_at
     return target.owner, target.id, arrived_at
 
@@ -197,14 +205,14 @@ def summary_of(target: Target) -> RequestSummary:
 
 
 def only(owners: Set[str], hold: float) -> str:
-    """The one that an administrator means, who need not say it where one only has something of this name.
+    """Return the owner that an administrator means. The administrator need not name it if only one owner has this name.
 
-    ApiError if several have, or if something that none has yet is to be held.
+    Raises ApiError if several owners have it, or if a name that no owner has is to be held.
     """
     if len(owners) > 1:
-        raise ApiError(409, "several owners have this; say which, by ?owner=NAME", param="owner", code="ambiguous")
+        raise ApiError(409, "several owners have this; name one by ?owner=NAME", param="owner", code="ambiguous")
     if not owners and hold > 0.0:
-        raise ApiError(400, "no owner has this yet; say whose is held, by ?owner=NAME", param="owner")
+        raise ApiError(400, "no owner has this yet; name the owner for whom to hold it, by ?owner=NAME", param="owner")
     return next(iter(owners), NO_OWNER)
 
 
@@ -215,7 +223,7 @@ def without_prefix(name: str) -> list[str]:
 async def visible(
     http: HttpRequest,
     owner: Annotated[
-        str | None, Query(max_length=MAX_NAME, description="With an administrator's key: of this owner only.")
+        str | None, Query(max_length=MAX_NAME, description="With an administrator's key: show this owner's only.")
     ] = None,
 ) -> Visible:
     """Return the part of this server that the sender of `http` may see.
@@ -231,11 +239,11 @@ See = Annotated[Visible, Depends(visible)]
 
 
 def check_may_see_all(http: HttpRequest) -> None:
-    """ApiError 403 where there are several owners, and the request has no administrator's key."""
+    """Raise ApiError 403 if there are several owners, and the request has no administrator's key."""
     if state_of(http).config.shared and not is_admin(http.scope):
         raise admin_only()
 
 
 def admin_only(param: str | None = None) -> ApiError:
-    message = "this shows what belongs to several owners: it needs the key of --admin-api-key"
+    message = "this shows requests of several owners: it needs the key of --admin-api-key"
     return ApiError(403, message, "permission_error", param=param, code="admin_only")

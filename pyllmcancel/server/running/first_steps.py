@@ -1,4 +1,4 @@
-"""The lines that a server shows when it is ready: what to open, and what to try."""
+"""The lines that a server shows when it is ready: an address to open, and a command to try."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 LOCAL = ("127.0.0.1", "::1")
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# As long as the packaged model's context allows, so that there is something to break off.
+# As long as the packaged model's context allows, so that there is time to interrupt the answer.
 LONG = {"prompt": "def hello_world():\n", "max_tokens": 1500, "ignore_eos": True, "stream": True}
 EMBEDDING = {"input": "hello"}
 
 
 def first_steps(listeners: Sequence[socket.socket], config: ServerConfig, *, secure: bool, embeds: bool) -> list[str]:
-    """Lines that can be pasted. A key is never shown: `KEY` stands for one."""
+    """Return lines that can be pasted. A key is never shown: `KEY` stands for it."""
     url = url_from_here(listeners, secure=secure)
     key = "KEY" if config.api_keys or config.admin_api_keys else ""
     curl = shlex.join(curl_command(url, key, secure=secure, embeds=embeds))
@@ -30,21 +30,23 @@ def first_steps(listeners: Sequence[socket.socket], config: ServerConfig, *, sec
     page = [f"open {url}/ in a browser"] if config.ui else []
     return [
         ", or ".join([*page, f"run: {top}"]),
-        f"try: {curl}" + ("" if embeds else "   and break it off with Ctrl-C: this log says when computing stopped"),
+        f"try: {curl}" + ("" if embeds else "   and interrupt it with Ctrl-C: this log says when computing stopped"),
     ]
 
 
 def curl_command(url: str, key: str, *, secure: bool, embeds: bool) -> list[str]:
-    """A request that streams a long answer; of a model that only embeds, one for an embedding."""
+    """Return a command that streams a long answer or, for an embedding model, asks for one embedding."""
     path, body = ("embeddings", EMBEDDING) if embeds else ("completions", LONG)
-    # Of this machine's addresses hardly any certificate knows.
+    # Hardly any certificate names this machine's addresses.
     options = ["-Nk" if secure else "-N", *(("-H", f"Authorization: Bearer {key}") if key else ())]
     kind = ("-H", "Content-Type: application/json")
     return ["curl", *options, *kind, "-d", compact(body), f"{url}/v1/{path}"]
 
 
 def url_from_here(listeners: Sequence[socket.socket], *, secure: bool) -> str:
-    """Where this machine finds the server: on a loopback address if it listens on one, or everywhere."""
+    """Return the server's address as seen from this machine: a loopback address if the server listens on one, or on
+    all.
+    """
     urls = []
     for listener in listeners:
         host, port = listener.getsockname()[:2]

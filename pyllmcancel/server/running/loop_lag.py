@@ -9,13 +9,7 @@ EVERY_SECONDS = 0.1
 
 
 class LoopLag:
-    """Sets a timer in the running event loop, again and again, and reports how late it fires.
-
-    Parameters
-    ----------
-    observe
-        Called with seconds, in the event loop.
-    """
+    """Measures how late a timer fires in the running event loop, again and again."""
 
     def __init__(self, observe: Callable[[float], object], every: float = EVERY_SECONDS) -> None:
         self._observe = observe

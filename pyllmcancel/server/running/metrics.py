@@ -29,13 +29,13 @@ TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 
 
 class EngineMetrics:
-    """An observer that counts. One registry per server, so that two in one process do not mix."""
+    """An observer that counts. Each server has a registry, so that two servers in one process do not mix."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
         self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
-        # From the start, so that a rate shows the first one too.
+        # Set from the start, so that a rate includes the first event.
         for outcome in FinishReason:
             self._requests.labels(outcome)
         for reason in CancelReason:
@@ -44,36 +44,44 @@ class EngineMetrics:
         self._ttft = self._histogram("ttft_seconds", "Time from arrival to the first token.", TIME_BUCKETS)
         self._itl = self._histogram("itl_seconds", "Time between two tokens of a choice.", TIME_BUCKETS)
         self._latency = self._histogram(
-            "cancel_latency_seconds", "Time from cancel to stopped computation and free slot.", LATENCY_BUCKETS, "phase"
+            "cancel_latency_seconds",
+            "Time from a cancel until the computation has stopped and the slot is free.",
+            LATENCY_BUCKETS,
+            "phase",
         )
         self._step = self._histogram("step_seconds", "Duration of a step.", TIME_BUCKETS)
         self._turn = self._histogram(
             "engine_turn_seconds",
-            "Time between two steps of a request: the engine's turn, and its waiting.",
+            "Time between two steps of a request: the engine's own work, and waiting.",
             LATENCY_BUCKETS,
         )
         self._lag = self._histogram(
-            "event_loop_lag_seconds", "How late the event loop comes to a timer.", LATENCY_BUCKETS
+            "event_loop_lag_seconds", "Lag of the event loop: how late a timer fires.", LATENCY_BUCKETS
         )
         self._last_step: StepRecord | None = None  # written by the engine thread
-        self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that counted.")
+        self._computed = self._counter("tokens_computed_total", "Tokens computed, in steps that were not undone.")
         self._prompt = self._counter(
-            "prompt_tokens_total", "Tokens of prompts computed, in steps that counted; some more than once."
+            "prompt_tokens_total", "Tokens of prompts computed, in steps that were not undone; some more than once."
         )
-        self._delivered = self._counter("tokens_delivered_total", "Tokens generated for requests that were not cut.")
+        self._delivered = self._counter(
+            "tokens_delivered_total", "Tokens generated for requests that were not cancelled."
+        )
         self._wasted = self._counter(
             "tokens_wasted_total", "Tokens computed after their request's cancel, or in an aborted step."
         )
         self._saved = self._counter(
-            "tokens_saved_total", "Tokens that cancels saved, at most: of prompts and answers that were not computed."
+            "tokens_saved_total",
+            "Upper bound of the tokens that cancels saved: tokens of prompts and answers that were not computed.",
         )
         self._reused = self._counter("prefix_tokens_reused_total", "Prompt tokens found in the cache.")
         self._aborted = self._counter("steps_aborted_total", "Steps aborted in the middle.")
-        self._redone = self._counter("steps_redone_total", "Aborted steps that are computed again for survivors.")
-        self._spared = self._counter("steps_spared_total", "Steps let finish for the survivors of a cancel.")
+        self._redone = self._counter("steps_redone_total", "Aborted steps that were computed again for the survivors.")
+        self._spared = self._counter(
+            "steps_spared_total", "Steps that were not aborted after a cancel, for the sake of the survivors."
+        )
 
     def watch(self, engine: Engine, model_name: str) -> None:
-        """Add the gauges of `engine`, read when they are asked for."""
+        """Add the gauges of `engine`, which are read at each scrape."""
         self.registry.register(EngineGauges(engine, model_name))
 
     def totals(self) -> Totals:
@@ -98,7 +106,7 @@ class EngineMetrics:
         return Histogram(f"pyllmcancel_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def request_added(self, request: Request) -> None:
-        """Nothing to count before the end: the gauges show what lives."""
+        """Count nothing yet: the gauges show live requests."""
 
     def request_admitted(self, request: Request) -> None: ...
 
@@ -133,7 +141,9 @@ class EngineMetrics:
             self._spared.inc()
 
     def _clock_turn(self, record: StepRecord) -> None:
-        """Seconds since the former step, if a request was in both: otherwise there may have been nothing to do."""
+        """Return the seconds since the former step, if a request was in both steps: otherwise the engine may have
+        been idle.
+        """
         former, self._last_step = self._last_step, record
         if former is None:
             return
@@ -149,7 +159,7 @@ class EngineMetrics:
 
 
 class Totals(NamedTuple):
-    """Tokens, steps, and cancels by their reasons."""
+    """Counts of tokens, steps, and cancels by their reasons."""
 
     prompt_tokens: int
     computed_tokens: int
@@ -161,16 +171,16 @@ class Totals(NamedTuple):
 
 
 class EngineGauges(Collector):
-    """Metrics of the served model, of what lives now, and of what the engine counts itself."""
+    """Metrics of the served model, of live requests, and of the engine's own counts."""
 
     def __init__(self, engine: Engine, model_name: str) -> None:
-        # Not to keep it: its thread has this observer.
+        # A weak reference: the engine's thread has this observer.
         self._engine = weakref.ref(engine)
         model = engine.model
         self._facts = (
             _info(
                 "build",
-                "What this server is made of.",
+                "Versions of this server and of its parts.",
                 version=__version__,
                 llama_cpp=llama_cpp_commit(),
                 python=platform.python_version(),
@@ -192,8 +202,8 @@ class EngineGauges(Collector):
         for name, value, text in (*_capacity(engine), *_live(engine)):
             yield GaugeMetricFamily(f"pyllmcancel_{name}", text, value)
         for name, value, text in (
-            ("generated_tokens", engine.n_generated, "Tokens generated, for requests that were cut too."),
-            ("preemptions", engine.n_preempted, "Slots taken back from choices that are resumed later."),
+            ("generated_tokens", engine.n_generated, "Tokens generated, including those for cancelled requests."),
+            ("preemptions", engine.n_preempted, "Slots taken back from choices, which are resumed later."),
         ):
             yield CounterMetricFamily(f"pyllmcancel_{name}", text, value)
 
@@ -205,9 +215,9 @@ def _capacity(engine: Engine) -> Iterable[Sample]:
     capacity = engine.capacity
     return (
         ("model_size_bytes", engine.model.size, "Size of the model's tensors."),
-        ("model_context_tokens", engine.n_ctx, "Most tokens of one request, prompt and answer together."),
-        ("slots", capacity.slots, "Slots that there are: choices that compute at once."),
-        ("cells", capacity.cells, "Cells that there are: tokens that can be kept at once, of all requests."),
+        ("model_context_tokens", engine.n_ctx, "Limit of one request's tokens, prompt and answer together."),
+        ("slots", capacity.slots, "Number of slots: choices that can compute at once."),
+        ("cells", capacity.cells, "Number of cells: tokens of all requests that can be kept at once."),
     )
 
 
@@ -215,31 +225,33 @@ def _live(engine: Engine) -> Iterable[Sample]:
     counts = engine.counts()
     occupancy = engine.occupancy()
     return (
-        ("engine_dead", engine.failure is not None, "1 once the engine thread has died: nothing is served then."),
+        ("engine_dead", engine.failure is not None, "1 if the engine thread has died, after which nothing is served."),
         ("requests_waiting", counts.waiting, "Live requests in the queue."),
         ("requests_running", counts.running, "Live requests that hold a slot, or were preempted."),
         ("requests_paused", n_paused(engine), "Running requests without a slot, because their clients do not read."),
         ("requests_cancelling", counts.cancelling, "Cancelled requests whose computation has not stopped yet."),
-        ("sessions_live", counts.sessions, "Sessions with a request."),
+        ("sessions_live", counts.sessions, "Sessions with a live request."),
         ("slots_used", occupancy.slots, "Slots of running choices."),
         ("cells_used", occupancy.cells, "Cells of running choices."),
         ("cells_idle", occupancy.idle_cells, "Cells of idle prefixes."),
         ("compute_threads", engine.n_threads, "Compute threads of the running step, or of the last one."),
-        ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, this answer's among them."),
-        ("checkpoint_bytes", occupancy.checkpoint_bytes, "Copies of states that cannot be rolled back."),
-        ("swapped_bytes", occupancy.swapped_bytes, "Idle prefixes that were copied out of the cells."),
+        ("asyncio_tasks", n_tasks(), "Tasks of the server's event loop, including the one for this answer."),
+        ("checkpoint_bytes", occupancy.checkpoint_bytes, "Bytes of copies of states that cannot be rolled back."),
+        ("swapped_bytes", occupancy.swapped_bytes, "Bytes of idle prefixes that were copied out of the cells."),
     )
 
 
 def _info(name: str, text: str, /, **labels: str) -> Metric:
-    """Constants, in the labels of a gauge that is always 1."""
+    """Return a gauge that is always 1, with constants in its labels."""
     family = GaugeMetricFamily(f"pyllmcancel_{name}_info", text, labels=list(labels))
     family.add_metric(list(labels.values()), 1)
     return family
 
 
 def llama_cpp_commit() -> str:
-    """The commit of llama.cpp that is compiled in: by the pin that is installed with it, or lies in the checkout."""
+    """Return the commit of llama.cpp that is compiled in, by the pin that is installed with the package, or is in the
+    checkout.
+    """
     package = files("pyllmcancel")
     pins = (package / "llama_cpp_pin.toml", package / ".." / "vendor" / "llama.cpp" / "PIN.toml")
     pin = next(pin for pin in pins if pin.is_file())
@@ -257,7 +269,7 @@ def _value(counter: Counter) -> int:
 
 
 def n_tasks() -> int:
-    """Tasks of the running event loop; 0 where none runs."""
+    """Return the number of tasks of the running event loop; 0 if none runs."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Messages to systemd about the server, as ``sd_notify`` sends them; none where nobody asks (``NOTIFY_SOCKET``)."""
+"""Messages to systemd about the server, as ``sd_notify`` sends them; none unless ``NOTIFY_SOCKET`` asks for them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pyllmcancel.system import send_datagram
 
 logger = logging.getLogger("pyllmcancel.server")
 
-State = Literal["ok", "loading", "failed", "stalled", "draining"]  # as `/health` has it
+State = Literal["ok", "loading", "failed", "stalled", "draining"]  # the words of `/health`
 
 
 class Supervision:
-    """Tells that the server is ready, alive, and about to end. Touched by the event loop only; never raises.
+    """Reports that the server is ready, alive, or about to end. Used by the event loop only; never raises.
 
     Parameters
     ----------
     address
         The supervisor's datagram socket: a path, or an abstract name after ``@``; None: there is none.
     beat_every
-        Seconds between two signs of life; None: it wants none.
+        Seconds between two signs of life; None: the supervisor wants none.
     state
-        What ``/health`` would say. There is no sign of life from a server that is stalled or has failed, nor from one
-        whose event loop does not come round.
+        Returns the state that ``/health`` would report. A server that is stalled or has failed sends no sign of life,
+        and neither does one whose event loop is blocked.
     """
 
     def __init__(self, address: str | None, beat_every: float | None, state: Callable[[], State]) -> None:
@@ -40,17 +40,17 @@ class Supervision:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], state: Callable[[], State]) -> Supervision:
-        """As systemd's variables have it; sockets that are not AF_UNIX, as virtual machines may have, are none."""
+        """Make one by systemd's variables. Sockets that are not AF_UNIX, as in virtual machines, are ignored."""
         address = environment.get("NOTIFY_SOCKET", "")
         return cls(address if address.startswith(("/", "@")) else None, beat_interval(environment), state)
 
     def start(self) -> None:
-        """The port listens. From now on `look` tells, and there are signs of life."""
+        """Note that the port listens. From now on `look` reports, and signs of life are sent."""
         self._listens = True
         self._come()
 
     def look(self) -> None:
-        """Tell it once if the server can serve now, and that it lives."""
+        """Report once that the server can serve, and each time that it lives."""
         if not self._listens:
             return
         state = self._state()
@@ -63,7 +63,7 @@ class Supervision:
         self._tell(*news)
 
     def stopping(self) -> None:
-        """It drains. There are signs of life until `stop`."""
+        """Report that the server drains. Signs of life continue until `stop`."""
         self._tell("STOPPING=1", "STATUS=draining")
 
     def stop(self) -> None:
@@ -81,17 +81,17 @@ class Supervision:
     def _tell(self, *news: str) -> None:
         if self._address is None or not news:
             return
-        # An abstract name begins with a null, which cannot be in the environment.
+        # An abstract name begins with a null, which cannot be in an environment variable.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             # A full socket, or a supervisor that has left, must not hold the event loop up.
             send_datagram(address, "\n".join(news).encode())
         except OSError as error:
-            logger.warning("the supervisor cannot be told %s: %s", ", ".join(news), error.strerror or error)
+            logger.warning("%s could not be reported to the supervisor: %s", ", ".join(news), error.strerror or error)
 
 
 def beat_interval(environment: Mapping[str, str]) -> float | None:
-    """Half of what systemd waits for, in seconds, as it advises; None if it does not wait for this process."""
+    """Return half of the seconds that systemd waits, as it advises; None if it does not wait for this process."""
     with suppress(ValueError):
         process = environment.get("WATCHDOG_PID")
         limit = int(environment.get("WATCHDOG_USEC", "0")) / 1e6

@@ -1,8 +1,8 @@
-"""A trace of each request, by OpenTelemetry: what ``--otel`` switches on, with the extra ``[otel]``.
+"""A trace of each request, by OpenTelemetry. ``--otel`` switches it on, and it needs the extra ``[otel]``.
 
 All spans of a request are made at its end, from the times that it has, and put into the queue of the SDK's batch
-processor, whose thread exports them: nothing waits for a collector. A full queue drops the oldest spans. No prompt and
-no answer is in them.
+processor, whose thread exports them: nothing waits for a collector. A full queue drops the oldest spans. Spans contain
+no prompts and no answers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.otel")
 
 FLUSH_SECONDS = 3.0  # how long the end of the server waits for a collector
-MOST_SUPERSEDED = 1024  # ended requests that a newer one, which still lives, is to be linked with
-MOST_LINKS = 32  # of one request
+MOST_SUPERSEDED = 1024  # ended requests to link with a newer one, which still lives
+MOST_LINKS = 32  # links of one request
 OPERATIONS = {
     "/v1/completions": "text_completion",
     "/completions": "text_completion",
@@ -54,8 +54,8 @@ class Tracing(NullObserver):
     Parameters
     ----------
     exporter
-        By default OTLP over HTTP, configured by the variables of OpenTelemetry (``OTEL_EXPORTER_OTLP_ENDPOINT`` …), as
-        the sampler, the queue and the resource are.
+        By default OTLP over HTTP. OpenTelemetry's variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …) configure it, the
+        sampler, the queue and the resource.
     """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
@@ -63,7 +63,8 @@ class Tracing(NullObserver):
         self._provider.add_span_processor(BatchSpanProcessor(OneLineExporter(exporter or OTLPSpanExporter())))
         self._tracer = self._provider.get_tracer("pyllmcancel", __version__)
         self._lock = threading.Lock()
-        # By owner and id of the request that superseded them; guarded by the lock, for any thread ends a request.
+        # By owner and id of the request that superseded them; guarded by the lock, because any thread may end a
+        # request.
         self._superseded: OrderedDict[tuple[str, str], list[SpanContext]] = OrderedDict()
 
     def request_ended(self, request: Request, ending: Ending) -> None:
@@ -91,8 +92,8 @@ class Tracing(NullObserver):
         span.end(_at(request.ended_at, epoch))
 
     def close(self) -> None:
-        """Export what is left, for `FLUSH_SECONDS` at most. Idempotent."""
-        # The SDK's own limits bound neither an export in progress nor its repetitions.
+        """Export the remaining spans, for `FLUSH_SECONDS` at most. Idempotent."""
+        # The SDK's own limits bound neither an export in progress nor its retries.
         flushing = threading.Thread(target=self._provider.shutdown, name="pyllmcancel-otel-flush", daemon=True)
         flushing.start()
         flushing.join(FLUSH_SECONDS)
@@ -100,7 +101,7 @@ class Tracing(NullObserver):
             logger.warning("the last traces could not be exported within %.0f s", FLUSH_SECONDS)
 
     def _phases(self, request: Request, context: Context, epoch: int) -> None:
-        """A span of each phase that the request has come to."""
+        """Make a span of each phase that the request has reached."""
         end = request.ended_at
         begins = (("queue", request.arrived_at), ("prefill", request.admitted_at), ("decode", request.first_token_at))
         begun = [(name, at) for name, at in begins if at is not None]
@@ -111,7 +112,7 @@ class Tracing(NullObserver):
             span.end(_at(ended_at, epoch))
 
     def _links(self, request: Request) -> list[Link]:
-        """To the requests that it has superseded, and that have ended."""
+        """Return links to the ended requests that this one has superseded."""
         with self._lock:
             superseded = self._superseded.pop((request.owner, request.id), [])
         return [Link(context, {"pyllmcancel.link": "superseded"}) for context in superseded]
@@ -128,7 +129,9 @@ class Tracing(NullObserver):
 
 
 class OneLineExporter(SpanExporter):
-    """Says once that nothing can be exported, and once that it can again; the SDK would say it every few seconds."""
+    """Logs once that nothing can be exported, and once that exports work again; the SDK would log it every few
+    seconds.
+    """
 
     def __init__(self, exporter: SpanExporter) -> None:
         # Called by the batch processor's thread only.
@@ -157,7 +160,7 @@ class OneLineExporter(SpanExporter):
 
 
 def _resource() -> Resource:
-    # What the environment says of the service wins; Resource.create would have ours win.
+    # The environment's name of the service wins; with Resource.create ours would win.
     ours = Resource.create({"service.name": "pyllmcancel", "service.version": __version__})
     return ours.merge(OTELResourceDetector().detect())
 
@@ -178,7 +181,9 @@ def _at(monotonic: float, epoch: int) -> int:
 
 
 def _attributes(request: Request, ending: Ending, operation: str) -> dict[str, AttributeValue]:
-    """By the conventions for generative AI, where they have a word; ours begin with the package's name."""
+    """Return attributes named by the conventions for generative AI, where they have a word; ours begin with the
+    package's name.
+    """
     usage, trace = ending.usage, request.trace
     reasons = [str(choice.finish_reason or ending.finish_reason) for choice in request.choices]
     found: dict[str, AttributeValue] = {

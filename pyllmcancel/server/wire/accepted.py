@@ -1,4 +1,4 @@
-"""Fields of bodies that are known, and have no effect on an answer, each with the reason why that is no lie."""
+"""Fields of bodies that are known and have no effect on an answer, each with the reason why ignoring it is correct."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class AcceptedFields(Sent):
         None, description=f"{NO_EFFECT} it limits how long a prefix is kept, and here it is kept in memory only."
     )
     prompt_cache_options: PromptCacheOptions | None = Field(
-        None, description=f"{NO_EFFECT} what is asked for is what is done: any known prefix is used."
+        None, description=f"{NO_EFFECT} any cached prefix is used anyway."
     )
     id_slot: int | None = Field(
-        None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} every slot finds what any other has computed.")
+        None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} every slot can use what any other has computed.")
     )
     n_keep: int | None = Field(None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} no context is ever shifted."))
     n_discard: int | None = Field(None, ge=0, le=MOST, description=extra(f"{NO_EFFECT} no context is ever shifted."))
     n_cache_reuse: int | None = Field(None, ge=0, le=MOST, description=extra(f"{NO_EFFECT} cells are not moved."))
     cache_salt: Name | None = Field(
-        None, description=extra(f"vLLM's. {NO_EFFECT} the prefixes of one API key are no other's.")
+        None, description=extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
     )
     request_id: Name | None = Field(None, description=extra(f"vLLM's. {NO_EFFECT} `X-Request-Id` names a request."))
     spaces_between_special_tokens: bool | None = Field(
-        None, description=extra(f"vLLM's. {NO_EFFECT} there are only the spaces that the model writes.")
+        None, description=extra(f"vLLM's. {NO_EFFECT} the text has only the spaces that the model writes.")
     )
     include_reasoning: Literal[True] | None = Field(None, description=extra(f"{NO_EFFECT} nothing is left out."))
     keep_alive: float | str | None = Field(None, description=extra(f"Ollama's. {NO_EFFECT} the model stays loaded."))

@@ -1,4 +1,4 @@
-"""``response_fields``: which fields of an answer a client wants."""
+"""``response_fields``: the fields of an answer that a client wants."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.engine.engine import Engine
 
-# A context of validation: empty values are validated as they were sent.
+# Set in a validation's context: empty values are validated as they were sent.
 AS_SENT = object()
 
 MAX_TIMEOUT = 7 * 86_400.0  # seconds
@@ -42,43 +42,43 @@ MAX_MS = 7 * 86_400_000
 TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Stop = Annotated[str, Field(max_length=MAX_STOP)]
-# Said by several clients of single parts of a message.
-CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any known prefix is used.")]
+# Several clients send this in single parts of a message.
+CacheHint = Annotated[Any, Field(description="Accepted, and without effect: any cached prefix is used.")]
 
-# Ours, by the spellings that clients use.
+# Our own fields, by the spellings that clients use.
 SAMPLER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical_p": "typ_p"} | {
     spelling: name
     for name in (*SAMPLERS, *SAMPLERS_ON_REQUEST)
     for spelling in (name, name.replace("_", "-"), name.replace("_", ""))
 }
-# Fields of SamplingParams by fields of the wire, where the two have different names.
+# Names in SamplingParams by names on the wire, where the two differ.
 RENAMED = {"repeat_last_n": "penalty_last_n", "post_sampling_probs": "logprobs_after_sampling"}
 
-# Annotates a field that is left out rather than null; clients may read it as null.
+# Annotates a field that is left out rather than null; clients may read absence as null.
 ABSENT = Field(default=None)
-BATCH_INVARIANT = Field(description="Whether an answer depends on its own request only, to the last bit.")
+BATCH_INVARIANT = Field(description="True if an answer depends on its own request only, to the last bit.")
 
 
 @with_config(ConfigDict(extra="forbid"))
 class Answer(TypedDict):
-    """Base of all: nothing is answered that is not described."""
+    """The base of all answers: an answer has no undescribed field."""
 
 
 class Ignored(Protocol):
-    """Takes note of fields that have no effect."""
+    """Records fields that have no effect."""
 
     def add(self, name: str) -> None:
-        """ApiError if such fields are refused."""
+        """Record a field; ApiError if such fields are refused."""
 
 
 class Sent(BaseModel):
-    """Base of all that clients send: bodies, and what is inside them.
+    """The base of everything that clients send: bodies, and the objects inside them.
 
     Clients spell "not given" as null, and as an empty text, list or object where the field has no such value. Such a
-    field is taken away before anything looks at it, so it has its default, and a required one is missing.
+    field is removed first, so that it has its default, and a required one is missing.
     """
 
-    # Optional fields of which null says something else than their absence.
+    # Optional fields for which null has another meaning than absence.
     null_says: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
@@ -97,7 +97,8 @@ class Sent(BaseModel):
 
 @cache
 def takes_empty(model: type[BaseModel], name: str, kind: type[object]) -> bool:
-    """Say whether an empty text, list or object is a value of this field. Unknown and required ones keep what was sent.
+    """Return whether an empty text, list or object is a value of this field. Unknown and required fields keep the value
+    that was sent.
 
     The model itself decides: a schema of the field's own would be built while a request waits.
     """
@@ -124,7 +125,7 @@ def wire_fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
 
 
 class RequestBody(Sent):
-    """Takes what it does not know; `unknown_fields` then says what becomes of that.
+    """The base of all bodies. It accepts unknown fields, which `unknown_fields` then handles.
 
     Lists have `fail_fast`: one error is reported, not one for each of a hundred thousand wrong entries.
     """
@@ -133,10 +134,10 @@ class RequestBody(Sent):
     # Unknown fields of this body that are refused, with the values that ask for nothing.
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
-    _ignored: Ignored | None = PrivateAttr(None)  # set once, by what has read the body
+    _ignored: Ignored | None = PrivateAttr(None)  # set once, by the reader of the body
 
     def heed(self, engine: Engine) -> None:
-        """Compare with what the engine is; InvalidRequestError for what it is not."""
+        """Compare the body with the engine; InvalidRequestError if the engine cannot serve it."""
 
     def ignore(self, field: str) -> None:
         """Note that a field has no effect; ApiError if such fields are refused."""
@@ -145,14 +146,15 @@ class RequestBody(Sent):
 
 
 class GeneratingBody(RequestBody):
-    """A request's place among the others, and the form of its answer."""
+    """The base of bodies that generate: the request's groups, and the form of its answer."""
 
-    # What the engine calls the prompt, as this body does.
+    # This body's name of the field that the engine calls the prompt.
     prompt_field: ClassVar[str] = "prompt"
-    # Requests of different classes never supersede each other, unless they name a key; of no class none do.
+    # Requests of different classes never supersede each other, unless they name a key; requests without a class never
+    # do.
     request_class: ClassVar[str | None] = None
 
-    model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
+    model: Name | None = Field(None, description="Any name is served; the answer names the model that generated it.")
     stream: bool = False
     session_id: str | None = Field(
         None,
@@ -176,14 +178,17 @@ class GeneratingBody(RequestBody):
         0,
         ge=min(PRIORITIES),
         le=max(PRIORITIES),
-        description="Ours: -1 for the background, 1 for what a user waits for; among requests of the same API key.",
+        description=(
+            "Ours: -1 for background work, 1 for requests that a user waits for; compared among requests of the same"
+            " API key."
+        ),
     )
     timeout: float | None = Field(
         None, gt=0, le=MAX_TIMEOUT, description="Ours: deadline in seconds, time in the queue included."
     )
     user: Name | None = None
     safety_identifier: Name | None = None
-    prompt_cache_key: Name | None = Field(None, min_length=1, description="As `session_id`, where that is not given.")
+    prompt_cache_key: Name | None = Field(None, min_length=1, description="As `session_id`, if that is not given.")
 
     @property
     def only_warms(self) -> bool:
@@ -196,18 +201,18 @@ class GeneratingBody(RequestBody):
 
     @property
     def limits_tokens(self) -> bool:
-        """True if `token_limits` says anything."""
+        """True if `token_limits` limits anything."""
         return False
 
     def token_limits(
         self, n_vocab: int, eog_tokens: Iterable[int], form: ConstraintFactory | None
     ) -> ConstraintFactory | None:
-        """`form`, and which tokens the answer may have besides, of so many."""
+        """Return `form` with the tokens that the answer may also have, out of `n_vocab`."""
         return form
 
 
 def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
-    """Fields of SamplingParams from those of a body, as far as the client has set them."""
+    """Return fields of SamplingParams from those of a body, as far as the client has set them."""
     given = {RENAMED.get(name, name): getattr(body, name) for name in names}
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
@@ -215,10 +220,10 @@ def sampling_values(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
 
 
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
-    """The stop strings of a body's `stop`; empty ones are passed over."""
+    """Return the stop strings of a body's `stop`; empty ones are ignored."""
     return tuple(text for text in ([stop] if isinstance(stop, str) else stop or []) if text)
 
 
 def seconds(milliseconds: int | None) -> float | None:
-    """A time limit of the wire; 0 and less set none."""
+    """Return a time limit of the wire; 0 and less mean no limit."""
     return milliseconds / 1e3 if milliseconds is not None and milliseconds > 0 else None

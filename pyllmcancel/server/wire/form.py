@@ -1,4 +1,4 @@
-"""How a body of OpenAI's dialect says what its answer must look like: one form at most, under one of several names."""
+"""The required form of an answer in OpenAI's dialect: one form at most, under one of several names."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TextFormat(RequestBody):
 
 class JsonObjectFormat(RequestBody):
     type: Literal["json_object"]
-    # A field cannot be called as a method of its class is.
+    # A field cannot have the name of one of its class's methods.
     schema_: dict[str, Any] | None = Field(
-        None, alias="schema", description="Not in OpenAI's API: llama-server's way to name one."
+        None, alias="schema", description="Not in OpenAI's API: llama-server's name for a schema."
     )
 
 
@@ -43,17 +43,22 @@ class SchemaOfFormat(RequestBody):
     schema_: dict[str, Any] | None = Field(
         None,
         alias="schema",
-        description="What the answer obeys; left out: any object.",
+        description="Schema that the answer obeys; if left out, any object.",
         examples=[{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}],
     )
-    strict: bool | None = Field(None, description="true: refuse what cannot be enforced, instead of passing it over.")
+    strict: bool | None = Field(
+        None,
+        description=(
+            "If true, a schema that cannot be enforced is refused; otherwise that part is ignored and reported."
+        ),
+    )
 
 
 class JsonSchemaFormat(RequestBody):
     type: Literal["json_schema"]
     json_schema: SchemaOfFormat | None = None
     schema_: dict[str, Any] | None = Field(
-        None, alias="schema", description="Not in OpenAI's API: llama-server's way, without a name."
+        None, alias="schema", description="Not in OpenAI's API: llama-server's schema without a name."
     )
 
     @model_validator(mode="after")
@@ -64,7 +69,7 @@ class JsonSchemaFormat(RequestBody):
 
     @property
     def wanted(self) -> NamedSchema:
-        """The schema that is asked for; it allows any object if no schema is named."""
+        """The requested schema; any object is allowed if no schema is given."""
         named = self.json_schema or SchemaOfFormat.model_validate({"schema": self.schema_})
         schema = ANY_OBJECT if named.schema_ is None else named.schema_
         return NamedSchema(schema, "response_format", lenient=named.strict is not True)
@@ -86,7 +91,7 @@ ResponseFormat = Annotated[
 
 
 class StructuredOutputs(Sent):
-    """vLLM's. What else it has would change the answer: it is refused."""
+    """vLLM's field. Its other members would change the answer, so they are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -103,7 +108,7 @@ class StructuredOutputs(Sent):
 
 
 class Gbnf(NamedTuple):
-    """A grammar for the sampler, and which field it came by."""
+    """A grammar for the sampler, and the field that it came in."""
 
     text: str
     param: str
@@ -114,7 +119,7 @@ Form = NamedSchema | NamedRule | Gbnf
 
 class FormFields(Sent):
     response_format: ResponseFormat | None = Field(
-        None, description="What the text must be.", examples=[{"type": "json_object"}]
+        None, description="The form that the text must have.", examples=[{"type": "json_object"}]
     )
     json_schema: dict[str, Any] | None = Field(
         None, description=extra("The answer is JSON that obeys this schema."), examples=[{"type": "object"}]
@@ -128,21 +133,21 @@ class FormFields(Sent):
     guided_regex: Pattern | None = Field(None, description=extra("vLLM's: the whole answer matches it."))
     guided_choice: Choices | None = Field(None, description=extra("vLLM's: the answer is one of these texts."))
     guided_grammar: str | None = Field(
-        None, description=extra("vLLM's: GBNF whose root rule is `root`, or Lark whose first is `start`.")
+        None, description=extra("vLLM's: GBNF whose root rule is `root`, or Lark whose first rule is `start`.")
     )
-    guided_decoding_backend: str | None = Field(None, description=extra(f"{NO_EFFECT} there is one."))
-    structured_outputs: StructuredOutputs | None = Field(None, description=extra("vLLM's: all of these in one."))
+    guided_decoding_backend: str | None = Field(None, description=extra(f"{NO_EFFECT} there is only one backend."))
+    structured_outputs: StructuredOutputs | None = Field(None, description=extra("vLLM's: all of these in one object."))
     format: Literal["", "json"] | dict[str, Any] | None = Field(
         None, description=extra("Ollama's: `json`, or a schema.")
     )
 
     def answer_form(self, *, calls: bool = False) -> Form | None:
-        """Return the form that the text must have. If `calls`, tools may be called besides.
+        """Return the form that the text must have. If `calls`, tools may be called as well.
 
         Raises
         ------
         InvalidRequestError
-            Two fields say something of it.
+            Two fields name a form.
         """
         first, *others = [*self._forms(), None]
         if others and (second := others[0]) is not None and first is not None:
@@ -195,7 +200,7 @@ def vllm_forms(
 
 
 def schema_of(given: Mapping[str, Any] | str, param: str) -> Mapping[str, Any]:
-    """A schema, which may be spelled as JSON in a text."""
+    """Return a schema, which may be given as JSON in a text."""
     if isinstance(given, Mapping):
         return given
     try:
@@ -208,7 +213,9 @@ def schema_of(given: Mapping[str, Any] | str, param: str) -> Mapping[str, Any]:
 
 
 def grammar_form(text: str, param: str) -> Form:
-    """Return the form of a grammar in GBNF or in Lark. The mark between a rule's name and its body tells which."""
+    """Return the form of a grammar in GBNF or in Lark. The mark between a rule's name and its body distinguishes
+    them.
+    """
     return Gbnf(text, param) if "::=" in text else NamedRule(text, param)
 
 
@@ -219,7 +226,7 @@ def regex_rule(pattern: str, param: str) -> NamedRule:
 
 
 def gbnf_text(text: str) -> str:
-    """A text as a string of GBNF."""
+    """Return a text as a string of GBNF."""
     return '"' + "".join(ESCAPES.get(one, one if one.isprintable() else gbnf_code(one)) for one in text) + '"'
 
 

@@ -1,8 +1,8 @@
 """The fields of OpenAI's two endpoints that generate; each is OpenAI's unless its description says otherwise.
 
-Those that other servers have for the same thing are taken, too: llama-server's, vLLM's and Ollama's. How tokens are
-chosen is in `sampling`, what the answer must look like in `form`, what has no effect in `accepted`; of
-the rest see `unknown_fields`.
+Other servers' fields for the same thing are accepted, too: llama-server's, vLLM's and Ollama's. Fields for the choice
+of tokens are in `sampling`, for the form of the answer in `form`, and those without effect in `accepted`; the rest is
+in `unknown_fields`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TokenList = Annotated[list[TokenId], Field(max_length=MOST_STOP_TOKENS, fail_fas
 class StreamOptions(RequestBody):
     include_usage: Switch = Field(False, description="End with a chunk that has the usage and no choices.")
     include_obfuscation: bool | None = Field(
-        None, description=f"{NO_EFFECT} padding hides the lengths of tokens from who can watch the network."
+        None, description=f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
     )
 
 
@@ -47,56 +47,66 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"grammar_lazy": (), "grammar_triggers": ()}
 
-    stream: Switch = Field(False, description="Answer in server-sent events, as the text comes.")
-    stream_options: StreamOptions | None = Field(None, description="Only together with `stream`.")
-    n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Choices for each prompt; 1 if left out.")
+    stream: Switch = Field(False, description="Answer in server-sent events while the text is generated.")
+    stream_options: StreamOptions | None = Field(None, description="Only allowed with `stream`.")
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Number of choices for each prompt [1].")
     n_cmpl: int | None = Field(None, ge=1, le=MAX_CHOICES, description=extra("llama-server's name for `n`."))
-    stop: Stops = Field(None, description="Texts that end the answer, and are not part of it.", examples=[["\n\n"]])
+    stop: Stops = Field(None, description="Texts that end the answer, without being part of it.", examples=[["\n\n"]])
     n_predict: int | None = Field(
         None,
         ge=-1,
         le=MOST,
-        description=extra("llama-server's name for `max_tokens`, where that is not given; -1: no limit."),
+        description=extra("llama-server's name for `max_tokens`, if that is not given; -1: no limit."),
     )
     n_indent: int | None = Field(
-        None, ge=0, le=1000, description=extra("A line with fewer blanks before it ends the answer.")
+        None, ge=0, le=1000, description=extra("A line with fewer blanks at its beginning ends the answer.")
     )
     n_probs: int | None = Field(
-        None, ge=0, le=MOST_LOGPROBS, description=extra("llama-server's: logprobs, with so many of the likeliest.")
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description=extra("llama-server's: report logprobs, with this number of the likeliest tokens."),
     )
     t_max_prompt_ms: int | None = Field(
-        None, ge=-1, le=MAX_MS, description=extra("Most time for the prompt; then the answer is empty.")
+        None, ge=-1, le=MAX_MS, description=extra("Time limit for the prompt, after which the answer is empty.")
     )
     t_max_predict_ms: int | None = Field(
-        None, ge=-1, le=MAX_MS, description=extra("Most time from the first token on, once there is a line feed.")
+        None,
+        ge=-1,
+        le=MAX_MS,
+        description=extra("Time limit from the first token, which applies once the answer has a line feed."),
     )
-    cache_prompt: bool | None = Field(None, description=extra("Start from what is known of the prompt (the default)."))
+    cache_prompt: bool | None = Field(
+        None, description=extra("Start from the longest cached prefix of the prompt (the default).")
+    )
     lora: list[LoraScale] | None = Field(
-        None, description=extra("Accepted if it says what is in force: adapters are loaded with their scales.")
+        None, description=extra("Accepted if it matches the scales that the adapters were loaded with.")
     )
     sse_ping_interval: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("Seconds of silence until a comment; -1: none.")
+        None, ge=-1, le=MOST, description=extra("Seconds of silence until a comment is sent; -1: no comments.")
     )
     response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
         None,
         max_length=128,
         fail_fast=True,
-        description=extra("Only these fields of an answer in one piece, if it has any of them; `a/b` is the b of a."),
+        description=extra(
+            "Answer with these fields only, if not in a stream and if it has any of them; `a/b` is the field b of a."
+        ),
     )
-    timings_per_token: bool | None = Field(None, description=extra("Timings in every chunk, not in the last only."))
-    return_progress: bool | None = Field(
-        None, description=extra("While the prompt is computed, stream how far that is.")
+    timings_per_token: bool | None = Field(
+        None, description=extra("Add timings to every chunk, not to the last one only.")
     )
-    return_tokens: bool | None = Field(None, description=extra("Have `tokens` in each choice."))
+    return_progress: bool | None = Field(None, description=extra("Stream the progress while the prompt is computed."))
+    return_tokens: bool | None = Field(None, description=extra("Add `tokens` to each choice."))
     verbose: bool | None = Field(
         None,
         description=extra(
-            "Have `__verbose` in the answer, and in the chunk that ends a choice: the prompt as the model reads it, and"
-            " the text as it comes, before anything is made of it; of several choices, the first one's."
+            "Add `__verbose` to the answer, and to the chunk that ends a choice: the prompt as the model reads it, and"
+            " the raw text before it is parsed; of several choices, the first one's."
         ),
     )
     min_tokens: int | None = Field(
-        None, ge=0, le=MOST, description=extra("vLLM's: so many tokens before the answer may end by itself.")
+        None, ge=0, le=MOST, description=extra("vLLM's: minimum of tokens before the answer may end by itself.")
     )
     stop_token_ids: TokenList | None = Field(None, description=extra("vLLM's: tokens that end the answer."))
     allowed_token_ids: TokenList | None = Field(
@@ -104,16 +114,20 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
     )
     skip_special_tokens: bool | None = Field(None, description=extra("vLLM's. false: control tokens are in the text."))
     include_stop_str_in_output: bool | None = Field(
-        None, description=extra("vLLM's: the text ends with what has ended it, of `stop` and `stop_token_ids`.")
+        None, description=extra("vLLM's: the text includes the stop string or stop token that ended it.")
     )
     truncate_prompt_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("vLLM's: only the last so many tokens of the prompt; -1: all that fit.")
+        None,
+        ge=-1,
+        le=MOST,
+        description=extra("vLLM's: keep only this number of the prompt's last tokens; -1: all that fit."),
     )
     options: OllamaOptions | None = Field(
-        None, description=extra("Ollama's: samplers and limits, where the body has none of that meaning.")
+        None,
+        description=extra("Ollama's: samplers and limits, which apply if the body has no field of the same meaning."),
     )
     num_ctx: int | None = Field(
-        None, ge=0, le=MOST, description=extra("Ollama's. Without effect; told if the context is smaller.")
+        None, ge=0, le=MOST, description=extra("Ollama's. Without effect; reported if the context is smaller.")
     )
 
     @model_validator(mode="after")
@@ -130,7 +144,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
 
     @property
     def ping_interval(self) -> float | None:
-        """Seconds of silence, 0 for no pings; None: as the server says."""
+        """The seconds of silence before a ping, 0 for no pings; None: the server's default."""
         return None if self.sse_ping_interval is None else max(0, self.sse_ping_interval)
 
     def heed(self, engine: Engine) -> None:
@@ -154,18 +168,18 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
         if self.includes_usage and not self.stream:
             raise InvalidRequestError("stream_options are for streams only", "stream_options")
         if self.limits_tokens and isinstance(self.answer_form(), Gbnf):
-            raise InvalidRequestError("a grammar allows no other limits on tokens", self.limit_field)
+            raise InvalidRequestError("a grammar cannot be combined with other limits on tokens", self.limit_field)
         if self.limits_tokens and "infill" in (self.samplers or ()):
-            raise InvalidRequestError("the sampler infill allows no limits on tokens", self.limit_field)
+            raise InvalidRequestError("the sampler infill cannot be combined with limits on tokens", self.limit_field)
 
     def sampling(self, defaults: SamplingParams, n_logprobs: int | None) -> SamplingParams:
-        """How to choose tokens; `defaults` for what the client leaves open."""
+        """Return the parameters of sampling, with `defaults` for those that the client leaves open."""
         form = self.answer_form()
         grammar = form.text if isinstance(form, Gbnf) else ""
         return replace(defaults, **self.given(), grammar=grammar, n_logprobs=n_logprobs)
 
     def limits(self) -> dict[str, Any]:
-        """Fields of GenerationParams that the two endpoints name alike."""
+        """Return the fields of GenerationParams whose names are the same in the two endpoints."""
         return {
             "stop": stop_strings(self.stop),
             "timeout": self.timeout,

@@ -1,4 +1,4 @@
-"""`lora` of bodies: which adapters apply, and how much."""
+"""`lora` of bodies: the adapters to apply, and their scales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LoraScale(RequestBody):
 
 
 def check_lora(asked: list[LoraScale] | None, config: EngineConfig) -> None:
-    """Adapters are loaded with their scales: refuse a request that wants others."""
+    """Refuse a request that asks for other scales than those that the adapters were loaded with."""
     if asked is None:
         return
     loaded = {number: scale for number, (_path, scale) in enumerate(config.lora)}

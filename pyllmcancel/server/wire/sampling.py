@@ -1,4 +1,4 @@
-"""How a body of OpenAI's dialect says which token comes next: OpenAI's fields, llama-server's, vLLM's and Ollama's."""
+"""The fields for the choice of tokens in OpenAI's dialect: OpenAI's, llama-server's, vLLM's and Ollama's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.wire.fields import RENAMED, RequestBody, Stop, sampling_values
 from pyllmcancel.server.wire.sampling_fields import MOST, SamplerFields, known_samplers
 
-# JSON spells the keys of an object as texts.
+# Keys of a JSON object are texts.
 BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
 MAX_STOPS = 64
 NOT_OPENAI = "Not in OpenAI's API."
 NO_EFFECT = "Accepted, and without effect:"
 
-# OpenAI's schema allows null for these, and means false.
+# OpenAI's schema allows null for these, which means false.
 Switch = Annotated[bool, WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "null"}]})]
 Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None
 
@@ -27,7 +27,7 @@ def extra(meaning: str) -> str:
 
 
 def _as_object(biases: Any) -> Any:
-    """llama-server's list of pairs, whose false bans a token, as OpenAI's object."""
+    """Convert llama-server's list of pairs, in which false bans a token, to OpenAI's object."""
     if not isinstance(biases, list):
         return biases
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in biases):
@@ -39,14 +39,18 @@ class SamplingFields(SamplerFields):
     """Fields for the choice of tokens. A field that is null or left out has the value the server was started with."""
 
     temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Choose among the likeliest tokens of that much mass.")
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="For each time that a token has occurred.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="For tokens that have occurred.")
+    top_p: float | None = Field(
+        None, ge=0, le=1, description="Choose among the likeliest tokens that make up this probability."
+    )
+    frequency_penalty: float | None = Field(
+        None, ge=-2, le=2, description="Penalty for each time that a token has occurred."
+    )
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that have occurred.")
     seed: int | None = Field(
         None,
         ge=-(2**63),
         lt=2**64,
-        description="The same seed gives the same text; a random one if left out, or -1.",
+        description="The same seed gives the same text; -1 or no seed draws a random one.",
         examples=[7],
     )
     logit_bias: Annotated[
@@ -59,22 +63,22 @@ class SamplingFields(SamplerFields):
     )
 
     dry_sequence_breakers: Annotated[list[str], Field(max_length=64)] | None = Field(
-        None, description=extra("No sequence goes on past these.")
+        None, description=extra("Texts at which DRY's repeated sequences end.")
     )
     samplers: Annotated[list[str], Field(max_length=64)] | Annotated[str, Field(max_length=64)] | None = Field(
         None,
-        description=extra("Which apply, in which order: names, or a text of llama.cpp's letters."),
+        description=extra("Samplers to apply, in their order: names, or a text of llama.cpp's letters."),
         examples=[list(SAMPLERS)],
     )
-    ignore_eos: bool | None = Field(None, description=extra("Go on past the end of the answer."))
+    ignore_eos: bool | None = Field(None, description=extra("Generate past the model's end of the answer."))
     post_sampling_probs: bool | None = Field(
-        None, description=extra("Logprobs of what truncation and temperature left, not of what the model said.")
+        None, description=extra("Report logprobs after truncation and temperature, instead of the model's own.")
     )
     repetition_penalty: float | None = Field(
         None,
         gt=0,
         le=100,
-        description=extra("vLLM's: `repeat_penalty` over prompt and answer, where that is not given."),
+        description=extra("vLLM's: `repeat_penalty` over prompt and answer, if that is not given."),
     )
 
     @field_validator("samplers")
@@ -83,7 +87,7 @@ class SamplingFields(SamplerFields):
         return known_samplers(given)
 
     def given(self) -> dict[str, Any]:
-        """Fields of SamplingParams, as far as the client set them."""
+        """Return fields of SamplingParams, as far as the client set them."""
         names = [name for name in SamplingFields.model_fields if RENAMED.get(name, name) in SamplingParams.__slots__]
         found = sampling_values(self, names)
         if self.typ_p is not None:
@@ -95,25 +99,25 @@ class SamplingFields(SamplerFields):
             del found["seed"]
         elif self.seed is not None:
             found["seed"] = self.seed % 2**32
-        # OpenAI: -100 bans a token.
+        # In OpenAI's API -100 bans a token.
         biases = (self.logit_bias or {}).items()
         found["logit_bias"] = tuple((token, float("-inf") if bias == -100 else bias) for token, bias in biases)
         return found
 
 
 class OllamaOptions(SamplingFields, RequestBody):
-    """Ollama's `options`: each counts where the body has no field of that meaning itself."""
+    """Ollama's `options`: each one counts if the body has no field of the same meaning itself."""
 
-    # Of the body, by those that have another name in it.
+    # Fields that have another name in the body.
     names: ClassVar[dict[str, str]] = {"num_predict": "n_predict"}
 
     num_predict: int | None = Field(None, ge=-2, le=MOST, description="As `n_predict`; negative: no limit.")
-    num_ctx: int | None = Field(None, ge=0, le=MOST, description="Without effect; told if the context is smaller.")
+    num_ctx: int | None = Field(None, ge=0, le=MOST, description="Without effect; reported if the context is smaller.")
     num_keep: int | None = Field(None, ge=-1, le=MOST, description="Without effect: no context is ever shifted.")
     stop: Stops = None
 
     def for_body(self) -> dict[str, Any]:
-        """Fields of a body, as far as the client set them."""
+        """Return fields of a body, as far as the client set them."""
         values = {
             self.names.get(name, name): getattr(self, name)
             for name in OllamaOptions.model_fields

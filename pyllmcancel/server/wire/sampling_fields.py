@@ -17,7 +17,7 @@ def between(least: float, most: float, meaning: str) -> Any:
 
 
 def known_samplers(given: list[str] | str | None) -> list[str] | None:
-    """By our names; ValueError for those that there are not. A text has one letter for each."""
+    """Return samplers by our names; ValueError for unknown ones. A text has one letter for each."""
     if given is None:
         return None
     table = SAMPLER_LETTERS if isinstance(given, str) else SAMPLER_NAMES
@@ -31,27 +31,33 @@ class SamplerFields(Sent):
     """Fields for the samplers. A field that is left out has the value the server was started with."""
 
     top_k: int | None = between(-1, MOST, "keep the k likeliest tokens; 0 or less keeps all.")
-    min_p: float | None = between(0, 1, "drop what is less likely than that times the best.")
+    min_p: float | None = between(0, 1, "drop tokens that are less likely than this times the likeliest.")
     typical_p: float | None = between(0, 1, "locally typical sampling; 1: off.")
-    typ_p: float | None = between(0, 1, "as `typical_p`, where that is not given.")
-    top_n_sigma: float | None = between(-1, 1000, "keep logits within so many deviations of the best; 0 or less: off.")
-    min_keep: int | None = between(0, MOST, "truncation leaves at least so many tokens.")
+    typ_p: float | None = between(0, 1, "as `typical_p`, if that is not given.")
+    top_n_sigma: float | None = between(
+        -1, 1000, "keep logits within this number of standard deviations of the best; 0 or less: off."
+    )
+    min_keep: int | None = between(0, MOST, "minimum of tokens that truncation leaves.")
     repeat_penalty: float | None = between(0.01, 100, "divides logits of recent tokens.")
-    repeat_last_n: int | None = between(-1, 1_000_000, "tokens that penalties look back on; -1: the whole context.")
-    dynatemp_range: float | None = between(0, 100, "the temperature moves by so much, up or down, with the entropy.")
-    dynatemp_exponent: float | None = between(0, 100, "how steeply the temperature moves with the entropy.")
-    xtc_probability: float | None = between(0, 1, "with that probability, drop all top choices but one.")
-    xtc_threshold: float | None = between(0, 1, "a top choice is at least this likely.")
+    repeat_last_n: int | None = between(
+        -1, 1_000_000, "number of last tokens that the penalties count; -1: the whole context."
+    )
+    dynatemp_range: float | None = between(0, 100, "range around the temperature, which then depends on entropy.")
+    dynatemp_exponent: float | None = between(0, 100, "exponent of the temperature's dependence on entropy.")
+    xtc_probability: float | None = between(0, 1, "probability of dropping all top choices but the last.")
+    xtc_threshold: float | None = between(0, 1, "minimum probability of a top choice.")
     dry_multiplier: float | None = between(0, 100, "penalty on repeating a sequence; 0: off.")
     dry_base: float | None = between(0, 100, "each further token of the sequence multiplies the penalty by this.")
     dry_allowed_length: int | None = between(0, 1_000_000, "a repeated sequence up to this length has no penalty.")
-    dry_penalty_last_n: int | None = between(-1, 1_000_000, "it looks back on so many tokens; -1: the whole context.")
+    dry_penalty_last_n: int | None = between(
+        -1, 1_000_000, "number of last tokens that DRY looks at; -1: the whole context."
+    )
     mirostat: int | None = between(0, 2, "1 or 2: Mirostat instead of truncation.")
-    mirostat_tau: float | None = between(0, 1000, "its target entropy.")
-    mirostat_eta: float | None = between(0, 1000, "its learning rate.")
+    mirostat_tau: float | None = between(0, 1000, "Mirostat's target entropy.")
+    mirostat_eta: float | None = between(0, 1000, "Mirostat's learning rate.")
     backend_sampling: bool | None = Field(None, description="llama.cpp's: without effect on the answer.")
     adaptive_target: float | None = Field(None, le=1, description="llama.cpp's: not supported, unless negative: off.")
-    adaptive_decay: float | None = Field(None, ge=0, le=0.99, description="llama.cpp's: without effect, as that is.")
+    adaptive_decay: float | None = Field(None, ge=0, le=0.99, description="llama.cpp's: without effect.")
 
     @field_validator("adaptive_target")
     @classmethod

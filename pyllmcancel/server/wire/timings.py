@@ -30,12 +30,12 @@ class Timings(Answer):
 class PromptProgress(Answer):
     total: int
     cache: int
-    processed: Annotated[int, Field(description="Those from the cache among them.")]
+    processed: Annotated[int, Field(description="Tokens from the cache, which are included.")]
     time_ms: int
 
 
 def progress(choice: Choice, done: int) -> PromptProgress:
-    """How far a prompt is; `processed` counts what came from the cache too."""
+    """Return the progress of a prompt; `processed` includes tokens from the cache."""
     began = choice.admitted_at
     return {
         "total": len(choice.prompt),
@@ -46,7 +46,9 @@ def progress(choice: Choice, done: int) -> PromptProgress:
 
 
 def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
-    """llama-server's, of one answer. Rates count steps: the first token comes with the prompt's last."""
+    """Return llama-server's timings of one answer. Rates count steps: the first token comes with the prompt's last
+    step.
+    """
     n_prompt = max(0, prompt_done - choice.n_cached)
     prompt_end = choice.first_token_at or choice.request.ended_at or time.monotonic()
     prompt_ms = (prompt_end - choice.admitted_at) * 1e3 if choice.admitted_at is not None and n_prompt else 0.0
@@ -67,5 +69,5 @@ def timings(choice: Choice, prompt_done: int, n_predicted: int) -> Timings:
 
 
 def rates(n_steps: int, milliseconds: float) -> tuple[float, float]:
-    """Milliseconds for each step, and steps for each second."""
+    """Return milliseconds per step, and steps per second."""
     return (milliseconds / n_steps, 1e3 * n_steps / milliseconds) if n_steps > 0 and milliseconds > 0.0 else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Tokenizing clients' texts: one that can never fit is refused by its length, the rest is read in pieces."""
+"""Tokenizing clients' texts. A text that can never fit is refused by its length; the others are tokenized in pieces."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pyllmcancel.server.limits import PIECE
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
 
-TYPICAL_BYTES = 8  # a token has less in nearly all texts; only of texts with more is it asked, in pieces, how many
-BEFORE_CUT = 64  # tokens that are read beyond those that are wanted: where a text is cut, the first ones are others
-ANY_PIECE = 256  # where a token's bytes say nothing about the text's
+# bytes of a token, at most, in nearly all texts; only for texts above this are tokens counted, in pieces
+TYPICAL_BYTES = 8
+BEFORE_CUT = 64  # extra tokens before a cut: the first tokens after a cut differ from those of the whole text
+ANY_PIECE = 256  # used if a token's bytes say nothing about the text's
 
 
 class Engine(Protocol):
@@ -29,7 +30,7 @@ class Engine(Protocol):
 
 
 def text_of(model: Model, tokens: Iterable[int]) -> str:
-    """The text of tokens, special ones spelled out."""
+    """Return the text of tokens, with special ones spelled out."""
     return b"".join(model.piece(token, special=True) for token in tokens).decode("utf-8", "replace")
 
 
@@ -37,7 +38,7 @@ class TextReader:
     """Tokenizes for one engine; may be used from any thread.
 
     A text of n bytes has at least n / (bytes of the longest token) tokens. Whitespace that a control token swallows is
-    not thought of: who sends a context full of it is refused.
+    not considered: a context full of it is refused.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -46,12 +47,12 @@ class TextReader:
         self._longest = engine.model.longest_piece()
 
     def check_length(self, n_characters: int, param: str) -> None:
-        """ContextLengthError for texts that no context of ours can hold, however they are tokenized."""
+        """Raise ContextLengthError for texts that no context of ours can hold, however they are tokenized."""
         if self._longest and n_characters > self.n_ctx * self._longest:
             raise ContextLengthError(-(-n_characters // self._longest), self.n_ctx, param, at_least=True)
 
     def check_mixed(self, mixed: str | Sequence[int | str], param: str) -> None:
-        """As `check_length`, of texts and tokens in a row."""
+        """As `check_length`, for texts and tokens in a row."""
         parts = [mixed] if isinstance(mixed, str) else mixed
         self.check_length(sum(len(part) for part in parts if isinstance(part, str)), param)
 
@@ -66,19 +67,19 @@ class TextReader:
         must_fit: bool = True,
         last: int | None = None,
     ) -> Sequence[int]:
-        """The tokens of a text; what is tokens already comes back as it is.
+        """Return the tokens of a text; tokens are returned unchanged.
 
         Parameters
         ----------
         must_fit
-            They are to be computed, all of them; otherwise the caller has seen to the text's length.
+            True if all tokens are to be computed; otherwise the caller has checked the text's length.
         last
-            Only the last so many are; negative: as many as fit.
+            The number of last tokens to keep; negative: as many as fit.
 
         Raises
         ------
         ContextLengthError
-            Blames `param` for a text that cannot fit.
+            The text cannot fit; the error names `param`.
         """
         if last:
             most = last if last > 0 else self.n_ctx - 1
@@ -106,7 +107,9 @@ class TextReader:
         parse_special: bool,
         must_fit: bool = True,
     ) -> list[int]:
-        """Tokens of texts and tokens in a row; only a text at the very beginning gets the model's first token."""
+        """Return the tokens of texts and tokens in a row; only a text at the very beginning gets the model's first
+        token.
+        """
         parts = [mixed] if isinstance(mixed, str) else mixed
         if must_fit:
             self.check_mixed(parts, param)
@@ -122,13 +125,15 @@ class TextReader:
     def chat(
         self, text: str, param: str, pause: Pause, *, must_fit: bool = True, last: int | None = None
     ) -> Sequence[int]:
-        """A rendered template spells its special tokens, often the first one (bos) too: it must not stand twice."""
+        """Return the tokens of a rendered chat. Templates spell special tokens, often the first one (bos), which must
+        not stand twice.
+        """
         tokens = self.tokens(text, param, pause, parse_special=True, must_fit=must_fit, last=last)
         bos = self.model.special_tokens.get("bos")
         return tokens[1:] if list(tokens[:2]) == [bos, bos] else tokens
 
     def end_of(self, text: str) -> str:
-        """Return the end of a text before a gap, as much of it as can matter.
+        """Return the end of a text before a gap, as much as can be used.
 
         The cut moves in strides: the tokens after it stay the same.
         """
@@ -136,11 +141,13 @@ class TextReader:
         return text[max(0, (len(text) - stride) // stride * stride) :]
 
     def beginning_of(self, text: str) -> str:
-        """Return the beginning of a text after a gap, as much of it as can matter."""
+        """Return the beginning of a text after a gap, as much as can be used."""
         return text[: MAX_AROUND * (self._longest or ANY_PIECE)]
 
     def _check_count(self, text: str, param: str, pause: Pause, parse_special: bool) -> None:
-        """Count the tokens of pieces. Each may have some more than in one with the next, but never twice as many."""
+        """Count the tokens of pieces. A piece may have some more tokens than in the whole text, but never twice as
+        many.
+        """
         if len(text) <= max(PIECE, TYPICAL_BYTES * self.n_ctx):
             return
         n_tokens = 0

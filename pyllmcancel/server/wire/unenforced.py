@@ -1,4 +1,4 @@
-"""Schemas of which a part cannot be enforced: refused if they are strict, else that part is told, and passed over."""
+"""Schemas with parts that cannot be enforced: a strict one is refused; otherwise the parts are reported and ignored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
-MOST = 16  # paths that are told of one request
+MOST = 16  # paths that are reported for one request
 STATE = "unenforced"  # in a scope's state
 NAMING = "unenforced_naming"
 
@@ -59,7 +59,7 @@ def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
 
 
 def _texts_of(schema: Any) -> dict[str, Any]:
-    """The arguments that are texts."""
+    """Return the arguments that are texts."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     every = properties.items() if isinstance(properties, Mapping) else ()
     return {"properties": {name: one for name, one in every if isinstance(one, Mapping) and _is_text(one)}}
@@ -78,7 +78,7 @@ def name_unenforced(scope: Scope, name: Callable[[str], str]) -> None:
 
 
 def note_unenforced(scope: Scope, paths: Sequence[str]) -> None:
-    """Have them told in the log now, and with the answer to this request."""
+    """Log the parts now, and report them with the answer to this request."""
     if paths:
         name: Callable[[str], str] = scope["state"].get(NAMING, str)
         told = [spelled(name(path)) for path in paths[:MOST]]
@@ -88,7 +88,7 @@ def note_unenforced(scope: Scope, paths: Sequence[str]) -> None:
 
 
 def _checked(found: Sequence[str], param: str, *, strict: bool) -> list[str]:
-    """The paths of what is not enforced, within the request."""
+    """Return the paths of parts that are not enforced, within the request."""
     if found and strict:
         raise InvalidRequestError(f"{found[0] or 'it'} cannot be enforced, and the schema is strict", param)
     return [f"{param}.{path}" if path else param for path in found]

@@ -1,4 +1,4 @@
-"""The cost of a request in tokens, as OpenAI words it."""
+"""The tokens of a request, in OpenAI's fields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class PromptTokensDetails(Answer):
-    cached_tokens: Annotated[int, Field(ge=0, description="Those that came from the cache.")]
+    cached_tokens: Annotated[int, Field(ge=0, description="Tokens that came from the cache.")]
 
 
 class UsageAnswer(Answer):
-    """After a cancel: what had been processed by then."""
+    """Tokens of a request; after a cancel, those that had been processed by then."""
 
     prompt_tokens: Annotated[int, Field(ge=0)]
     completion_tokens: Annotated[int, Field(ge=0)]
