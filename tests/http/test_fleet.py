@@ -327,7 +327,7 @@ async def test_a_replica_that_answers_nonsense_counts_as_not_reached() -> None:
         assert answer.json() == {
             "object": "list",
             "data": [],
-            "unreached": [{"replica": "b", "why": "answered what makes no sense"}],
+            "unreached": [{"replica": "b", "why": "gave an invalid answer"}],
         }
         await begun(a, "r", supersede="k")
         await net.deliver()

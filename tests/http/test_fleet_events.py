@@ -293,7 +293,7 @@ async def test_a_feed_of_which_nothing_is_heard_for_long_is_read_anew() -> None:
             raise httpx.ReadTimeout("")
             yield b""
 
-    with pytest.raises(NoAnswer, match="nothing was heard of it for 60 s"):
+    with pytest.raises(NoAnswer, match="sent nothing for 60 s"):
         async for _ in heard(httpx.Response(200, stream=Dead())):
             pass
 

@@ -247,7 +247,7 @@ async def test_peers_are_looked_for_again_after_what_nobody_foresaw(
     made = HttpTransport(seek, lambda: identity("a"), carrier=httpx.MockTransport(others))
     made.start(lambda _: None)
     await others.until(lambda: others.messages)
-    assert "peers could not be looked for" in caplog.text
+    assert "the discovery of peers failed" in caplog.text
     await made.close()
 
 
@@ -382,8 +382,8 @@ async def test_one_that_hangs_is_waited_for_once_and_asked_again_when_it_answers
     ("status", "content", "why"),
     [
         (0, b"", "does not answer (ConnectError)"),
-        (200, b"hello", "answered what makes no sense"),
-        (200, b'{"sender": {}}', "answered what makes no sense"),
+        (200, b"hello", "gave an invalid answer"),
+        (200, b'{"sender": {}}', "gave an invalid answer"),
         (500, b"\xff\n", r"answered with status 500: '\ufffd\n'"),
         (401, b"no", "answered with status 401: 'no'"),
     ],
@@ -466,13 +466,13 @@ async def test_a_clock_that_is_no_time_makes_no_sense() -> None:
     sender = identity("b").model_dump() | {"clock_us": 10**400}
     others.fail("b", 200, json.dumps({"sender": sender}).encode())
     async with transport(others, "b") as made:
-        assert told(await made.ask_all(ASK)) == {"b:1": "answered what makes no sense"}
+        assert told(await made.ask_all(ASK)) == {"b:1": "gave an invalid answer"}
 
 
 @pytest.mark.parametrize("form", ["wide", "deep"])
 async def test_an_answer_of_too_many_values_is_not_parsed(form: str) -> None:
     content = b"[" + b"1," * MOST_VALUES + b"1]" if form == "wide" else b'{"sender": ' + b"[" * 200
-    with pytest.raises(NoAnswer, match=f"answered more than {MOST_VALUES:,} values, or values too deep"):
+    with pytest.raises(NoAnswer, match=f"answered more than {MOST_VALUES:,} values, or values nested too deep"):
         answer_in(content)
 
 

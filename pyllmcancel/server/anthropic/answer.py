@@ -30,7 +30,11 @@ class ToolUseAnswer(Answer):
     name: str
     input: Annotated[
         dict[str, Any],
-        Field(description="`INVALID_JSON` is in it, with what the model wrote, if that is no JSON of an object."),
+        Field(
+            description=(
+                "If the model did not write a JSON object, the member `INVALID_JSON` has the text that it wrote."
+            )
+        ),
     ]
 
 
@@ -47,12 +51,12 @@ class MessageEnvelope(Answer):
 class MessageAnswer(MessageEnvelope):
     content: list[ContentBlock]
     stop_reason: StopReason | None
-    stop_sequence: Annotated[str | None, Field(description="With `stop_sequence`: which of them it was.")]
+    stop_sequence: Annotated[str | None, Field(description="The stop sequence that ended the answer, if one did.")]
     usage: MessageUsage
 
 
 class MessageStartEvent(Answer):
-    """The message before its content, with what is known of its usage."""
+    """The message before its content, with the usage that is known so far."""
 
     type: Literal["message_start"]
     message: MessageAnswer
@@ -117,7 +121,7 @@ class MessageDeltaEvent(Answer):
 
 
 class MessageStopEvent(Answer):
-    """The end of an answer that is complete."""
+    """The end of a complete answer."""
 
     type: Literal["message_stop"]
 

@@ -11,9 +11,9 @@ from pyllmcancel.server.chat.hosted import hosted_text
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
 T = TypeVar("T")
-BETWEEN = "\n"  # texts of one turn
+BETWEEN = "\n"  # between the texts of one turn
 KNOWN = frozenset({"text", "document", "search_result", "tool_use", "tool_result", "thinking"})
-# Of Anthropic's servers; those of tools are of ever more kinds.
+# Blocks of Anthropic's servers. Those of tools are of many kinds, and new ones appear.
 FOREIGN = re.compile(
     r"redacted_thinking|compaction|container_upload|fallback|browser_state|mcp_tool_listing"
     r"|tool_(reference|addition|removal)|\w+_tool_(use|result)"
@@ -21,11 +21,11 @@ FOREIGN = re.compile(
 
 
 def only_known(content: Any) -> Any:
-    """In words: pydantic's would list every type that a block is not."""
+    """Refuse other types in words: pydantic's own error would list every type that a block is not."""
     for block in content if isinstance(content, list) else []:
         kind = block.get("type") if isinstance(block, dict) else None
         if isinstance(kind, str) and kind not in KNOWN and not FOREIGN.fullmatch(kind):
-            raise ValueError(f"a block of type {kind[:100]!r} is not supported here, only text is")
+            raise ValueError(f"a block of type {kind[:100]!r} is not supported; only text is")
     return content
 
 
@@ -33,7 +33,7 @@ def _form(content: Any) -> str:
     return "text" if isinstance(content, str) else "blocks"
 
 
-# A text, or blocks; told apart beforehand, so that the error is that of the one that was meant.
+# A text, or blocks. The kind is checked beforehand, so that the error is about the one that was meant.
 TextOr = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[T], BeforeValidator(only_known), Tag("blocks")], Discriminator(_form)
 ]
@@ -43,7 +43,7 @@ class TextBlock(RequestBody):
     type: Literal["text"]
     text: str
     cache_control: CacheHint = None
-    citations: Any = Field(None, description="Accepted, and without effect: it says where the text is from.")
+    citations: Any = Field(None, description="Accepted, and without effect: it names the text's source.")
 
 
 class PlainSource(RequestBody):
@@ -68,7 +68,7 @@ class ContentSource(RequestBody):
 def _only_text_source(source: Any) -> Any:
     kind = source.get("type") if isinstance(source, dict) else None
     if isinstance(kind, str) and kind not in ("text", "content"):
-        raise ValueError(f"a document's source of type {kind[:100]!r} is not supported here, only text is")
+        raise ValueError(f"a document's source of type {kind[:100]!r} is not supported; only text is")
     return source
 
 
@@ -101,7 +101,7 @@ class SearchResultBlock(RequestBody):
 
 
 class ForeignBlock(Sent):
-    """A block that only Anthropic's servers make: a call of their tools, its result, or a mark of another kind."""
+    """A block that only Anthropic's servers make: a call of their tools, its result, or another mark."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -114,7 +114,7 @@ class ForeignBlock(Sent):
 
     @property
     def text(self) -> str:
-        """The text of the block that a model can read; empty if there is none."""
+        """The text of the block that a model can read; empty if it has none."""
         match self.type:
             case "tool_reference":
                 return f"Tool found: {self.fields.get('tool_name')}"
@@ -155,7 +155,7 @@ class ToolResultBlock(RequestBody):
 class ThinkingBlock(RequestBody):
     type: Literal["thinking"]
     thinking: str
-    signature: str = Field("", description="Any is accepted: nothing is signed here.")
+    signature: str = Field("", description="Any signature is accepted: nothing is signed here.")
 
 
 Block = Textual | ToolUseBlock | ToolResultBlock | ThinkingBlock

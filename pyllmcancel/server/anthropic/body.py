@@ -1,8 +1,9 @@
-"""The bodies of ``/v1/messages`` and ``/v1/messages/count_tokens``. Fields are Anthropic's unless they say otherwise.
+"""The bodies of ``/v1/messages`` and ``/v1/messages/count_tokens``. Fields are Anthropic's unless their description
+says otherwise.
 
-Refused by name, because nothing here could honour it: images and files, and `thread`. Tools that Anthropic hosts or
+Images, files and `thread` are refused by name, because the server cannot honour them. Tools that Anthropic hosts or
 whose schema only its models know, containers and MCP servers are ignored and reported: a conversation that began with
-them goes on with the client's own tools.
+them continues with the client's own tools.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class NoChoice(RequestBody):
 
 class EnabledThinking(RequestBody):
     type: Literal["enabled"]
-    budget_tokens: int = Field(ge=1, le=MOST, description="Most tokens of thinking.")
+    budget_tokens: int = Field(ge=1, le=MOST, description="Limit of thinking tokens.")
     display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
 
 
@@ -51,54 +52,54 @@ class Thinking(RequestBody):
 
 class JsonOutput(RequestBody):
     type: Literal["json_schema"]
-    # A field cannot be called as a method of its class is.
-    schema_: dict[str, Any] = Field(alias="schema", description="What the answer obeys.")
+    # A field cannot have the name of one of its class's methods.
+    schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")
 
 
 class OutputConfig(RequestBody):
-    effort: Effort | None = Field(None, description="For models whose chat template knows of it.")
-    format: JsonOutput | None = Field(None, description="What the text must be.")
+    effort: Effort | None = Field(None, description="Effort of thinking, for models whose chat template supports it.")
+    format: JsonOutput | None = Field(None, description="Form that the text must have.")
 
 
 class Metadata(RequestBody):
-    user_id: Name | None = Field(None, description="The user, for `--supersede user`.")
+    user_id: Name | None = Field(None, description="Name of the user, for `--supersede user`.")
 
 
 class CountBody(RequestBody):
-    """``POST /v1/messages/count_tokens``, and what messages have in common with it."""
+    """The body of ``POST /v1/messages/count_tokens``, whose fields messages have, too."""
 
     refused_fields: ClassVar[Mapping[str, tuple[Any, ...]]] = {"thread": ()}
 
-    model: Name | None = Field(None, description="Any name is served; the answer names the model that did it.")
+    model: Name | None = Field(None, description="Any name is served; the answer names the model that generated it.")
     messages: list[TurnMessage] = Field(
         min_length=1,
         max_length=MAX_MESSAGES,
         fail_fast=True,
-        description="If the last one is the assistant's, the answer goes on with it.",
+        description="If the last message is the assistant's, the answer continues it.",
         examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
     system: TextOr[TextBlock] | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
-        None, description="The client's own; those that Anthropic's servers would run are ignored."
+        None, description="The client's own tools; tools that Anthropic's servers would run are ignored."
     )
     tool_choice: Annotated[AutoChoice | NamedChoice | NoChoice, Field(discriminator="type")] | None = None
     thinking: Annotated[EnabledThinking | Thinking, Field(discriminator="type")] | None = Field(
-        None, description="Left out: as the model does by itself."
+        None, description="If left out, the model decides."
     )
     output_config: OutputConfig | None = None
     output_format: JsonOutput | None = Field(None, description="As `output_config.format`.")
     cache_control: CacheHint = None
-    speed: str | None = Field(None, description=f"{NO_EFFECT} there is one speed.")
+    speed: str | None = Field(None, description=f"{NO_EFFECT} there is only one speed.")
 
     @cached_property
     def offered(self) -> list[tuple[int, CustomTool]]:
-        """The tools that the model is shown, with their places in `tools`."""
+        """The tools that the model is shown, with their indexes in `tools`."""
         chosen = self.tool_choice.name if isinstance(self.tool_choice, NamedChoice) else None
         return offered(self.tools or (), self.messages, chosen)
 
     @property
     def output(self) -> JsonOutput | None:
-        """The form that the answer's text must have."""
+        """The required form of the answer's text."""
         return (self.output_config.format if self.output_config else None) or self.output_format
 
     @property
@@ -107,15 +108,19 @@ class CountBody(RequestBody):
 
 
 class MessagesBody(CountBody, GeneratingBody):
-    """``POST /v1/messages``."""
+    """The body of ``POST /v1/messages``."""
 
     max_tokens: int = Field(ge=0, le=MOST, description="0 computes the prompt for the cache, and answers nothing.")
     stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
-        None, description="Texts that end the answer, and are not part of it."
+        None, description="Texts that end the answer, without being part of it."
     )
     temperature: float | None = Field(None, ge=0, le=100, description="0 takes the likeliest token.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Choose among the likeliest tokens of that much mass.")
-    top_k: int | None = Field(None, ge=-1, le=MOST, description="Choose among so many; 0 or less: among all.")
+    top_p: float | None = Field(
+        None, ge=0, le=1, description="Choose among the likeliest tokens that make up this probability."
+    )
+    top_k: int | None = Field(
+        None, ge=-1, le=MOST, description="Choose among this number of the likeliest tokens; 0 or less: among all."
+    )
     metadata: Metadata | None = None
-    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
+    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")
     inference_geo: str | None = Field(None, description=f"{NO_EFFECT} it is computed here.")

@@ -1,4 +1,6 @@
-"""The input of a tool's call, made of what the model writes: always JSON of an object, whatever that is."""
+"""The input of a tool's call, made of the model's text. It is always the JSON of an object, whatever the model
+writes.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +10,42 @@ import re
 from pydantic_core import from_json
 
 SPECIAL = re.compile(r'["\\{}\[\],]')
-# How Anthropic has clients call it when they have to send such an input back.
+# The member in which Anthropic's clients have to send such an input back.
 INVALID = "INVALID_JSON"
 
 
 class CallInput:
-    """Fed in fragments, it hands out whole members of the object, so that none is ever cut off in the middle.
+    """The input of one call. It takes fragments and returns whole members of the object, so that no member is ever cut
+    off.
 
-    What is no JSON is not handed out; the whole text, as it was written, becomes one more member: `INVALID_JSON`.
+    Text that is not JSON is not returned; instead the whole text, as it was written, becomes the member `INVALID_JSON`.
 
     Parameters
     ----------
     eager
-        Hand out what is fed, as it is; the client asked for that.
+        Return each fragment unchanged, as the client asked for.
     """
 
     def __init__(self, *, eager: bool = False) -> None:
         self._eager = eager
         self._written: list[str] = []
-        self._member: list[str] = []  # pieces of the one that has begun
+        self._member: list[str] = []  # pieces of the member that has begun
         self._handed_out = False
         self._depth = 0
         self._in_string = False
         self._escaped = False
-        self._ended = False  # the object's last brace has come
+        self._ended = False  # True after the object's last brace
         self._spoiled = False
 
     def feed(self, text: str) -> str:
-        """Return the text that can be handed out after this fragment."""
+        """Return the text that can be sent after this fragment."""
         self._written.append(text)
         if self._eager:
             return text
         return "" if self._spoiled else "".join(map(self._handed, self._members(text)))
 
     def finish(self) -> str:
-        """Return the text that completes the object. All members are whole, even if the answer broke off."""
+        """Return the text that completes the object. All its members are whole, even if the answer broke off."""
         if self._eager:
             return ""
         found = ""
@@ -56,7 +59,7 @@ class CallInput:
         return before + member
 
     def _members(self, text: str) -> list[str]:
-        """Members of the object that end in this fragment; `_spoiled` is set by what can be none."""
+        """Return members of the object that end in this fragment; sets `_spoiled` if the text cannot be an object."""
         found: list[str] = []
         begin = 0
         if self._depth == 0:
@@ -84,7 +87,7 @@ class CallInput:
         return found
 
     def _next(self, text: str, at: int) -> re.Match[str] | None:
-        """The next character that matters; what follows a backslash does not."""
+        """Return the next significant character; a character after a backslash is not one."""
         if self._escaped and at < len(text):
             self._escaped = False
             at += 1
@@ -110,7 +113,7 @@ class CallInput:
     def _take_member(self, found: list[str]) -> bool:
         member, self._member = "".join(self._member), []
         if self._depth == 0 and not member.strip() and not found and not self._handed_out:
-            return True  # an object without any
+            return True  # an object without members
         try:
             from_json(f"{{{member}}}" if member.strip() else "")
         except ValueError:

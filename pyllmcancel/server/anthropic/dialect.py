@@ -1,4 +1,4 @@
-"""How ``/v1/messages`` words an answer: whole, and in events that are named by their types."""
+"""The wording of answers of ``/v1/messages``: whole, and in events that are named by their types."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class MessagesDialect(Dialect):
     Parameters
     ----------
     stop_sequences
-        The client's; what else ends an answer is the end of the turn.
+        The client's stop sequences; any other end of an answer is reported as the end of the turn.
     n_ctx
-        Tokens of context: an answer that fills it ends for that reason.
+        The tokens of the context: an answer that fills it ends for that reason.
     """
 
     names_events = True

@@ -1,4 +1,4 @@
-"""The content blocks of an answer: events from its parts as they come, and whole blocks from the events."""
+"""The content blocks of an answer: events made of its parts as they come, and whole blocks made of the events."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pyllmcancel.server.chat.parts import Arguments, CallBegins, Content, Part, 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-# Clients want one, and send it back. Nothing is signed here: any is accepted.
+# Clients expect a signature, and send it back. Nothing is signed here, and any signature is accepted.
 SIGNATURE = "unsigned"
 
 
 class MessageBlocks:
-    """Tells of blocks, one after the other: a block is told to the end before the next begins.
+    """Makes events of blocks, one after the other: each block ends before the next begins.
 
     Parameters
     ----------
     eager_tools
-        Names of tools whose input is told as it is written.
+        Names of tools whose input is sent while the model writes it.
     """
 
     def __init__(self, eager_tools: Container[str] = ()) -> None:
@@ -90,7 +90,7 @@ class MessageBlocks:
 
 
 def whole_blocks(events: Iterable[BlockEvent]) -> list[ContentBlock]:
-    """The blocks that a client would make of these events."""
+    """Return the blocks that a client would make of these events."""
     blocks: list[ContentBlock] = []
     texts: list[str] = []
     for event in events:

@@ -19,12 +19,12 @@ class ModelInfo(Answer):
     display_name: str
     created_at: Annotated[str, Field(description="RFC 3339.")]
     lifecycle: Literal["active"]
-    max_input_tokens: Annotated[int, Field(description="Of one request, prompt and answer together.")]
-    max_tokens: Annotated[int, Field(description="Most tokens of an answer.")]
+    max_input_tokens: Annotated[int, Field(description="Limit of one request's tokens, prompt and answer together.")]
+    max_tokens: Annotated[int, Field(description="Limit of an answer's tokens.")]
 
 
 class ModelPage(Answer):
-    """There is one page."""
+    """The list of models, which has one page."""
 
     data: list[ModelInfo]
     has_more: Literal[False]

@@ -1,7 +1,7 @@
-"""The tools of a body, and which of them the model is shown.
+"""The tools of a body, and the choice of those that the model is shown.
 
-A tool that is deferred waits until the conversation names it: in what a search for tools has found, in a change of the
-tools, or in a call. Tools that Anthropic's servers run cannot be called here.
+A deferred tool is shown only after the conversation has named it: in the result of a search for tools, in a change of
+the tools, or in a call. Tools that Anthropic's servers run cannot be called here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyllmcancel.server.anthropic.blocks import ForeignBlock, ToolResultBlock, T
 from pyllmcancel.server.chat.tool_fields import Parameters
 from pyllmcancel.server.wire.fields import CacheHint, RequestBody, Sent
 
-SEARCH = "tool_search_tool"  # how the hosted tools that search for others begin
+SEARCH = "tool_search_tool"  # prefix of the hosted tools that search for others
 
 
 class CustomTool(RequestBody):
@@ -25,21 +25,27 @@ class CustomTool(RequestBody):
     name: str = Field(min_length=1, examples=["get_weather"])
     description: str | None = None
     input_schema: Parameters = Field(
-        description="JSON schema of the input, which obeys it.",
+        description="JSON schema that the input obeys.",
         examples=[{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}],
     )
-    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+    strict: bool | None = Field(None, description="Refuse the request if a part of the schema cannot be enforced.")
     eager_input_streaming: bool | None = Field(
-        None, description="Stream the input as the model writes it, which may be no JSON; else whole members of it."
+        None,
+        description=(
+            "Stream the input as the model writes it, which may not be JSON; otherwise whole members of the input."
+        ),
     )
     defer_loading: bool = Field(
-        False, description="Show it to the model only when the conversation names it, e.g. in a `tool_reference`."
+        False,
+        description=(
+            "Show the tool to the model only after the conversation has named it, for example in a `tool_reference`."
+        ),
     )
     cache_control: CacheHint = None
 
 
 class HostedTool(Sent):
-    """One that Anthropic's servers run, or that only its models know: ignored, with all that is said of it."""
+    """A tool that Anthropic's servers run, or that only its models know. It is ignored, with all its fields."""
 
     model_config = ConfigDict(extra="allow")
     is_hosted: ClassVar[Literal[True]] = True
@@ -58,14 +64,14 @@ Tool = Annotated[Annotated[CustomTool, Tag("custom")] | Annotated[HostedTool, Ta
 def offered(
     tools: Sequence[CustomTool | HostedTool], messages: Iterable[TurnMessage], chosen: str | None
 ) -> list[tuple[int, CustomTool]]:
-    """The tools that are shown, with their places.
+    """Return the tools that are shown, with their indexes.
 
     Parameters
     ----------
     chosen
-        The one that has to be called.
+        The tool that has to be called.
     """
-    # Nothing here could find them for the model, so it gets them all.
+    # Nothing here could find the tools for the model, so it gets them all.
     found = any(tool.type is not None and tool.type.startswith(SEARCH) for tool in tools)
     named, removed = named_tools(messages)
     return [
@@ -78,7 +84,7 @@ def offered(
 
 
 def named_tools(messages: Iterable[TurnMessage]) -> tuple[set[str], set[str]]:
-    """The tools that a conversation has made known, and those that it has taken away again."""
+    """Return the tools that a conversation has made known, without those that it has removed again."""
     named, removed = set[str](), set[str]()
     for name, is_there in _changes(messages):
         (named if is_there else removed).add(name)
@@ -101,7 +107,7 @@ def _changes(messages: Iterable[TurnMessage]) -> Iterator[tuple[str, bool]]:
 
 
 def tool_changes(kind: Any, fields: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The tools that a block of this kind names, and whether they are there from then on."""
+    """Return the tools that a block of this kind names, and whether they are known from then on."""
     match kind, fields:
         case "tool_reference", {"tool_name": str(name)}:
             yield name, True

@@ -1,4 +1,4 @@
-"""A Messages body as the chat that it asks for."""
+"""The translation of a Messages body into a chat."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from pyllmcancel.server.http.error_handlers import validation_error
 from pyllmcancel.server.wire.fields import GeneratingBody
 
 Ignore = Callable[[str], None]
-# What Claude Code puts before the system's text for its own server. Parts of it change with every request, so that no
-# prefix of the prompt could be found again.
+# Claude Code puts this before the system's text for its own server. Parts of it change with every request, so that no
+# prefix of the prompt could be reused.
 BILLING = "x-anthropic-billing-header:"
 CHOICES = {"auto": "auto", "any": "required"}
-# Chat templates know no more than these three.
+# Chat templates know only these three.
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 
@@ -49,13 +49,13 @@ def counted_chat(body: CountBody) -> ChatBody:
     Raises
     ------
     ApiError
-        Something that is well-formed here is not so in a chat.
+        A part that is well-formed here is not valid in a chat.
     """
     return _chat(_conversation(body))
 
 
 def chat_of(body: MessagesBody) -> ChatBody:
-    """The chat that a message asks for; raises as `counted_chat`."""
+    """Return the chat that a message asks for; raises as `counted_chat`."""
     common = {name: getattr(body, name) for name in GeneratingBody.model_fields}
     fields = common | _conversation(body)
     if body.metadata is not None and body.metadata.user_id is not None:
@@ -118,7 +118,7 @@ def _messages(messages: Sequence[TurnMessage], ignore: Ignore) -> Iterator[Messa
 
 
 def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:
-    """With the newest summary in the place of all that it sums up; it is told to the model, as the user's words."""
+    """Replace everything that the newest summary sums up by the summary, which the model gets as the user's text."""
     for place, message in reversed(list(enumerate(messages))):
         blocks = message.content if isinstance(message.content, list) else []
         for number, block in reversed(list(enumerate(blocks))):
@@ -130,14 +130,14 @@ def _since_compaction(messages: Sequence[TurnMessage]) -> Sequence[TurnMessage]:
 
 
 def _read(block: ForeignBlock, ignore: Ignore) -> str:
-    """The text of a block; one that has none, and names no tools, is ignored and reported."""
+    """Return the text of a block; a block that has none, and names no tools, is ignored and reported."""
     if not block.text and not any(tool_changes(block.type, block.fields)):
         ignore(f"messages.content.{block.type}")
     return block.text
 
 
 def _user_parts(message: TurnMessage, ignore: Ignore) -> tuple[list[Message], list[str]]:
-    """Results of tools, which follow their calls immediately, and texts, which follow these."""
+    """Return the results of tools, which follow their calls immediately, and then texts."""
     if isinstance(message.content, str):
         return [], [message.content]
     results: list[Message] = []
@@ -163,7 +163,9 @@ def _result(block: ToolResultBlock, ignore: Ignore) -> str:
 
 
 def _assistant(message: TurnMessage, ignore: Ignore) -> Message | None:
-    """With its texts as the model wrote them, in one piece; None if nothing of it can be read."""
+    """Return the message with its texts as the model wrote them, in one piece; None if none of its blocks can be
+    read.
+    """
     if isinstance(message.content, str):
         return Message(role="assistant", content=message.content)
     texts: list[str] = []
@@ -216,7 +218,7 @@ def _tool_choice(choice: AutoChoice | NamedChoice | NoChoice) -> dict[str, Any]:
 
 
 def _template_variables(body: CountBody) -> dict[str, Any]:
-    """Return whether to think, and how much. As variables, which a template that knows nothing of them passes over."""
+    """Return whether to think, and how much, as variables: a template ignores variables that it does not know."""
     found: dict[str, Any] = {}
     if body.effort is not None:
         found["reasoning_effort"] = EFFORTS[body.effort]
@@ -226,7 +228,7 @@ def _template_variables(body: CountBody) -> dict[str, Any]:
 
 
 def _goes_on(last: TurnMessage) -> bool:
-    """Return whether the answer goes on with this message, which is the assistant's and has a text."""
+    """Return whether the answer continues this message, which must be the assistant's and have a text."""
     if last.role != "assistant" or isinstance(last.content, str):
         return last.role == "assistant" and bool(last.content)
     has_text = any(isinstance(block, TextBlock) and block.text for block in last.content)

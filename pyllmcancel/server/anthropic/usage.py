@@ -1,4 +1,4 @@
-"""The cost of a message in tokens, as Anthropic words it."""
+"""The tokens of a message, in Anthropic's fields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 
 class MessageUsage(Answer):
-    """Where Anthropic counts the tokens of a prompt: each in one of the first three."""
+    """Anthropic's counts of a prompt's tokens: each token is counted in one of the first three."""
 
-    input_tokens: Annotated[int, Field(ge=0, description="Of the prompt, without those that came from the cache.")]
-    cache_creation_input_tokens: Annotated[int, Field(ge=0, description="0: to keep a prefix costs nothing here.")]
-    cache_read_input_tokens: Annotated[int, Field(ge=0, description="Those that came from the cache.")]
+    input_tokens: Annotated[
+        int, Field(ge=0, description="Tokens of the prompt, without those that came from the cache.")
+    ]
+    cache_creation_input_tokens: Annotated[
+        int, Field(ge=0, description="Always 0: keeping a prefix costs nothing here.")
+    ]
+    cache_read_input_tokens: Annotated[int, Field(ge=0, description="Tokens that came from the cache.")]
     output_tokens: Annotated[int, Field(ge=0)]
 
 

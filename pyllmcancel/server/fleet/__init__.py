@@ -1,1 +1,1 @@
-"""Servers that know each other: who cancels whom, and one list of requests and sessions, for all of them."""
+"""Servers that know each other: cancels between servers, and one list of requests and sessions for all of them."""

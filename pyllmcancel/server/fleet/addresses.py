@@ -1,4 +1,4 @@
-"""``--peers``: where other replicas are. Light to import: the command line reads it."""
+"""``--peers``: the addresses of other replicas. Cheap to import: the command line reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMES = ("http", "https", "dns")
 
 
 class Address(NamedTuple):
-    """One ``--peers`` names; with ``dns`` any number of servers, whose addresses are those of the host."""
+    """An address of ``--peers``; with ``dns`` any number of servers, whose addresses are those of the host."""
 
     scheme: str
     host: str
@@ -29,16 +29,16 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """How a server finds its peers.
+    """The settings by which a server finds its peers.
 
     Attributes
     ----------
     peers
-        Of this server, too, where all have the same list: it recognises itself.
+        The addresses of peers. If all servers have the same list, it includes this server, which recognises itself.
     name
-        What the others call this server.
+        This server's name among its peers.
     key
-        What peers must send; None: nothing.
+        The key that peers must send; None: no key.
     """
 
     peers: tuple[Address, ...]
@@ -47,7 +47,7 @@ class FleetSettings:
 
 
 def addresses(texts: Iterable[str]) -> tuple[Address, ...]:
-    """UsageError for what is none, or is named twice."""
+    """Parse the addresses; UsageError for an invalid one, or one that is named twice."""
     found = tuple(address(text) for text in texts)
     for one in found:
         if found.count(one) > 1:
@@ -56,7 +56,7 @@ def addresses(texts: Iterable[str]) -> tuple[Address, ...]:
 
 
 def address(text: str) -> Address:
-    form = "--peers must be http://HOST:PORT, https://HOST:PORT or dns://NAME:PORT, with commas"
+    form = "--peers must be http://HOST:PORT, https://HOST:PORT or dns://NAME:PORT, separated by commas"
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -69,12 +69,12 @@ def address(text: str) -> Address:
 
 
 def checked_name(text: str) -> str:
-    """UsageError for what cannot be the name of a replica."""
+    """Return the name; UsageError if it cannot be the name of a replica."""
     if not NAME.fullmatch(text):
         raise UsageError(f"--replica must match {NAME.pattern}, not {text!r}")
     return text
 
 
 def fitting(text: str) -> str:
-    """A name, which headers can carry, made of a host's."""
+    """Return a name that headers can carry, made of a host's name."""
     return re.sub(r"[^A-Za-z0-9_.:\[\]-]", "-", text)[:128]

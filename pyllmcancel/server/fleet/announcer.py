@@ -1,4 +1,4 @@
-"""An observer of the engine that tells other replicas of requests with a supersede key."""
+"""An observer of the engine that reports requests with a supersede key to other replicas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Announcer(NullObserver):
         self._tell = tell
 
     def request_added(self, request: Request) -> None:
-        # One that was superseded on its arrival supersedes nothing: the newer one is told of by who accepted that.
+        # A request that was superseded on its arrival supersedes nothing: whoever accepted the newer one reports that.
         if request.supersede is None or request.superseded_by is not None or self._loop.is_closed():
             return
         news = News(owner=request.owner, key=request.supersede, arrived_us=request.arrived_us, id=request.id)

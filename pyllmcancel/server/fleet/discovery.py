@@ -1,4 +1,4 @@
-"""Where peers are: those of ``--peers``, whose names are looked up again and again."""
+"""The addresses of peers: those of ``--peers``, whose names are looked up again and again."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RESOLVE_EVERY = 5.0  # seconds
 
 
 class Place(NamedTuple):
-    """Where a peer may be, and the key that it wants to hear; None: none."""
+    """The address where a peer may be, and the key that it expects; None: no key."""
 
     address: Address
     key: str | None
 
 
 Seek = Callable[[], AsyncIterator[set[Place]]]
-"""All places, again whenever they may have changed. The iterator ends if they never will."""
+"""Iterates over sets of all places: a new set whenever they may have changed. It ends if they never will."""
 
 
 class Named:
@@ -35,7 +35,7 @@ class Named:
     Parameters
     ----------
     deadline
-        Seconds for looking a name up.
+        The time limit for looking a name up, in seconds.
     """
 
     def __init__(self, settings: FleetSettings, deadline: float) -> None:
@@ -44,7 +44,7 @@ class Named:
         self._found: dict[Address, set[Address]] = {one: set() for one in settings.peers if one.scheme == "dns"}
         self._deadline = deadline
         self._names = Names()
-        self._told: dict[Address, str] = {}  # why a name could not be looked up
+        self._told: dict[Address, str] = {}  # why a name could not be looked up, as it was logged
 
     async def __call__(self) -> AsyncIterator[set[Place]]:
         yield self._places()
@@ -62,7 +62,7 @@ class Named:
             async with asyncio.timeout(self._deadline):
                 hosts = await self._names.addresses(named.host)
         except (OSError, UnicodeError) as error:
-            # Those that are known stay: a name server that is away takes nobody along.
+            # Known addresses stay: an unreachable name server removes no peer.
             why = str(error) or f"no answer in {self._deadline:g} s"
             if self._told.get(named) != why:
                 self._told[named] = why

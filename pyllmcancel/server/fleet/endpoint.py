@@ -1,4 +1,4 @@
-"""Where other servers knock. Plain ASGI, outside of the API keys: peers have a key of their own."""
+"""The endpoint to which other servers connect. Plain ASGI, outside of the API keys: peers have a key of their own."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 FOLLOW = "follow"  # the message that is answered by a stream
 MAX_BODY = 4 << 20  # bytes
-MAX_BODIES = 64 << 20  # of all that are being read
+MAX_BODIES = 64 << 20  # of all bodies that are being read
 MAX_VALUES = 100_000
 
 
 class PeerEndpoint:
-    """Answers what is posted to its path, and passes everything else on."""
+    """Answers messages that are posted to its path, and passes everything else on."""
 
     def __init__(self, app: ASGIApp, fleet: Fleet, me: Callable[[], Identity], key: str | None) -> None:
         self._app = app
         self._fleet = fleet
         self._key = None if key is None else key.encode()
         self._me = me
-        self._n_bytes = 0  # of bodies that are being read
+        self._n_bytes = 0  # the size of the bodies that are being read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != PEERS_PATH:
@@ -56,28 +56,30 @@ class PeerEndpoint:
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         headers = Headers(scope=scope)
         if scope["method"] != "POST":
-            raise ApiError(405, "peers POST here", code="method_not_allowed", extra_headers={"Allow": "POST"})
+            raise ApiError(
+                405, "peers send POST requests to this path", code="method_not_allowed", extra_headers={"Allow": "POST"}
+            )
         given = headers.get(KEY_HEADER, "").encode("latin-1")
-        # Compared in constant time: how long it takes tells nothing of the key.
+        # Compared in constant time, so that timing reveals nothing about the key.
         if self._key is not None and not hmac.compare_digest(given, self._key):
-            raise ApiError(401, "missing or wrong key of peers", "authentication_error", code="invalid_peer_key")
-        # A browser tells the page's origin with every POST.
+            raise ApiError(401, "missing or wrong peer key", "authentication_error", code="invalid_peer_key")
+        # A browser sends the page's origin with every POST.
         if headers.get("origin") is not None or headers.get("sec-fetch-site") is not None:
-            raise ApiError(403, "this is no place for web pages", "permission_error", code="no_pages")
+            raise ApiError(403, "web pages may not use this endpoint", "permission_error", code="no_pages")
         envelope = envelope_of(await self._body_of(receive))
         me = self._me()
         reply = None
         if envelope.message is not None:
             why = me.differs(envelope.sender)
             if why is not None:
-                raise ApiError(409, f"this server does not work with one that {why}", code="peer_differs")
+                raise ApiError(409, f"this server does not work with a server that {why}", code="peer_differs")
             if envelope.message.get("kind") == FOLLOW:
                 return self._fleet.follow(envelope.message)
             reply = await self._fleet.receive(envelope.message)
         return JSONResponse({"sender": me.model_dump(), "reply": reply})
 
     async def _body_of(self, receive: Receive) -> bytes:
-        """ApiError 413 if it is too long, 429 if too much of others is being read."""
+        """Read the body; ApiError 413 if it is too long, 429 if too many other bodies are being read."""
         body = bytearray()
         close = {"Connection": "close"}
         try:
@@ -100,7 +102,7 @@ class PeerEndpoint:
 
 
 def envelope_of(text: bytes) -> Envelope:
-    """ApiError 400 if it is none."""
+    """Return the envelope; ApiError 400 if the body is not one."""
     check_size(text, MAX_VALUES)
     try:
         return Envelope.model_validate(from_json(text))

@@ -1,4 +1,4 @@
-"""A replica among the others: what it tells them, and what it does when they ask."""
+"""A replica among the others: its messages to them, and its actions on theirs."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 FOLLOW: TypeAdapter[Follow] = TypeAdapter(Follow)
-PEERS = "other servers"  # whose seats they take in the feed; with the space it is no owner's name
+PEERS = "other servers"  # the owner of their seats in the feed; no owner's name has a space
 
 
 class Fleet:
-    """Belongs to the event loop of the server.
+    """A replica's part in the fleet. Used in the server's event loop only.
 
     Parameters
     ----------
     name
-        What lists call this replica.
+        This replica's name in lists.
     feed
-        Of all of them, if the transport has a way to those of the others.
+        The feed of all replicas, if the transport can reach the others' feeds.
     """
 
     def __init__(self, state: ServerState, transport: Transport, name: str, feed: WholeFeed | None = None) -> None:
@@ -50,7 +50,7 @@ class Fleet:
         self._announcer: Announcer | None = None
 
     def start(self) -> None:
-        """The model is there: look for the others, and tell them what is accepted. Idempotent."""
+        """Begin after the model is loaded: look for the others, and report accepted requests to them. Idempotent."""
         if self._announcer is None:
             self._transport.start(self._hear)
             self._announcer = Announcer(asyncio.get_running_loop(), self._transport.tell_all)
@@ -65,17 +65,17 @@ class Fleet:
         await self._transport.close()
 
     async def receive(self, said: Any) -> Mapping[str, Any]:
-        """Act on a message of another replica; the reply to it.
+        """Act on a message of another replica, and return the reply.
 
         Raises
         ------
         ApiError
-            It is no message, or cannot be acted on.
+            It is not a message, or cannot be acted on.
         """
         message = checked(MESSAGES, said)
         reply = await self._handler.act(message)
         if isinstance(reply, Responded) and reply.found is not None:
-            return {"found": reply.found}  # JSON already, and long: not copied
+            return {"found": reply.found}  # this is already JSON, and long, so it is not copied
         return reply.model_dump(mode="json", exclude_unset=True)
 
     def follow(self, said: Any) -> FeedResponse:
@@ -95,9 +95,10 @@ class Fleet:
         )
 
     def events(self, see: Visible, audience: Audience, owner: str, last_event_id: str | None) -> FeedResponse | None:
-        """Return the feed of all replicas, or of the one that `audience` names; None if it is this replica's own feed.
+        """Return the feed of all replicas, or of the one that `audience` names; None if that is this replica's own
+        feed.
 
-        ApiError if there is no replica of this name.
+        Raises ApiError if there is no replica of this name.
         """
         if audience.replica is not None and (self.feed is None or not self.feed.knows(audience.replica)):
             raise unknown_replica()
@@ -114,7 +115,7 @@ class Fleet:
         )
 
     def _hear(self, answers: list[Answer]) -> None:
-        """Others have been told what was accepted here, and know of something newer."""
+        """Cancel requests that are older than those that other replicas have reported in their replies."""
         for answer in answers:
             try:
                 reply = reply_in(answer, Newer)
@@ -124,12 +125,12 @@ class Fleet:
                 self._handler.heed(news)
 
     def view(self, see: Visible) -> FleetView:
-        """Return the view of all replicas for the sender of a request: what it may see and cancel there."""
+        """Return the view of all replicas for the sender of a request."""
         return FleetView(self._queries, self._handler, see)
 
 
 def checked(adapter: TypeAdapter[M], said: Any) -> M:
-    """ApiError if it is no such message."""
+    """Return the message; ApiError if the JSON is not one."""
     try:
         return adapter.validate_python(said)
     except ValidationError as error:

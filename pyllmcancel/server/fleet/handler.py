@@ -49,17 +49,18 @@ if TYPE_CHECKING:
     from pyllmcancel.server.requests.visible import Target
     from pyllmcancel.server.state import ServerState
 
-MOST_AHEAD_US = 5_000_000  # of this server's clock: of servers whose clocks differ by more none supersedes the other's
+# by this server's clock: if clocks differ by more, no server's requests supersede the other's
+MOST_AHEAD_US = 5_000_000
 
 
 class MessageHandler:
-    """Acts for other replicas, and for this one's clients where they need all. Belongs to the event loop."""
+    """Acts for other replicas, and for this one's clients that need all replicas. Used in the event loop only."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
 
     async def act(self, message: Message) -> Reply:
-        """ApiError if this replica has no model, or the message asks for what cannot be."""
+        """Act on a message; ApiError if this replica has no model, or the message asks for something impossible."""
         match message:
             case Superseding(news=news):
                 return Newer(newer=[newer for one in news if (newer := self.heed(one)) is not None])
@@ -89,15 +90,16 @@ class MessageHandler:
             case TakeSnapshot(owner=owner):
                 return Snapshot(event=snapshot(self._state, self._see(owner), all_owners=owner is None))
             case _:
-                raise ApiError(400, "this message is not known here", code="unknown_message", param="kind")
+                raise ApiError(400, "this message is unknown to this server", code="unknown_message", param="kind")
 
     def _see(self, owner: str | None) -> Visible:
         return Visible(self._state, owner)
 
     def heed(self, news: News) -> News | None:
-        """Cancel what is older than this; a newer one of its key, if one is known here.
+        """Cancel requests of the key that are older than this one; return a newer one, if one is known here.
 
-        Not if it is to arrive much later than now: until then it would end every request of its key.
+        A request whose time of arrival is much later than now is ignored: until then it would end every request of its
+        key.
         """
         if news.arrived_us > time.time_ns() // 1000 + MOST_AHEAD_US:
             return None
@@ -137,14 +139,14 @@ class MessageHandler:
         registry = self._state.engine.registry
         descendants, owner = message.descendants, message.owner
         if message.hold == 0.0:
-            # With too many holds already: what is being prepared, but not listed yet, is not reached.
+            # With too many holds already, preparations that are not listed yet are not reached.
             with suppress(QueueFullError):
                 return registry.family_to_cancel(name, owner, descendants=descendants, known_elsewhere=True)
             return None
         return registry.family_to_cancel(name, owner, descendants=descendants, hold=message.hold)
 
     def check_room_to_hold(self, owner: str, sessions: Collection[str]) -> None:
-        """QueueFullError if there is none: before anything is cancelled."""
+        """Raise QueueFullError, before anything is cancelled, if there is no room."""
         self._state.engine.registry.check_room_to_hold(sessions, owner)
 
     def family_names(self, owner: str, names: Iterable[str]) -> set[str]:
@@ -196,7 +198,7 @@ class MessageHandler:
 async def cancelled(
     see: Visible, targets: Collection[Target], patience: float | None, *, wait: bool
 ) -> list[CancelAnswer]:
-    """Cancel them all at once, and report."""
+    """Cancel all requests at once, and report on them."""
     try:
         async with asyncio.timeout(patience if wait else None):
             return await see.cancel(targets, wait=wait)

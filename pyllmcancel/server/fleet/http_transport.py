@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.fleet")
 
-KEEP_SECONDS = 30.0  # an idle connection: less than a server does
-SEEK_AGAIN = 1.0  # seconds after an error in looking for peers
+KEEP_SECONDS = 30.0  # an idle connection is kept shorter than a server keeps it
+SEEK_AGAIN = 1.0  # seconds after an error of discovery
 
 
 class Line:
-    """A peer, the news on their way to it, and the task that looks whether it is there."""
+    """A peer, the news on their way to it, and the task that checks whether it is there."""
 
     def __init__(self, peer: Peer, heard: Callable[[list[Answer]], None]) -> None:
         self.peer = peer
         self._heard = heard
         self.outbox = Outbox(peer.name, self._send)
-        self._looking = asyncio.create_task(peer.keep_looking(), name=f"look at {peer.name}")
+        self._looking = asyncio.create_task(peer.keep_looking(), name=f"check {peer.name}")
 
     async def _send(self, message: Superseding) -> bool:
         answer = await self.peer.ask(message)
         self._heard([answer])
-        # To one that is none of us nothing is to be sent again.
+        # Nothing is to be sent again to a server that is not a peer.
         return answer.reply is not None or not self.is_open
 
     @property
     def is_open(self) -> bool:
-        # One that is loading may have accepted something before it is looked at again.
+        # A peer that is loading may have accepted requests before it is checked again.
         return self.peer.standing in (Standing.UNKNOWN, Standing.LOADING, Standing.READY, Standing.SILENT)
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class Line:
 
 
 class Watcher(Protocol):
-    """Is told of peers."""
+    """Called when peers come and go."""
 
     def came(self, peer: Peer) -> None: ...
 
@@ -60,20 +60,21 @@ class Watcher(Protocol):
 
 
 class HttpTransport:
-    """To each peer one connection for news, and more for questions as they come. Belongs to the event loop.
+    """HTTP connections to the peers: one for news to each, and more for questions as needed. Used in the event loop
+    only.
 
     Parameters
     ----------
     seek
-        Where the others are.
+        Finds the addresses of the others.
     me
-        What this server says of itself now.
+        Returns this server's present identity.
     deadline
-        Seconds for an answer.
+        The time limit of an answer, in seconds.
     carrier
-        httpx's own, by default.
+        The transport of httpx; by default httpx's own.
     watcher
-        Told of peers that come and go.
+        Called when peers come and go.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class HttpTransport:
         if self._client is not None:
             return
         self._heard = heard
-        # No proxy of the environment: peers are told by their own addresses.
+        # The environment's proxies are not used: peers are given by their own addresses.
         limits = httpx.Limits(keepalive_expiry=KEEP_SECONDS)
         carrier = self._carrier or ByNames(Names(), httpx.AsyncHTTPTransport(trust_env=False, limits=limits))
         self._client = httpx.AsyncClient(timeout=self._deadline, trust_env=False, transport=carrier)
-        self._seeking = asyncio.create_task(self._keep_seeking(), name="look for peers")
+        self._seeking = asyncio.create_task(self._keep_seeking(), name="discover peers")
 
     async def _keep_seeking(self) -> None:
         while True:
@@ -113,11 +114,14 @@ class HttpTransport:
                     await self._keep(places)
                 return
             except Exception:
-                logger.exception("peers could not be looked for")  # and are again: this task must not end
+                logger.exception(
+                    "the discovery of peers failed, and is tried again"
+                )  # and are again: this task must not end
             await asyncio.sleep(SEEK_AGAIN)
 
     async def _keep(self, wanted: set[Place]) -> None:
-        # One that is named no more and answers may be draining: what it still computes can be cancelled.
+        # A peer that is no longer named, but answers, may be draining: requests that it still computes can be
+        # cancelled.
         missing = self._lines.keys() - wanted
         gone = [self._lines.pop(one) for one in missing if self._lines[one].peer.standing is not Standing.READY]
         for line in gone:
@@ -142,7 +146,7 @@ class HttpTransport:
                 self._watcher.came(peer)
 
     def _beside(self, peer: Peer) -> list[Peer]:
-        """The others that are there."""
+        """Return the other peers that are there."""
         others = (line.peer for line in self._lines.values() if line.peer is not peer)
         return [one for one in others if one.standing is Standing.READY]
 
@@ -150,7 +154,7 @@ class HttpTransport:
         peers = [line.peer for line in self._lines.values()]
         asked = [peer for peer in peers if peer.counts or peer.standing is Standing.LOADING]
         answers = await asyncio.gather(*(peer.ask(message) for peer in asked))
-        # One that is still loading has nothing.
+        # A peer that is still loading has no requests.
         return [answer for peer, answer in zip(asked, answers, strict=True) if answer.reply is not None or peer.counts]
 
     def tell_all(self, news: News) -> None:

@@ -1,4 +1,4 @@
-"""Who says it: in every message between servers, and in every reply."""
+"""The sender's identity, which is in every message between servers, and in every reply."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Identity(BaseModel):
     Attributes
     ----------
     nonce
-        Drawn at its start: a server that meets its own has found itself.
+        A number drawn at the server's start: a server that receives its own has found itself.
     name
-        What lists call it.
+        The server's name in lists.
     version
-        Of pyllmcancel.
+        The version of pyllmcancel.
     model
-        Name and size; None before it is loaded.
+        The model's name and size; None before it is loaded.
     clock_us
-        Its clock when it said this, in microseconds since the epoch.
+        The server's clock when it sent this, in microseconds since the epoch.
     """
 
-    # What a later version adds does not matter: it is another version, and refused as such.
+    # Fields that a later version adds are ignored: it is refused as another version anyway.
     model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
 
     nonce: str = Field(min_length=16, max_length=64)
@@ -38,7 +38,7 @@ class Identity(BaseModel):
     clock_us: int = Field(ge=0, lt=1 << 63)
 
     def differs(self, other: Identity) -> str | None:
-        """Why the two do not work together: what `other` is, and this one is not; None if they do."""
+        """Return why the two do not work together: how `other` differs from this server; None if they do."""
         if other.version != self.version:
             return f"is version {other.version}, not {self.version}"
         if other.model != self.model:

@@ -1,4 +1,4 @@
-"""A server and its peers over HTTP, put together."""
+"""A server and its peers over HTTP: the parts are put together here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Me:
-    """Says who this server is."""
+    """Makes this server's identity."""
 
     def __init__(self, state: ServerState, name: str) -> None:
         self._state = state
@@ -42,7 +42,7 @@ class Me:
 
 
 def model_of(state: ServerState) -> str | None:
-    """Return the description of the model, which two servers must have in common; None before the model is there."""
+    """Return the description of the model, which two servers must have in common; None before it is loaded."""
     if not state.n_ctx:
         return None
     model = state.engine.model
@@ -50,13 +50,15 @@ def model_of(state: ServerState) -> str | None:
 
 
 def fleet_by_http(state: ServerState, seek: Seek, name: str) -> tuple[Fleet, Me]:
-    """The fleet in which this server has this name, once its model is there, and what its `PeerEndpoint` says of it."""
+    """Return the fleet in which this server has this name, after its model is loaded, and the identity for its
+    `PeerEndpoint`.
+    """
     me, feed = Me(state, name), WholeFeed(state.feed, name)
     return Fleet(state, HttpTransport(seek, me, watcher=feed), name, feed), me
 
 
 def join_by_http(app: FastAPI, state: ServerState, settings: FleetSettings) -> Fleet:
-    """Take part in the fleet of these settings; peers are let in by a layer of `app`."""
+    """Take part in the fleet of these settings; a layer of `app` lets peers in."""
     fleet, me = fleet_by_http(state, Named(settings, DEADLINE_SECONDS), settings.name)
     app.add_middleware(PeerEndpoint, fleet=fleet, me=me, key=settings.key)
     return fleet

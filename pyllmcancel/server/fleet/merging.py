@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def merged_requests(found: Mapping[str, Sequence[RequestEntry]]) -> list[RequestEntry]:
-    """By replica: live ones, oldest first, then those that have ended, the last one first."""
+    """Merge lists by replica: live requests, oldest first, then ended ones, the last one first."""
     named: list[RequestEntry] = [{**entry, "replica": name} for name, entries in found.items() for entry in entries]
     live = [entry for entry in named if entry["finish_reason"] is None]
     ended = [entry for entry in named if entry["finish_reason"] is not None]
@@ -21,7 +21,7 @@ def merged_requests(found: Mapping[str, Sequence[RequestEntry]]) -> list[Request
 
 
 def merged_sessions(found: Mapping[str, Sequence[SessionEntry]]) -> list[SessionEntry]:
-    """By replica; what several know of one session is put together. The most recently used first."""
+    """Merge lists by replica. Entries of one session are merged; the most recently used session comes first."""
     merged: dict[tuple[str, str], SessionEntry] = {}
     for name, entries in found.items():
         for entry in entries:
@@ -32,7 +32,7 @@ def merged_sessions(found: Mapping[str, Sequence[SessionEntry]]) -> list[Session
 
 
 def together(one: SessionEntry, other: SessionEntry, name: str) -> SessionEntry:
-    """The same session, as the replica of this `name` knows it too."""
+    """Merge one session with its entry on the replica of this `name`."""
     return {
         "id": one["id"],
         "object": "session",
@@ -48,7 +48,7 @@ def together(one: SessionEntry, other: SessionEntry, name: str) -> SessionEntry:
 
 
 def merged_cancels(ids: Iterable[str], replies: Sequence[Cancelled]) -> dict[str, list[CancelAnswer]]:
-    """By id: what was cancelled, on whichever replica; where nothing was, what had ended before."""
+    """Merge reports by id: requests that were cancelled on any replica, else those that had ended before."""
     found: dict[str, list[CancelAnswer]] = {}
     for request_id in ids:
         live = [one for reply in replies for one in reply.live.get(request_id, ())]

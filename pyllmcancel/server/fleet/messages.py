@@ -1,6 +1,7 @@
 """Messages between replicas, and the reply to each of them.
 
-Plain JSON, whatever carries it. Both sides check it: a replica may be of another version, or not what it says.
+Messages are plain JSON, whatever carries them. Both sides check them: a replica may be of another version, or not what
+it claims to be.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyllmcancel.server.live.events import SnapshotEvent
 from pyllmcancel.server.requests.answers import CancelAnswer, LiveStatus, OutsideStatus, RequestEntry, SessionEntry
 from pyllmcancel.server.state import Asked
 
-# Characters of an id, a name or a key. Keys that a server makes have the name of a user in them.
+# characters of an id, a name or a key; keys that a server makes contain a user's name
 MAX_TEXT = MAX_NAME + 256
 MOST_KNOWN = 4_096  # sessions in one reply: more than an owner has on one server
 MOST_NEWS = 256  # in one message
@@ -28,13 +29,13 @@ Names = Annotated[list[Text], Field(min_length=1, max_length=MAX_CANCELS)]
 
 
 class Said(BaseModel):
-    """Base of all. A field that is not known would be a condition that is not kept."""
+    """The base of all. An unknown field is refused, because ignoring it could ignore a condition."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class News(Said):
-    """A request with a supersede key was accepted."""
+    """A request with a supersede key that was accepted."""
 
     owner: Text
     key: Text
@@ -50,7 +51,7 @@ class News(Said):
 
 
 class Reply(Said):
-    """Base of all that is answered to a message."""
+    """The base of all replies to messages."""
 
 
 class Newer(Reply):
@@ -60,14 +61,16 @@ class Newer(Reply):
 
 
 class Cancelled(Reply):
-    """By id: what was cancelled, and what had ended before."""
+    """By id: the requests that were cancelled, and those that had ended before."""
 
     live: dict[str, list[CancelAnswer]]
     ended: dict[str, list[CancelAnswer]]
 
 
 class FamilyCancelled(Reply):
-    """`sessions` are those that are known here, of the ones that were named, and their descendants."""
+    """The result of cancelling families; `sessions` are the known ones of those that were named, and their
+    descendants.
+    """
 
     sessions: Known
     requests: list[CancelAnswer]
@@ -78,7 +81,7 @@ class Matched(Reply):
 
 
 class Owned(Reply):
-    """By id, or name."""
+    """The owners, by id or name."""
 
     owners: dict[str, list[str]]
 
@@ -96,7 +99,7 @@ class Sessions(Reply):
 
 
 class Snapshot(Reply):
-    """How things stand: an event of the feed."""
+    """The present state: an event of the feed."""
 
     event: SnapshotEvent
 
@@ -111,27 +114,27 @@ class Refused(Said):
 
 
 class Responded(Reply):
-    """Nothing of both: it is not there."""
+    """The answer or the error about a response; neither if the response is not there."""
 
     found: dict[str, Any] | None = None
     refused: Refused | None = None
 
 
 class Nothing(Reply):
-    """There is a stream instead."""
+    """An empty reply: a stream follows instead."""
 
 
 # -- messages; an `owner` of None is an administrator, who means all owners -------------------------------------------
 
 
 class Message(Said):
-    """Base of all; `kind` says which one it is."""
+    """The base of all messages; `kind` says which one it is."""
 
     reply: ClassVar[type[Reply]]
 
 
 class Superseding(Message):
-    """These were accepted. What is older, of their keys, is to be cancelled."""
+    """News of accepted requests: older requests of their keys are to be cancelled."""
 
     reply = Newer
     kind: Literal["superseding"] = "superseding"
@@ -139,7 +142,7 @@ class Superseding(Message):
 
 
 class Cancel(Message):
-    """Cancel the requests of these ids; with `hold` also those that arrive within so many seconds."""
+    """Cancel the requests of these ids; with `hold` also those that arrive within `hold` seconds."""
 
     reply = Cancelled
     kind: Literal["cancel"] = "cancel"
@@ -150,7 +153,7 @@ class Cancel(Message):
 
 
 class NameFamilies(Message):
-    """Name the sessions that are known, of these and those below them."""
+    """Name the known sessions among these and those below them."""
 
     reply = Named
     kind: Literal["name_families"] = "name_families"
@@ -171,7 +174,7 @@ class CancelFamilies(Message):
 
 
 class CancelMatching(Message):
-    """Cancel all live requests that a filter leaves."""
+    """Cancel all live requests that match a filter."""
 
     reply = Matched
     kind: Literal["cancel_matching"] = "cancel_matching"
@@ -182,7 +185,7 @@ class CancelMatching(Message):
 
 
 class WhoseRequest(Message):
-    """Owners that have a request of one of these ids."""
+    """Name the owners that have a request of one of these ids."""
 
     reply = Owned
     kind: Literal["whose_request"] = "whose_request"
@@ -190,7 +193,7 @@ class WhoseRequest(Message):
 
 
 class WhoseSession(Message):
-    """Owners that have a session of one of these names."""
+    """Name the owners that have a session of one of these names."""
 
     reply = Owned
     kind: Literal["whose_session"] = "whose_session"
@@ -198,7 +201,7 @@ class WhoseSession(Message):
 
 
 class ListRequests(Message):
-    """All requests, or those of these ids."""
+    """List all requests, or those of these ids."""
 
     reply = Requests
     kind: Literal["list_requests"] = "list_requests"
@@ -209,7 +212,7 @@ class ListRequests(Message):
 
 
 class ListSessions(Message):
-    """All sessions, or the one of this name."""
+    """List all sessions, or the one of this name."""
 
     reply = Sessions
     kind: Literal["list_sessions"] = "list_sessions"
@@ -228,7 +231,7 @@ class AskResponse(Message):
 
 
 class TakeSnapshot(Message):
-    """Say how things stand, as in the feed's first event."""
+    """Report the present state, as in the feed's first event."""
 
     reply = Snapshot
     kind: Literal["take_snapshot"] = "take_snapshot"
@@ -236,9 +239,9 @@ class TakeSnapshot(Message):
 
 
 class Follow(Message):
-    """Stream what happens there, and there only, of all owners: ``GET /v1/events``, but steps name `owners`, too.
+    """Stream the events of that replica only, for all owners, as ``GET /v1/events`` does; steps also name `owners`.
 
-    The HTTP transport's own; it begins after the event of this id, if that is remembered.
+    Only the HTTP transport uses this message. The stream begins after the event of this id, if that is remembered.
     """
 
     reply = Nothing

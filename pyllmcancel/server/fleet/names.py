@@ -1,7 +1,7 @@
-"""Looking host names up, so that a name server that hangs holds nobody up.
+"""Host name lookups that hold nothing up when a name server hangs.
 
-The event loop's own way keeps a thread of its executor for as long as a lookup takes, though nobody waits for that any
-more. A few lookups that hang keep all of them, and with them requests, the drain, and the end of the process.
+The event loop's own lookups keep a thread of its executor, even when nobody waits for the result any more. A few
+lookups that hang block all its threads, and with them requests, the drain, and the end of the process.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ import httpx
 
 from pyllmcancel.server.host_names import is_address
 
-FRESH_SECONDS = 5.0  # what was found before that is looked up again
+FRESH_SECONDS = 5.0  # results older than this are looked up again
 Found = list[str] | OSError | UnicodeError
 
 
 class Names:
-    """One lookup of a name at a time, in a thread that ends with the process. Belongs to the event loop."""
+    """Lookups, one at a time for each name, in a thread that ends with the process. Used in the event loop only."""
 
     def __init__(self) -> None:
         self._looking: dict[str, asyncio.Future[list[str]]] = {}
-        self._known: dict[str, tuple[list[str], float]] = {}  # and when they were found, on the monotonic clock
+        # with the time when they were found, on the monotonic clock
+        self._known: dict[str, tuple[list[str], float]] = {}
 
     async def addresses(self, host: str) -> list[str]:
-        """Those that a host has now; an address has itself. OSError or UnicodeError where that cannot be told."""
+        """Return the present addresses of a host; an address has itself. OSError or UnicodeError if the lookup
+        fails.
+        """
         if is_address(host):
             return [host]
         return await asyncio.shield(self._looking.get(host) or self._begin(host))
 
     async def known(self, host: str) -> list[str]:
-        """Those that were found last, if any were: a name server that is away takes nobody along."""
+        """Return the addresses that were found last, if any: an unreachable name server removes no peer."""
         addresses, at = self._known.get(host, ([], 0.0))
         if not addresses:
             return await self.addresses(host)
@@ -45,7 +48,8 @@ class Names:
     def _begin(self, host: str) -> asyncio.Future[list[str]]:
         loop = asyncio.get_running_loop()
         looking = self._looking[host] = loop.create_future()
-        looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be waited for no more
+        # nobody may be waiting for it any more
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def end(found: Found) -> None:
             del self._looking[host]
@@ -64,7 +68,7 @@ class Names:
 
 
 def look_up(host: str, loop: asyncio.AbstractEventLoop, end: Callable[[Found], None]) -> None:
-    """Have `end` called in `loop`, if that still runs then, with the addresses of `host` or why there are none."""
+    """Call `end` in `loop`, if the loop still runs then, with the addresses of `host` or the error."""
     found: Found
     try:
         found = list(dict.fromkeys(str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
@@ -77,7 +81,7 @@ def look_up(host: str, loop: asyncio.AbstractEventLoop, end: Callable[[Found], N
 
 
 class ByNames(httpx.AsyncBaseTransport):
-    """Carries to the first address of a host that takes the connection."""
+    """Connects to the first address of a host that accepts the connection."""
 
     def __init__(self, names: Names, carrier: httpx.AsyncBaseTransport) -> None:
         self._names = names
@@ -89,7 +93,7 @@ class ByNames(httpx.AsyncBaseTransport):
             addresses = await self._names.known(host)
         except (OSError, UnicodeError) as error:
             raise httpx.ConnectError(f"the name cannot be resolved: {error}") from None
-        # For TLS the name counts, as it does in the header Host.
+        # TLS and the header Host use the name.
         request.extensions = {**request.extensions, "sni_hostname": host}
         failed = httpx.ConnectError("the name has no address")
         for address in addresses:

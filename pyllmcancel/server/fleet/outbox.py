@@ -1,4 +1,6 @@
-"""News on their way to one replica, or to all by one call: the newest of each key, a bounded number of keys."""
+"""News on their way to one replica, or to all in one call: the newest news of each key, for a bounded number of
+keys.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +20,26 @@ from pyllmcancel.shares import largest_first
 logger = logging.getLogger("pyllmcancel.fleet")
 
 MOST_KEYS = 4_096
-DROPPED_AT_ONCE = 64  # keys: to find out whose takes a millisecond
+DROPPED_AT_ONCE = 64  # keys dropped at once, because finding the owner to drop from takes a millisecond
 MOST_CHARACTERS = 1 << 19  # of one message
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, after a failure
 
 
 class Waiting(NamedTuple):
     news: News
-    since: float  # monotonic
+    since: float  # on the monotonic clock
 
 
 class Outbox:
-    """Sends what is put in, one message at a time, everything that waits in the next one.
+    """Sends news, one message at a time. Each message has everything that was waiting.
 
-    So a storm of keystrokes makes no more messages than the other side answers. What does not arrive is sent again,
-    until something newer of its key takes its place, or it is so old that nobody remembers it.
+    So a storm of keystrokes makes no more messages than the other side answers. News that do not arrive are sent again,
+    until newer ones of the key replace them, or until they are too old to matter.
 
     Parameters
     ----------
     name
-        Of the other side, for the log.
+        The other side's name, for the log.
     send
         Sends a message; False if it has to be sent again.
     """
@@ -45,7 +47,7 @@ class Outbox:
     def __init__(self, name: str, send: Callable[[Superseding], Awaitable[bool]]) -> None:
         self.name = name
         self._send = send
-        self._waiting: dict[tuple[str, str], Waiting] = {}  # the one that waits longest first
+        self._waiting: dict[tuple[str, str], Waiting] = {}  # the one that has waited longest is first
         self._filled = asyncio.Event()
         self._full = False
         self._task: asyncio.Task[None] | None = None
@@ -66,7 +68,7 @@ class Outbox:
             self._task = asyncio.create_task(self._run(), name=f"news for {self.name}")
 
     def _make_room(self) -> None:
-        """Forget those that have waited longest, if there are too many: of the owner that has the most."""
+        """Forget the news that have waited longest, if there are too many: those of the owner that has the most."""
         if len(self._waiting) >= MOST_KEYS:
             self._drop_oldest()
         elif len(self._waiting) < MOST_KEYS // 2:
@@ -100,7 +102,7 @@ class Outbox:
         try:
             return await self._send(Superseding(news=[one.news for one in taken]))
         except Exception:
-            # This task is the only one that tells the other side: it must not end.
+            # Only this task sends to the other side, so it must not end.
             logger.exception("news for %s could not be sent", self.name)
             return False
 
@@ -118,7 +120,7 @@ class Outbox:
         return taken
 
     def _put_back(self, taken: list[Waiting]) -> None:
-        """Before all that has come meanwhile, since they wait longer; not those of which something newer has come."""
+        """Put unsent news before all that came meanwhile, except where newer ones of the key have come."""
         back: dict[tuple[str, str], Waiting] = {}
         for one in taken:
             key = one.news.owner, one.news.key
@@ -130,11 +132,11 @@ class Outbox:
         self._filled.set()
 
     def forget(self) -> None:
-        """Nobody is there to hear of it."""
+        """Drop all news: nobody is there to receive them."""
         self._waiting.clear()
 
     async def close(self) -> None:
-        """Idempotent; what waits is lost."""
+        """End sending. Idempotent; waiting news are lost."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

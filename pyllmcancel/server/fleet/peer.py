@@ -33,10 +33,10 @@ MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
 
 class Standing(Enum):
-    """The standing of a peer. Only a READY peer is asked."""
+    """The standing of a peer. Only a READY peer gets questions."""
 
     UNKNOWN = "has not been reached yet"
-    LOADING = "is loading its model"  # so nothing was there that could be asked for
+    LOADING = "is loading its model"  # a loading peer has nothing to ask for
     OWN = "is this server"
     SAME = "is a peer that is known by another address"
     READY = "is there"
@@ -45,14 +45,14 @@ class Standing(Enum):
 
 
 class Peer:
-    """Belongs to the event loop.
+    """One other server. Used in the event loop only.
 
     Parameters
     ----------
     me
-        What this server says of itself now.
+        Returns this server's present identity.
     beside
-        The peers that are there beside this one.
+        Returns the other peers that are there.
     """
 
     def __init__(
@@ -69,9 +69,10 @@ class Peer:
         self.standing = Standing.UNKNOWN
         self.identity: Identity | None = None
         self._why = ""
-        self._changed = asyncio.Event()  # its standing, the next time
-        self._told = set[str]()  # why it was not reached, since it was there
-        self._heard_at = float("-inf")  # when the last exchange began in which it answered; on the event loop's clock
+        self._changed = asyncio.Event()  # set at the next change of its standing
+        self._told = set[str]()  # the reasons that were logged since the peer was last there
+        # the start of the last exchange in which the peer answered; on the event loop's clock
+        self._heard_at = float("-inf")
         self._doubted: tuple[str, float] | None = (
             None  # its nonce, and when another one was first seen to have its name
         )
@@ -79,7 +80,7 @@ class Peer:
         self._me = me
         self._beside = beside
         self._deadline = deadline
-        self.met = asyncio.Event()  # it was greeted, with whatever result
+        self.met = asyncio.Event()  # set after the first greeting, whatever its result
         self._wake = asyncio.Event()
         self._skew_told = False
         self._lists, self._cancels = PeerSlots(), PeerSlots()
@@ -90,21 +91,21 @@ class Peer:
 
     @property
     def counts(self) -> bool:
-        """True if there may be requests that are not heard of when it does not answer."""
+        """True if the peer may have requests that are missed when it does not answer."""
         return self.standing not in (Standing.OWN, Standing.SAME, Standing.LOADING)
 
     @property
     def why(self) -> str:
-        """It is not there."""
+        """The reason why the peer is not there."""
         return self._why or self.standing.value
 
     async def until(self, *, there: bool) -> None:
-        """Wait until it is there, or is not."""
+        """Wait until the peer is there, or is not."""
         while (self.standing is Standing.READY) is not there:
             await self._changed.wait()
 
     async def keep_looking(self) -> None:
-        """Greet it from time to time, so that one that comes, goes or changes is known."""
+        """Greet the peer from time to time, to notice when it comes, goes or changes."""
         while True:
             self._wake.clear()
             try:
@@ -112,31 +113,33 @@ class Peer:
             except NoAnswer:
                 pass
             except Exception:
-                logger.exception("%s could not be greeted", self.name)  # and is greeted again: this task must not end
+                logger.exception(
+                    "%s could not be greeted, and is greeted again", self.name
+                )  # and is greeted again: this task must not end
             self.met.set()
             steady = self.standing in (Standing.READY, Standing.OWN, Standing.SAME)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), GREET_EVERY if steady else SEEK_EVERY)
 
     def look_now(self) -> None:
-        """Greet it at once."""
+        """Greet the peer at once."""
         self._wake.set()
 
     async def ask(self, message: Message) -> Answer:
-        """Does not raise. One that did not answer the last time is not waited for again."""
-        if isinstance(message, Superseding):  # one at a time, and of all owners
+        """Send a question; does not raise. A peer that did not answer the last time is not waited for again."""
+        if isinstance(message, Superseding):  # these messages go one at a time, for all owners
             return await self._ask(message)
-        # A cancel does not wait behind lists, its own owner's among them.
+        # A cancel does not wait behind lists, not even its own owner's.
         turns = self._lists if is_long(message) else self._cancels
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._deadline  # for its turn and its answer together
+        until = loop.time() + self._deadline  # the deadline of its turn and its answer together
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(turns.of(getattr(message, "owner", None), self._deadline))
             except TimeoutError:
                 return Answer(self.name, None, TOO_MUCH_AT_ONCE)
             if self.standing is Standing.LOADING:
-                # It may have loaded, and accepted something, since it was greeted.
+                # The peer may have loaded, and accepted requests, since it was greeted.
                 with suppress(NoAnswer):
                     await self._exchange(None, until - loop.time())
             return await self._ask(message, until - loop.time())
@@ -147,13 +150,15 @@ class Peer:
         try:
             reply = await self._exchange(message, patience)
         except NoAnswer as error:
-            # Not at once: one that answers greetings, but no messages, would hold up each message of a conversation.
+            # Not at once: a peer that answers greetings but no messages would delay each message of a conversation.
             asyncio.get_running_loop().call_later(SEEK_EVERY, self.look_now)
             return Answer(self.name, None, str(error))
         return Answer(self.name, reply)
 
     async def _exchange(self, message: Message | None, patience: float | None = None) -> dict[str, object] | None:
-        """Greet it, or send it a message; NoAnswer if there is no reply in `patience` seconds, or the deadline."""
+        """Greet the peer, or send it a message; NoAnswer if there is no reply in `patience` seconds, or by the
+        deadline.
+        """
         said = Envelope(sender=self._me(), message=None if message is None else message.model_dump(mode="json"))
         began, began_at = time.time(), asyncio.get_running_loop().time()
         try:
@@ -161,12 +166,12 @@ class Peer:
                 answered = await self._client.send(said)
         except (*FAILURES, NoAnswer) as error:
             if message is not None and isinstance(error, Declined):
-                raise  # what one client asks for must not keep the others' news and cancels from it
+                raise  # one client's questions must not keep the others' news and cancels from the peer
             if isinstance(message, AskResponse) and isinstance(error, NoAnswer | TimeoutError | httpx.ReadTimeout):
-                # How long it takes, and whether it can be made, depends on what that client has stored.
+                # The time of the answer, and its success, depend on the client's stored responses.
                 raise Declined(self.reason_of(error)) from None
             if patience is not None and patience < HURRIED * self._deadline and isinstance(error, TimeoutError):
-                raise NoAnswer(TOO_MUCH_AT_ONCE) from None  # it had hardly any time: that says nothing of it
+                raise NoAnswer(TOO_MUCH_AT_ONCE) from None  # it had hardly any time, which is no sign of silence
             self._stand(Standing.SILENT, self.reason_of(error))
             raise NoAnswer(self._why) from None
         self._heard_at = began_at
@@ -175,7 +180,7 @@ class Peer:
         if message is None:
             return None
         if self.standing is not Standing.READY or answered.reply is None:
-            raise NoAnswer(self._why or "answered what makes no sense")
+            raise NoAnswer(self._why or "gave an invalid answer")
         return answered.reply
 
     def follow(self, last_event_id: str | None) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -212,7 +217,7 @@ class Peer:
         """Return whether a namesake has answered since this peer was met.
 
         The namesake may be this peer itself, from before it got a new address. Until that is known, this peer counts as
-        silent: messages for it wait.
+        silent, and messages for it wait.
         """
         if self._doubted is None or self._doubted[0] != other.nonce:
             self._doubted = other.nonce, asyncio.get_running_loop().time()
@@ -220,7 +225,9 @@ class Peer:
         return namesake._heard_at > self._doubted[1]
 
     def _stand(self, standing: Standing, why: str = "") -> None:
-        """Note how it stands; changes are told, but each reason once: a network that is down has several in turn."""
+        """Note the peer's standing. Changes are logged, but each reason once: a network that is down has several in
+        turn.
+        """
         if (standing, why) == (self.standing, self._why):
             return
         self.standing, self._why = standing, why
@@ -229,7 +236,7 @@ class Peer:
         match standing:
             case Standing.READY:
                 self._told.clear()
-                logger.info("the peer %s is there: %s", self.address.url, self.name)
+                logger.info("the peer %s is connected: %s", self.address.url, self.name)
             case Standing.REFUSED:
                 logger.error("the peer %s %s: it is left out", self.address.url, why)
             case Standing.SILENT if why not in self._told and len(self._told) < MOST_TOLD:
@@ -242,7 +249,7 @@ class Peer:
         skew = other.clock_us / 1e6 - (began + ended) / 2
         apart = abs(skew) > MOST_SKEW + (ended - began) / 2
         if apart and not self._skew_told:
-            text = "the clock of %s is %.3f s %s: requests of one key that come so close together may be confused"
+            text = "the clock of %s is %.3f s %s: requests of one key that come closer together may be ordered wrongly"
             logger.warning(text, self.name, abs(skew), "ahead" if skew > 0 else "behind")
         self._skew_told = apart
 

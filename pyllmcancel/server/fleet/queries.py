@@ -22,7 +22,7 @@ class Heard(NamedTuple, Generic[R]):
     Attributes
     ----------
     silent
-        Of the `unreached` those that work with this one: what is asked for may be there.
+        Those of the `unreached` that work with this server, and so may have the requested data.
     """
 
     replies: dict[str, R]
@@ -31,14 +31,14 @@ class Heard(NamedTuple, Generic[R]):
 
 
 class PeerQueries:
-    """Belongs to the event loop. `name` is what lists call this replica."""
+    """Questions to the other replicas. Used in the event loop only. `name` is this replica's name in lists."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self.name = name
         self._transport = transport
 
     async def ask(self, message: Message, reply_type: type[R]) -> Heard[R]:
-        """Ask all others; `reply_type` is the message's. Does not raise."""
+        """Ask all others; `reply_type` is the type of the message's reply. Does not raise."""
         assert message.reply is reply_type
         heard = Heard[R]({}, {}, [])
         for answer in await self._transport.ask_all(message):
@@ -52,11 +52,11 @@ class PeerQueries:
 
 
 def reply_in(answer: Answer, reply_type: type[R]) -> R:
-    """ValueError, which says why, if there is none."""
+    """Return the reply; ValueError, with the reason, if there is none."""
     if answer.reply is None:
         raise ValueError(answer.error or "did not answer")
     try:
         return reply_type.model_validate(answer.reply)
     except ValidationError as error:
-        logger.warning("%s answered what makes no sense: %s", answer.replica, error)
-        raise ValueError("answered what makes no sense") from None
+        logger.warning("%s gave an invalid answer: %s", answer.replica, error)
+        raise ValueError("gave an invalid answer") from None

@@ -1,4 +1,4 @@
-"""How many questions one peer is asked at once: each takes a connection, here and there."""
+"""The limit of simultaneous questions to one peer: each takes a connection on both sides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-MOST_AT_ONCE = 16  # of one owner, to one peer
-TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answer: no word of the peer
+MOST_AT_ONCE = 16  # questions of one owner, to one peer
+TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answer, though the peer is not at fault
 
 
 @dataclass(eq=False, slots=True)
@@ -24,7 +24,7 @@ class PeerSlots:
 
     They keep the questions of one owner from taking the connections of all.
 
-    Belongs to the event loop.
+    Used in the event loop only.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
-"""The transport, which carries messages between replicas. HTTP is used (`http_transport`); another one has to do this.
+"""The transport, which carries messages between replicas. HTTP is used (`http_transport`); any other transport has to
+implement this interface.
 
-A message is sent as JSON, ``message.model_dump(mode="json")``, to every other replica, where
-``await Fleet.receive(json)`` acts on it and returns the reply, which is JSON, too. The event loop is that of the
-server: `Fleet` belongs to it, and calls everything here in it.
+A message is sent as JSON, ``message.model_dump(mode="json")``, to every other replica, where ``await
+Fleet.receive(json)`` acts on it and returns the reply, which is JSON, too. `Fleet` calls everything here in the
+server's event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.messages import Message, News
 
 DEADLINE_SECONDS = 2.0  # for all answers to one message
-# For computations to stop, of those seconds: after that the answer says that they have not yet.
+# The part of that time for computations to stop; after it the answer says that they have not stopped yet.
 WAIT_SECONDS = 1.5
 
 
@@ -26,13 +27,13 @@ class Answer:
     Attributes
     ----------
     replica
-        Its name in lists.
+        The replica's name in lists.
     reply
-        What it has answered, unchecked; None if it has not answered in time, or with an error.
+        The unchecked reply; None if the replica answered too late, or with an error.
     error
-        Why there is no reply, for people.
+        The reason why there is no reply, for people.
     left_out
-        It is not asked at all, because it is of another version, or has another model or this name.
+        True if the replica is not asked at all, because it has another version, another model, or this replica's name.
     """
 
     replica: str
@@ -45,13 +46,13 @@ class Transport(Protocol):
     """The way to all other replicas."""
 
     def start(self, heard: Callable[[list[Answer]], None]) -> None:
-        """Begin to look for them. The answers to what was told are given to `heard`."""
+        """Begin to look for the replicas. Answers to news are passed to `heard`."""
 
     async def ask_all(self, message: Message) -> list[Answer]:
-        """Ask all at once; one answer for each, in `DEADLINE_SECONDS` at most. Does not raise."""
+        """Ask all replicas at once; one answer for each, in `DEADLINE_SECONDS` at most. Does not raise."""
 
     def tell_all(self, news: News) -> None:
-        """Pass this on soon, without waiting. Of one key only the newest has to arrive."""
+        """Send news soon, without waiting. Only the newest of each key has to arrive."""
 
     async def close(self) -> None:
         """End everything that was begun. Idempotent."""

@@ -1,6 +1,6 @@
 """The requests and sessions of all replicas that the sender of an HTTP request may see and cancel.
 
-What is known here is looked at, and cancelled, first; the answers are those that a single server would have given.
+Requests of this replica are looked at, and cancelled, first. The answers are those that a single server would give.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import Asked
 
 R = TypeVar("R", bound=Reply)
-# Each round may find one more generation. A peer that makes names up, or takes its time, must find an end.
+# Each round may find one more generation. The limit ends it even if a peer invents names or is slow.
 MOST_ROUNDS = MAX_GENERATIONS + 1
 MOST_SECONDS = 4 * DEADLINE_SECONDS
 
 
 class FleetView:
-    """For one HTTP request; `see` is what it may see of this replica."""
+    """The view for one HTTP request; `see` is its view of this replica."""
 
     def __init__(self, queries: PeerQueries, handler: MessageHandler, see: Visible) -> None:
         self._queries = queries
@@ -66,7 +66,7 @@ class FleetView:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def requests(self, status: OutsideStatus | None = None, session: str | None = None) -> list[RequestEntry]:
-        """Live ones, oldest first, then the last that have ended."""
+        """Return live requests, oldest first, then the last ended ones."""
         message = ListRequests(owner=self._see.owner, status=status, session=session)
         mine = self._handler.list_requests(message)
         return merged_requests({self._queries.name: mine.data} | await self._listed(message))
@@ -75,7 +75,7 @@ class FleetView:
         return {name: reply.data for name, reply in (await self._ask(message, Requests)).items()}
 
     async def request(self, request_id: str) -> RequestEntry | None:
-        """The live one, else the one that ended last."""
+        """Return the live request, else the one that ended last."""
         owner = (await self._owners([request_id]))[request_id]
         message = ListRequests(owner=owner, ids=[request_id])
         mine = {self._queries.name: self._handler.list_requests(message).data}
@@ -84,7 +84,7 @@ class FleetView:
         return next(iter(merged_requests(mine)), None)
 
     async def sessions(self, *, live: bool = False, name: str | None = None) -> list[SessionEntry]:
-        """The most recently used first; one that several replicas know is one."""
+        """Return the sessions, the most recently used first; a session that several replicas know is listed once."""
         owner = self._see.owner if name is None else await self._owner_of_session(name)
         message = ListSessions(owner=owner, name=name)
         mine = self._handler.list_sessions(message).data
@@ -94,9 +94,9 @@ class FleetView:
         ]
 
     async def response(self, response_id: str, asked: Asked) -> dict[str, Any] | None:
-        """The answer of the replica that has this response of an owner's; None if none has.
+        """Return the answer of the replica that has this response of an owner's; None if none has.
 
-        ApiError if that one refuses, or if a replica that may have it does not answer.
+        Raises ApiError if that replica refuses, or if a replica that may have the response does not answer.
         """
         assert self._see.owner is not None
         heard = await self._heard(AskResponse(owner=self._see.owner, id=response_id, asked=asked), Responded)
@@ -114,23 +114,26 @@ class FleetView:
     # -- cancelling ---------------------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Collection[str], *, wait: bool, hold: float) -> dict[str, list[CancelAnswer]]:
-        """By id; nothing for one that no replica knows. With `hold` all of them hold that one."""
+        """Cancel by id; an id that no replica knows is left out. With `hold`, all replicas hold such an id."""
         for request_id in ids:
             if hold > 0.0 and not SANE_ID.fullmatch(request_id):
-                raise bad_id("request_id")  # none of this id can come
+                raise bad_id("request_id")  # no request of this id can come
         owners = await self._owners(ids, hold)
         found: dict[str, list[CancelAnswer]] = {}
         for owner in set(owners.values()):
             own = [request_id for request_id in ids if owners[request_id] == owner]
             found |= await self._cancel(Cancel(owner=owner, ids=own, wait=wait))
-            # Only now, because what is found somewhere is to be held nowhere. Looking and holding are one on each.
+            # Only now, because an id that is found anywhere must not be held. Looking and holding are one operation on
+            # each replica.
             unknown = [request_id for request_id in own if request_id not in found]
             if unknown and hold > 0.0:
                 found |= await self._cancel(Cancel(owner=owner, ids=unknown, wait=wait, hold=hold))
         return found
 
     async def _cancel(self, message: Cancel) -> dict[str, list[CancelAnswer]]:
-        """All are asked: a client that asks again under its id may have got to another replica the second time."""
+        """Ask all replicas: a client that repeats a request under its id may have reached another replica the second
+        time.
+        """
         mine, theirs = await asyncio.gather(self._handler.cancel(message), self._ask(message, Cancelled))
         return merged_cancels(message.ids, [mine, *theirs.values()])
 
@@ -144,11 +147,12 @@ class FleetView:
     async def cancel_session(
         self, name: str, *, descendants: bool, wait: bool, hold: float
     ) -> list[CancelAnswer] | None:
-        """Those of a session and, with `descendants`, of the sessions below it, on all replicas; None if none knows it.
+        """Cancel the requests of a session and, with `descendants`, of those below it, on all replicas; None if it is
+        unknown.
 
-        A replica may know the child of a session, another one the child of that: names are asked for until no new ones
-        come. The members that are known here are cancelled at once; with `hold` when it is clear that there is room to
-        hold all names: QueueFullError.
+        One replica may know the child of a session, another one the child of that child, so replicas are asked until
+        there are no new names. The members that are known here are cancelled at once. With `hold` they are cancelled
+        after the check that there is room to hold all names, which may raise QueueFullError.
         """
         owner = await self._owner_of_session(checked(name, "session_id"), hold)
         message = CancelFamilies(owner=owner, sessions=[name], descendants=descendants, wait=wait, hold=hold)
@@ -164,11 +168,11 @@ class FleetView:
         found: dict[str, CancelAnswer] = {}
         for reply in replies:
             for one in reply.requests:
-                found.setdefault(one["id"], one)  # one that had not ended yet is named again
+                found.setdefault(one["id"], one)  # a request that had not ended is named again
         return list(found.values())
 
     async def _cancel_at_once(self, message: CancelFamilies, until: float) -> list[FamilyCancelled]:
-        """Cancel the requests that are known here first, then those that are found elsewhere."""
+        """Cancel the requests that are known here first, then those that are found on other replicas."""
         here = asyncio.ensure_future(self._handler.cancel_families(message))
         try:
             (name,) = message.sessions
@@ -179,7 +183,7 @@ class FleetView:
             here.cancel()
 
     async def _cancel_families(self, message: CancelFamilies, names: Set[str], until: float) -> list[FamilyCancelled]:
-        """Those of these names and, with descendants, of all that turn up meanwhile."""
+        """Cancel the requests of these sessions and, with descendants, of all that are found meanwhile."""
         replies: list[FamilyCancelled] = []
         todo, done = set(names), set[str]()
         for _ in range(MOST_ROUNDS):
@@ -198,7 +202,7 @@ class FleetView:
         return replies
 
     def _hold_of(self, message: CancelFamilies, names: Collection[str]) -> float:
-        """None of names that turned up late and are too many: these are cancelled all the same."""
+        """Return the hold; none for names that were found late and are too many, which are cancelled all the same."""
         try:
             self._handler.check_room_to_hold(message.owner, names)
         except QueueFullError:
@@ -206,7 +210,7 @@ class FleetView:
         return message.hold
 
     async def _family(self, owner: str, name: str, until: float) -> set[str]:
-        """A session and all below it, as far as any replica knows."""
+        """Return a session and all sessions below it, as far as any replica knows."""
         names, asked = {name}, set[str]()
         for _ in range(MOST_ROUNDS):
             new = some_new(names, asked)
@@ -230,7 +234,7 @@ class FleetView:
         return heard
 
     async def _owners(self, ids: Collection[str], hold: float = 0.0) -> dict[str, str]:
-        """Whose each is; an administrator need not say it where only one owner has something of this id."""
+        """Return the owner of each. An administrator need not name an owner if only one has this id."""
         if self._see.owner is not None:
             return dict.fromkeys(ids, self._see.owner)
         theirs = await self._ask(WhoseRequest(ids=list(ids)), Owned)
@@ -246,10 +250,10 @@ class FleetView:
 
 
 def some_new(names: Set[str], asked: Set[str]) -> set[str]:
-    """Those that were not asked about, as long as these are not too many for one family."""
+    """Return the names that were not asked about yet, unless there are too many for one family."""
     return set(sorted(names - asked)[: max(0, MOST_KNOWN - len(asked))])
 
 
 def slices(names: Sequence[str]) -> Iterator[list[str]]:
-    """As many at once as a message may name."""
+    """Iterate over slices of as many names as a message may have."""
     return (list(names[start : start + MAX_CANCELS]) for start in range(0, len(names), MAX_CANCELS))

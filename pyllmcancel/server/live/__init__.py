@@ -1,6 +1,6 @@
-"""``GET /v1/events``: what the engine does, told to readers as it happens.
+"""``GET /v1/events``: the engine's events, sent to readers as they happen.
 
-The engine's threads append to the `recorder`, and that is all that they pay. A few times a second the event loop moves
-what is there into the `ring`, and wakes the readers; each of them is a place in the ring, and what is sent to it is
-encoded once for all that see the same (`feed`).
+The engine's threads only append to the `recorder`. A few times a second the event loop moves the records into the
+`ring`, and wakes the readers. Each reader is a place in the ring, and its events are encoded once for all readers that
+see the same (`feed`).
 """

@@ -14,16 +14,18 @@ At = Annotated[float, Field(description="On the server's monotonic clock, in sec
 
 
 class Told(Answer):
-    """Base of all events."""
+    """The base of all events."""
 
-    replica: NotRequired[Annotated[str, Field(description="Where there are several.")]]
+    replica: NotRequired[Annotated[str, Field(description="Name of the server, if there are several.")]]
 
 
 class FeedEntry(RequestEntry):
-    """A request; with its texts where they are exposed."""
+    """A request, with its texts if they are exposed."""
 
-    prompt: NotRequired[Annotated[str, Field(description="Its end.")]]
-    output: NotRequired[Annotated[str | None, Field(description="The beginning of the answer, once it has ended.")]]
+    prompt: NotRequired[Annotated[str, Field(description="End of the prompt.")]]
+    output: NotRequired[
+        Annotated[str | None, Field(description="Beginning of the answer, after the request has ended.")]
+    ]
 
 
 class AddedEvent(Told):
@@ -45,22 +47,22 @@ class StepEvent(Told):
     """A step, or several in a row that had the same sequences, phases and status."""
 
     type: Literal["step"]
-    number: Annotated[int, Field(description="Of the last.")]
+    number: Annotated[int, Field(description="Number of the last step.")]
     n_steps: int
-    at: Annotated[float, Field(description="Begin of the first.")]
-    until: Annotated[float, Field(description="End of the last.")]
+    at: Annotated[float, Field(description="Start of the first step.")]
+    until: Annotated[float, Field(description="End of the last step.")]
     busy: Annotated[float, Field(description="Seconds of computing.")]
     status: StepStatus
     spared: bool
     survivors: int
     wasted: Annotated[int, Field(description="Tokens.")]
     threads: int
-    sequences: Annotated[list[StepSequence], Field(description="With the tokens of all the steps.")]
+    sequences: Annotated[list[StepSequence], Field(description="Sequences, with the tokens of all the steps.")]
     others: Annotated[int, Field(description="Tokens of sequences that this reader may not see.")]
 
 
 class CancelledEvent(Told):
-    """The intent; computing stops with the event `ended`."""
+    """A cancel was requested. The computation has stopped with the event `ended`."""
 
     type: Literal["cancelled"]
     at: At
@@ -90,7 +92,7 @@ class Stats(Answer):
     computed_tokens: int
     wasted_tokens: int
     reused_tokens: int
-    saved_tokens: Annotated[int, Field(description="That would have been computed without the cancels, at most.")]
+    saved_tokens: Annotated[int, Field(description="Upper bound of the tokens that the cancels saved.")]
     aborted_steps: int
     cancels: dict[CancelReason, int]
 
@@ -137,11 +139,13 @@ class SnapshotEvent(ServerFacts):
 
 
 class ReplicaEvent(Told):
-    """The state of another replica's feed: if this server has it. Events that happened there meanwhile are not sent."""
+    """The state of another replica's feed, as this server receives it. Events that were missed meanwhile are not
+    sent later.
+    """
 
     type: Literal["replica"]
     state: Literal["live", "lost", "gone"]
-    why: Annotated[str | None, Field(description="It is lost.")]
+    why: Annotated[str | None, Field(description="True if the feed is lost.")]
     epoch: Annotated[float, Field(description="Seconds since the epoch, by this server's clock.")]
 
 

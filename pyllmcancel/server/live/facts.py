@@ -1,6 +1,6 @@
 """Facts: the form in which events are kept. They hold no requests, which would keep prompts and samplers alive.
 
-They become JSON when a reader asks. Touched by the event loop only.
+They become JSON when a reader asks. Used in the event loop only.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EndedFact(NamedTuple):
 class StepsFact:
     """Steps in a row that had the same sequences, phases and status.
 
-    A thousand steps a second come here, nearly all of them like the one before to the token: these are only counted.
+    A thousand steps may come in a second, and nearly every one equals the one before: such steps are only counted.
     """
 
     last: StepRecord
@@ -60,8 +60,8 @@ class StepsFact:
     n_steps: int = 1
     busy: float = 0.0
     wasted: int = 0
-    _n_repeats: int = 1  # of `last`, itself included
-    _n_tokens: list[int] = field(default_factory=list)  # of each sequence, in the steps before
+    _n_repeats: int = 1  # repetitions of `last`, itself included
+    _n_tokens: list[int] = field(default_factory=list)  # tokens of each sequence, in the steps before
 
     @classmethod
     def of(cls, step: Stepped) -> StepsFact:
@@ -69,7 +69,7 @@ class StepsFact:
         return cls(record, record.started_at, busy=record.seconds, wasted=n_wasted)
 
     def takes(self, step: Stepped) -> bool:
-        """Take a step in, if it is like the others."""
+        """Add a step, if it equals the others; return whether it was added."""
         record, n_wasted = step
         last = self.last
         if record.status != last.status or record.spared != last.spared:
@@ -103,14 +103,14 @@ Fact = AddedFact | AdmittedFact | CancelledFact | EndedFact | StepsFact | StatsF
 
 
 def compute_the_same(some: tuple[StepPart, ...], others: tuple[StepPart, ...]) -> bool:
-    """Return whether they are for the same choices, in the same slots and phases."""
+    """Return whether the two are for the same choices, in the same slots and phases."""
     return len(some) == len(others) and all(
         one._replace(n_tokens=0) == other._replace(n_tokens=0) for one, other in zip(some, others, strict=True)
     )
 
 
 def as_it_came(request: Request, at: float) -> RequestSummary:
-    """As it was in the queue; meanwhile it may be running, or even over."""
+    """Return the request as it was in the queue; by now it may be running, or even over."""
     return replace(
         request.summary(),
         status=RequestStatus.WAITING,
@@ -130,15 +130,15 @@ class FactFinder:
     """Makes facts of records, in the order that the feed promises.
 
     Of each request `added` comes first and `ended` last, `cancelled` before that, each once. Records may come in any
-    order: threads write them (see `pyllmcancel.requests.observer.Observer`). What one presumes is told before it,
-    and what has been told already is not told again.
+    order: threads write them (see `pyllmcancel.requests.observer.Observer`). The facts that a record presumes are
+    returned before it, and each fact is returned once.
     """
 
     def __init__(self) -> None:
         self._told: WeakKeyDictionary[Request, set[str]] = WeakKeyDictionary()
 
     def find(self, records: Iterable[Record]) -> Iterator[Fact]:
-        """The facts of records; steps in a row that are alike are one."""
+        """Return the facts of records; equal steps in a row become one fact."""
         steps: StepsFact | None = None
         for record in records:
             if isinstance(record, Stepped):

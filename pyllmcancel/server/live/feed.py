@@ -1,7 +1,7 @@
-"""Moves what the engine did to the readers, a few times a second. Touched by the event loop only.
+"""The feed moves the engine's events to the readers, a few times a second. Used in the event loop only.
 
-Nobody is listened for until the first reader comes, and again some time after the last has left: an engine without
-readers has no recorder.
+Recording begins with the first reader, and ends some time after the last has left: an engine without readers has no
+recorder.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from pyllmcancel.server.running.metrics import EngineMetrics
     from pyllmcancel.shares import Shares
 
-WITHOUT_READERS = 1.0  # seconds between two flushes: then nothing is encoded, steps that are alike are joined
-KEPT_SECONDS = 60.0  # after the last reader has left what happens is still written down, for it to come back
+WITHOUT_READERS = 1.0  # seconds between two flushes, which then encode nothing but join equal steps
+KEPT_SECONDS = 60.0  # recording continues for this time after the last reader has left, in case it comes back
 STATS_SECONDS = 1.0
 
 
 class Feed(Source[Fact]):
-    """All readers of one server, and what they read.
+    """The readers of one server, and their events.
 
     Parameters
     ----------
     seats
-        Places for readers, by the owners whose keys they came with; one more is refused.
+        Seats for readers, by the owners of their keys; a reader without a seat is refused.
     """
 
     frames: Frames
@@ -54,15 +54,15 @@ class Feed(Source[Fact]):
         self.texts: Texts | None = None
         self._engine: Callable[[], Engine | None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._recorder: Recorder | None = None  # while it listens
+        self._recorder: Recorder | None = None  # set while recording
         self._facts = FactFinder()
         self._flushing: asyncio.TimerHandle | None = None
-        self._flushes_at = 0.0  # with that timer, on the event loop's clock; uvloop's do not tell
+        self._flushes_at = 0.0  # the time of that timer on the event loop's clock, which uvloop's timers do not tell
         self._leaving: asyncio.TimerHandle | None = None
         self._flushed_at = float("-inf")
         self._pace = Pace()
-        self._stats: Stats | None = None  # as they were told last
-        self._stats_due = False  # something has happened since
+        self._stats: Stats | None = None  # as they were sent last
+        self._stats_due = False  # set when something has happened since
         self._stats_at = float("-inf")
         self._ended = False
 
@@ -71,25 +71,25 @@ class Feed(Source[Fact]):
         return self._ended
 
     def watch(self, engine: Engine, texts: Texts | None) -> None:
-        """Feed on this engine from the first reader on; `texts` are shown, if there are any."""
-        self._engine = weakref.ref(engine)  # the engine's thread has our recorder, and must not keep the engine
+        """Feed on this engine from the first reader on; `texts` are shown, if given."""
+        self._engine = weakref.ref(engine)  # the engine's thread has our recorder, and must not keep the engine alive
         self.frames = Frames(texts)
         self.texts = texts
 
     # -- readers ------------------------------------------------------------------------------------------------------
 
     def check_room(self, owner: str) -> None:
-        """ApiError 503 for a reader that is one too many, or comes after the end."""
+        """Raise ApiError 503 if there is no seat left, or after the end."""
         engine = self._engine()
         if self.ended or engine is None or engine.stopped.done():
             raise ApiError(503, "the engine has stopped", "server_error", code="shutdown")
         if not self._seats.has(owner):
-            message = "there are too many readers of the feed (--max-event-clients)"
+            message = "the feed has too many readers (--max-event-clients)"
             raise ApiError(503, message, "server_error", code="too_many_readers")
 
     @contextmanager
     def seat(self, owner: str) -> Iterator[None]:
-        """One of the places that readers have, inside; ApiError 503 as in `check_room`."""
+        """Hold one of the readers' seats inside the block; ApiError 503 as in `check_room`."""
         self.check_room(owner)
         self._seats.take(owner)
         try:
@@ -112,7 +112,7 @@ class Feed(Source[Fact]):
     # -- listening ----------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Have the engine's threads write down what happens, if they do not."""
+        """Start recording the engine's events, if that has not been done."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
@@ -143,7 +143,7 @@ class Feed(Source[Fact]):
         self._leaving = self._flushing = None
 
     def _end(self) -> None:
-        """The engine computes no more: tell what is left, and that it was the last."""
+        """The engine computes no more: send the remaining events, and mark the end."""
         self.flush()
         self._ended = True
         self._change.set()
@@ -167,19 +167,19 @@ class Feed(Source[Fact]):
         self._flush_at(self._flushed_at + self.interval)
 
     def _flush_at(self, at: float) -> None:
-        """Flush then, at the latest."""
+        """Flush at that time, at the latest."""
         if self._loop is None or self._recorder is None or self.ended:
             return
         when = self._loop.time() + max(0.0, at - time.monotonic())
         if self._flushing is not None:
             if self._flushes_at <= when:
                 return
-            self._flushing.cancel()  # it waits for the statistics, which must not hold events back
+            self._flushing.cancel()  # the pending flush waits for the statistics, which must not delay events
         self._flushes_at = when
         self._flushing = self._loop.call_at(when, self._flush_and_clock)
 
     def _flush_and_clock(self) -> None:
-        """Flush, and learn what it costs."""
+        """Flush, and learn the cost of a flush."""
         self._flushing = None
         began = time.thread_time()
         self.flush()
@@ -187,7 +187,7 @@ class Feed(Source[Fact]):
         self._pace.learn(began, self._loop)
 
     def flush(self) -> None:
-        """Publish what has happened."""
+        """Publish the events since the last flush."""
         if self._recorder is None:
             return
         if self._flushing is not None:
@@ -229,6 +229,6 @@ class Feed(Source[Fact]):
         yield StatsFact(stats)
 
     def stats(self) -> Stats | None:
-        """As things are; None without an engine."""
+        """Return the present statistics; None without an engine."""
         engine = self._engine()
         return None if engine is None else stats_of(engine, self._metrics)

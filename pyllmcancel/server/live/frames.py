@@ -16,25 +16,26 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.ring import Ring
     from pyllmcancel.server.live.texts import Texts
 
-CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # what one reader is given at once, about: no more of it is in memory
+CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # about as much as one reader is given at once, so that no more is in memory
 MOST_SHARED = 32  # chunks that are kept for other readers until the next flush
 
 
 class Audience(NamedTuple):
-    """Who sees the same.
+    """The readers that see the same events.
 
     Attributes
     ----------
     owner
-        What of it is seen; None: all.
+        The owner whose events are seen; None: all owners.
     types
-        Of events; None: all.
+        The types of events; None: all types.
     replica
-        What each event calls this server; None: nothing.
+        This server's name in each event; None: no name.
     peer
-        Another server, which has to know whose each sequence of a step is.
+        True for another server, which needs the owner of each sequence of a step.
     theirs
-        What of other servers is seen, beside what is nobody's: their keys may be others than this one's; None: all.
+        The owner whose events of other servers are seen, besides events without an owner: their keys may differ from
+        this server's. None: all owners.
     """
 
     owner: str | None
@@ -48,7 +49,7 @@ Item = TypeVar("Item")
 
 
 class Framing(ABC, Generic[Item]):
-    """Encodes what is in a ring, once for all who see the same."""
+    """Encodes the facts of a ring, once for all readers that see the same."""
 
     def __init__(self) -> None:
         self.boot = secrets.token_hex(4)
@@ -56,21 +57,22 @@ class Framing(ABC, Generic[Item]):
 
     @abstractmethod
     def worded(self, item: Item, audience: Audience) -> tuple[str, bytes] | None:
-        """The name and the JSON of an event; None if nothing of it may be seen, or it is not wanted."""
+        """Return the name and the JSON of an event; None if its audience may not see it, or does not want it."""
 
     def id_of(self, number: int) -> str:
         return f"{self.boot}-{number}"
 
     def number_in(self, event_id: str) -> int | None:
-        """The number in an id of this server's; None in any other text."""
+        """Return the number in an id of this server's; None for any other text."""
         boot, _, number = event_id.rpartition("-")
         is_number = number.isascii() and number.isdigit() and len(number) < 20
         return int(number) if boot == self.boot and is_number else None
 
     def after(self, ring: Ring[Item], place: int, audience: Audience) -> tuple[bytes, int]:
-        """The next events for this audience, some at a time, and the place after them; empty if there are none yet.
+        """Return the next events for this audience, some at a time, and the place after them; empty if there are none
+        yet.
 
-        None are given to a place that the ring does not remember: that reader is to be dropped.
+        Returns None for a place that the ring does not remember: that reader is to be dropped.
         """
         chunk = b""
         while ring.remembers(place) and place < ring.newest and not chunk:
@@ -97,12 +99,12 @@ class Framing(ABC, Generic[Item]):
         return b"".join(frames), place
 
     def forget(self) -> None:
-        """The ring has more: what was the last chunk of it is so no longer."""
+        """Forget the last chunk, which is incomplete after the ring has grown."""
         self._shared.clear()
 
 
 class Frames(Framing["Fact"]):
-    """Frames of one server's facts. `texts` are shown, if there are any."""
+    """Frames of one server's facts. `texts` are shown, if given."""
 
     def __init__(self, texts: Texts | None = None) -> None:
         super().__init__()

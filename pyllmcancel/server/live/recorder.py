@@ -1,4 +1,4 @@
-"""The work of the engine's threads for the feed: they append, and wake the event loop once."""
+"""The feed's work in the engine's threads: they append records, and wake the event loop once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.observer import StepRecord
     from pyllmcancel.requests.request import Request
 
-# Much more than happens between two flushes. If it is reached the event loop hangs, and the readers begin anew.
+# Much more than happens between two flushes. If this limit is reached the event loop hangs, and the readers begin anew.
 MOST_RECORDS = 100_000
 
 
@@ -51,27 +51,26 @@ Record = Added | Admitted | Cancelled | Ended | Stepped
 
 
 class Recorder(NullObserver):
-    """An observer that keeps what happens until the event loop takes it.
+    """An observer that keeps events until the event loop takes them.
 
-    It is called between two steps, so it makes a tuple and appends it, which needs no lock: no more than a few
-    microseconds, none of them spent on JSON. Whether the loop has been told is a flag without a lock, too: at worst the
-    loop is told twice.
+    It is called between two steps, so it only makes a tuple and appends it. That needs no lock and no JSON, and takes a
+    few microseconds. The flag that the loop has been woken has no lock either: at worst the loop is woken twice.
 
     Parameters
     ----------
     wake
-        Called, from any thread, when there is something to take, once until it is taken.
+        Called from any thread when there are records, once until they are taken.
     """
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
         self._records: deque[Record] = deque()
         self._told = False
-        self.overrun = False  # records were lost; written by any thread, reset by the event loop
+        self.overrun = False  # set if records were lost; written by any thread, reset by the event loop
 
     def take(self) -> list[Record]:
-        """All records, oldest first. In the event loop only."""
-        self._told = False  # first: what comes meanwhile is told again
+        """Take all records, oldest first. In the event loop only."""
+        self._told = False  # first: records that come meanwhile wake the loop again
         taken = []
         with suppress(IndexError):
             while True:

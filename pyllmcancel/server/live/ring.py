@@ -1,4 +1,4 @@
-"""The last facts, each with a number that grows by one. Touched by the event loop only."""
+"""The last facts, each with a number that grows by one. Used in the event loop only."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ F = TypeVar("F")
 
 
 class Ring(Generic[F]):
-    """Keeps the last `kept`, or some more: it is cut a tenth at a time.
+    """Keeps the last `kept` facts, or some more: it is cut a tenth at a time.
 
     Attributes
     ----------
     first, newest
-        Number of the oldest that is kept, and of the newest; without any `newest` is `first` - 1.
+        The numbers of the oldest fact that is kept, and of the newest; without any facts `newest` is `first` - 1.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -30,7 +30,7 @@ class Ring(Generic[F]):
         return self.first + len(self._facts) - 1
 
     def remembers(self, number: int) -> bool:
-        """Return whether all that came after this number is here."""
+        """Return whether all facts after this number are here."""
         return self.first - 1 <= number <= self.newest
 
     def extend(self, facts: Iterable[F]) -> None:
@@ -41,11 +41,11 @@ class Ring(Generic[F]):
             self.first += excess
 
     def after(self, number: int, most: int) -> Sequence[F]:
-        """The facts that follow the one of this number, which it `remembers`."""
+        """Return the facts after the one of this number, which the ring must remember."""
         begin = number + 1 - self.first
         return self._facts[begin : begin + most]
 
     def skip(self) -> None:
-        """Forget all, and that nothing is missing: there are facts that nobody has written down."""
+        """Forget all facts, and note a gap: facts were not recorded."""
         self.first = self.newest + 2
         self._facts.clear()

@@ -1,4 +1,4 @@
-"""How things stand when a reader comes: what the events that follow are about."""
+"""The present state for a new reader, which the following events change."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 Reason = Literal["new", "unknown_id", "too_old"]
 
-MOST_ENDED = 256  # requests that have ended; the live ones are bounded by the queue
+MOST_ENDED = 256  # requests that have ended; the queue bounds the live ones
 MOST_SESSIONS = 1_000
-ENCODED_AT_ONCE = 16  # entries, texts included; then the event loop's other work has a turn
+ENCODED_AT_ONCE = 16  # entries encoded at once, texts included; then the event loop's other work has a turn
 
 
 class Snapshots:
@@ -62,14 +62,14 @@ class Snapshots:
 
 
 def snapshot(state: ServerState, see: Visible, *, all_owners: bool) -> SnapshotEvent:
-    """The same, at once."""
-    state.feed.flush()  # what is told after it has happened after it, but for what is on its way
+    """Return a snapshot at once."""
+    state.feed.flush()  # later events happen after the snapshot, except for records on their way
     facts = server_facts(state, see, "new", all_owners=all_owners)
     return {**facts, "requests": [state.feed.frames.wording.entry(one) for one in shown(see)]}
 
 
 def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners: bool) -> ServerFacts:
-    """All of the event but the requests."""
+    """Return all fields of the event but the requests."""
     engine = state.engine
     server: FeedServer = {"version": __version__, "boot": state.feed.frames.boot, "started": state.created}
     model: FeedModel = {
@@ -101,9 +101,9 @@ def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners
 
 
 def shown(see: Visible) -> list[RequestSummary]:
-    """Live requests, oldest first, then the last that have ended, newest last.
+    """Return live requests, oldest first, then the last ended ones, newest last.
 
-    Not the ones in preparation: no event would tell that they were given up.
+    Requests in preparation are left out, because no event would report that they were given up.
     """
     summaries = see.summaries()
     live = [one for one in summaries if one.ending is None and one.status is not RequestStatus.PREPARING]

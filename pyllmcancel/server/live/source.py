@@ -1,8 +1,8 @@
-"""A ring of facts and its readers. Touched by the event loop only.
+"""A ring of facts and its readers. Used in the event loop only.
 
-A reader is a place in the ring and nothing more, so one that is slow costs nothing: it is dropped when what it would
-read next is not remembered any more. (One that takes nothing at all has its connection closed before, by the
-connection's own watch.)
+A reader is only a place in the ring, so a slow reader costs nothing. It is dropped when the ring no longer has the fact
+that it would read next. (The connection of a reader that takes nothing at all is closed earlier, by the connection's
+own watch.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 class Reader:
-    """One reader: which fact it has read last, and what drops it."""
+    """One reader: the last fact that it has read, and the function that drops it."""
 
     def __init__(self, audience: Audience, place: int, drop: Callable[[], object]) -> None:
         self.audience = audience
@@ -32,55 +32,55 @@ class Reader:
 
 
 class Source(ABC, Generic[Item]):
-    """The source of the events that readers get: of one server, or of several."""
+    """The source of readers' events: of one server, or of several."""
 
     def __init__(self, ring: Ring[Item], frames: Framing[Item]) -> None:
         self.ring = ring
         self.frames = frames
         self._readers: dict[Reader, None] = {}
-        self._change = asyncio.Event()  # of the next time that readers are told
+        self._change = asyncio.Event()  # set at the next change
 
     @property
     @abstractmethod
     def ended(self) -> bool:
-        """True if what is in the ring was the last."""
+        """True if no event follows those in the ring."""
 
     @abstractmethod
     def reader(
         self, audience: Audience, owner: str | None, drop: Callable[[], object]
     ) -> AbstractContextManager[Reader]:
-        """Read, inside; begins at what happens from now on.
+        """Read inside the block, beginning with the events from now on.
 
-        `drop` is called if the reader is too slow. It takes a seat of this owner's; the server itself (None) has none.
-        ApiError 503 if there is none left.
+        `drop` is called if the reader is too slow. A reader takes one of the owner's seats; the server itself (None)
+        needs none. Raises ApiError 503 if there is no seat left.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Take what has happened."""
+        """Publish the events since the last flush."""
 
     @property
     def n_readers(self) -> int:
         return len(self._readers)
 
     def place_after(self, event_id: str) -> int | None:
-        """The place of the event of this id; None if it is none of ours."""
+        """Return the place of the event of this id; None if the id is not ours."""
         number = self.frames.number_in(event_id)
         return number if number is not None and number <= self.ring.newest else None
 
     def read(self, reader: Reader) -> bytes:
-        """The next events for it, some at a time; empty if there are none for now, even if others have some."""
+        """Return the next events for the reader, some at a time; empty if there are none for now."""
         chunk, reader.place = self.frames.after(self.ring, reader.place, reader.audience)
         return chunk
 
     async def change(self) -> None:
-        """Wait until there is more to read, or for the end."""
+        """Wait until there are more events, or for the end."""
         if not self.ended:
             await self._change.wait()
 
     @contextmanager
     def _reading(self, audience: Audience, drop: Callable[[], object]) -> Iterator[Reader]:
-        """One of the readers, inside."""
+        """Register a reader inside the block."""
         reader = Reader(audience, self.ring.newest, drop)
         self._readers[reader] = None
         try:
@@ -89,12 +89,12 @@ class Source(ABC, Generic[Item]):
             del self._readers[reader]
 
     def _drop_late(self) -> None:
-        """Drop the readers whose next fact is not remembered."""
+        """Drop the readers whose next fact is no longer remembered."""
         for reader in [one for one in self._readers if not self.ring.remembers(one.place)]:
             reader.drop()
 
     def _tell(self) -> None:
-        """Have readers read, all at the same time: what they are told is encoded once."""
+        """Wake all readers at the same time, so that their events are encoded once."""
         self.frames.forget()
         self._change.set()
         self._change = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The event `stats`: what lives, what is in use, what was counted since the start."""
+"""The event `stats`: live requests, resources in use, and counts since the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts of the last requests, for ``--expose-prompts``: kept as tokens, spelled out when they are asked for."""
+"""The texts of the last requests, for ``--expose-prompts``: kept as tokens, and detokenized on demand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS = 2_000
 MOST_REQUESTS = 1_024
-MOST_BYTES = 4 * MOST_CHARACTERS  # of UTF-8
+MOST_BYTES = 4 * MOST_CHARACTERS  # bytes of UTF-8
 
 
 @dataclass(slots=True)
 class Text:
-    """Tokens, until they are spelled out."""
+    """Tokens, until they are detokenized."""
 
     tokens: Sequence[int]
     spelled: str | None = None
@@ -32,7 +32,7 @@ class Text:
 class Texts(NullObserver):
     """An observer that keeps the end of each request's first prompt, and the beginning of its first choice's answer.
 
-    To spell one out takes some tenths of a millisecond: it has at most `MOST_CHARACTERS` tokens, most of them none.
+    Detokenizing one takes some tenths of a millisecond: a text has at most `MOST_CHARACTERS` tokens.
     """
 
     def __init__(self, model: Model) -> None:
@@ -57,7 +57,7 @@ class Texts(NullObserver):
             table.put(request.owner, (request.id, request.created_at), Text(tokens))
 
     def prompt(self, summary: RequestSummary) -> str:
-        """The end of it; empty if it is not kept any more."""
+        """Return the end of the prompt; empty if it is not kept any more."""
         text = self._prompts.get(summary.owner, (summary.id, summary.created_at))
         if text is None:
             return ""
@@ -68,7 +68,7 @@ class Texts(NullObserver):
         return text.spelled
 
     def output(self, summary: RequestSummary) -> str | None:
-        """The beginning of it; None while it is being written, or if it is not kept any more."""
+        """Return the beginning of the answer; None while it is being written, or if it is not kept any more."""
         text = self._outputs.get(summary.owner, (summary.id, summary.created_at))
         if text is None or summary.ending is None:
             return None
@@ -78,7 +78,7 @@ class Texts(NullObserver):
         return text.spelled
 
     def _pieces(self, tokens: Iterable[int]) -> list[bytes]:
-        """As many as can be shown."""
+        """Iterate over as many pieces as can be shown."""
         pieces: list[bytes] = []
         n_bytes = 0
         for token in tokens:

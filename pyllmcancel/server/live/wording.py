@@ -1,4 +1,4 @@
-"""Facts as events, for an audience: an owner, or None for all that there is."""
+"""Facts as events for an audience: an owner, or None for all owners."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def frame(event_id: str | None, name: str, data: bytes) -> bytes:
-    """A server-sent event; `data` is JSON in ASCII, which has no line feeds."""
+    """Return a server-sent event; `data` is JSON in ASCII, which has no line feeds."""
     first = b"" if event_id is None else b"id: %b\n" % event_id.encode()
     return b"%bevent: %b\ndata: %b\n\n" % (first, name.encode(), data)
 
 
 def as_json(event: Mapping[str, Any]) -> bytes:
-    # In ASCII: to some readers other characters end a line too.
+    # In ASCII: for some readers other characters end a line, too.
     return json.dumps(event).encode()
 
 
@@ -38,7 +38,7 @@ TYPE_OF: dict[type[Fact], str] = {
 
 
 class Wording:
-    """Puts facts into words; with texts, if these are exposed."""
+    """Converts facts to events, with texts if these are exposed."""
 
     def __init__(self, texts: Texts | None) -> None:
         self._texts = texts
@@ -51,7 +51,7 @@ class Wording:
         return entry
 
     def event(self, fact: Fact, audience: str | None, types: frozenset[str] | None) -> OtherEvent | None:
-        """None if nothing of it may be seen, or it is not of these types."""
+        """Return the event; None if its audience may not see it, or does not want its type."""
         if types is not None and TYPE_OF[type(fact)] not in types:
             return None
         return self._word(fact, audience) if audience is None or is_seen_by(fact, audience) else None
@@ -88,7 +88,7 @@ class Wording:
 
 
 def is_seen_by(fact: Fact, owner: str) -> bool:
-    """Return whether any of it belongs to this owner; steps are told to all, as far as they may see them."""
+    """Return whether this owner may see any part of it; steps are sent to all, as far as they may see them."""
     match fact:
         case AddedFact(summary=summary) | EndedFact(summary=summary):
             return summary.owner == owner
@@ -103,7 +103,8 @@ def is_seen_by(fact: Fact, owner: str) -> bool:
 def steps_event(fact: StepsFact, audience: str | None) -> OtherEvent:
     """Return the event of these steps, as `audience` may see it.
 
-    It has only the number of tokens of others' sequences. It does not show if, and when, one of them was cancelled.
+    Of other owners' sequences the event has only the number of tokens. It does not show whether, or when, one of them
+    was cancelled.
     """
     last = fact.last
     parts = [part._replace(n_tokens=n_tokens) for part, n_tokens in zip(last.sequences, fact.n_tokens(), strict=True)]

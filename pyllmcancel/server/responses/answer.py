@@ -50,10 +50,17 @@ class OutputReasoning(Answer):
     type: Literal["reasoning"]
     id: str
     status: ItemStatus
-    summary: Annotated[list[Any], Field(description="Empty: models here say what they think, not a summary of it.")]
+    summary: Annotated[
+        list[Any], Field(description="Empty: models here show their reasoning itself, not a summary of it.")
+    ]
     content: list[ReasoningText]
     encrypted_content: NotRequired[
-        Annotated[str | None, Field(default=None, description="If `include` asks for it: opaque, and accepted back.")]
+        Annotated[
+            str | None,
+            Field(
+                default=None, description="Present if `include` asks for it; opaque, and accepted in later requests."
+            ),
+        ]
     ]
 
 
@@ -90,7 +97,7 @@ class OutputTokensDetails(Answer):
 
 
 class ResponseUsage(Answer):
-    """After a cancel: what had been processed by then."""
+    """Tokens of a response; after a cancel, those that had been processed by then."""
 
     input_tokens: int
     input_tokens_details: InputTokensDetails
@@ -109,7 +116,7 @@ class IncompleteDetails(Answer):
 
 
 class ResponseHead(Answer):
-    """The fields of a response that do not change while it comes."""
+    """The fields of a response that do not change while it is generated."""
 
     id: str
     object: Literal["response"]
@@ -138,7 +145,7 @@ class ResponseHead(Answer):
 
 
 class ResponseAnswer(ResponseHead):
-    """A response; `status` says whether it is whole."""
+    """A response; `status` says whether it is complete."""
 
     status: Status
     completed_at: int | None
@@ -149,7 +156,7 @@ class ResponseAnswer(ResponseHead):
 
 
 class ResponseEvent(Answer):
-    """An event of a stream: its type says which of the fields there are."""
+    """An event of a stream. Its type decides which fields it has."""
 
     type: str
     sequence_number: int
@@ -173,7 +180,7 @@ class ResponseEvent(Answer):
 class InputItemList(Answer):
     object: Literal["list"]
     data: list[dict[str, Any]]
-    first_id: Annotated[str, Field(description="Empty of an empty page.")]
+    first_id: Annotated[str, Field(description="Empty for an empty page.")]
     last_id: str
     has_more: bool
 
@@ -190,7 +197,7 @@ class InputTokens(Answer):
 
 
 def response_usage(usage: Usage, n_reasoning: int) -> ResponseUsage:
-    """`n_reasoning` of the generated tokens were reasoning."""
+    """Return the usage; `n_reasoning` of the generated tokens were reasoning."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},

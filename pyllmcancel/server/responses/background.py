@@ -1,4 +1,6 @@
-"""A response in the background: it comes although nobody waits for it, and any number of clients may look on."""
+"""A response in the background. It is generated although nobody waits for it, and any number of clients may follow
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ Finish = Callable[["Background", End], Awaitable[End]]
 
 
 class Background:
-    """One response, from its submission until its end is stored. Touched by the event loop only."""
+    """One response, from its submission until its end is stored. Used in the event loop only."""
 
     def __init__(self, owner: str, head: Head, stream: AsyncStream, reader: Reader) -> None:
         self.owner = owner
@@ -38,12 +40,12 @@ class Background:
         self.ended = asyncio.Event()
         self._stream = stream
         self._reader = reader
-        # For who asks how it stands: fed when asked, with what came since.
+        # The present state for those who ask: updated when asked for, with the parts that came since.
         self._shown = head.output()
         self._n_shown = 0
 
     async def run(self, finish: Finish) -> None:
-        """Read the answer to its end, which `finish` stores; it returns the end that is told."""
+        """Read the answer to its end, which `finish` stores; return the end that clients get."""
         try:
             async for batch in self._stream.batches():
                 self.log.add([told for told in map(self._reader.read, batch) if told.parts])
@@ -59,11 +61,11 @@ class Background:
         self.ended.set()
 
     def cancel(self, reason: CancelReason = CancelReason.EXPLICIT) -> bool:
-        """Return whether this call decided its fate."""
+        """Cancel it; return whether this call decided its fate."""
         return self._stream.cancel(reason)
 
     def response(self) -> ResponseAnswer:
-        """How it stands."""
+        """Return the response's present state."""
         log = self.log
         if log.end is not None:
             return log.response(log.end)

@@ -1,4 +1,4 @@
-"""The body of ``POST /v1/responses``, and the chat that it asks for."""
+"""The body of ``POST /v1/responses``, and its translation into a chat."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INCLUDABLE = (LOGPROBS, ENCRYPTED)
 
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
-# Fields of the chat by those that a client of this API knows.
+# Fields of the chat, by this API's names for them.
 RENAMED = {
     "messages": "input",
     "response_format": "text.format",
@@ -43,9 +43,11 @@ FIELD = re.compile(r"^\w+(?=\.|$)")
 
 class Reasoning(RequestBody):
     effort: Effort | None = Field(
-        None, description="For models whose chat template knows of it; passed over for others."
+        None, description="Effort of reasoning, for models whose chat template supports it; otherwise ignored."
     )
-    summary: str | None = Field(None, description=f"{NO_EFFECT} models here say what they think, and no summary of it.")
+    summary: str | None = Field(
+        None, description=f"{NO_EFFECT} models here show their reasoning itself, not a summary of it."
+    )
     generate_summary: str | None = None
     context: str | None = None
     mode: str | None = None
@@ -63,8 +65,13 @@ class JsonSchema(RequestBody):
     type: Literal["json_schema"]
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", examples=["answer"])
     description: str | None = None
-    schema_: dict[str, Any] = Field(alias="schema", description="What the answer obeys.")
-    strict: bool | None = Field(None, description="false: pass over what cannot be enforced, instead of refusing it.")
+    schema_: dict[str, Any] = Field(alias="schema", description="Schema that the answer obeys.")
+    strict: bool | None = Field(
+        None,
+        description=(
+            "If false, parts of the schema that cannot be enforced are ignored and reported instead of refused."
+        ),
+    )
 
 
 TextFormat = Annotated[PlainFormat | JsonObject | JsonSchema, Field(discriminator="type")]
@@ -72,14 +79,16 @@ TextFormat = Annotated[PlainFormat | JsonObject | JsonSchema, Field(discriminato
 
 class TextConfig(RequestBody):
     format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Models here have no such setting.")
+    verbosity: Literal["low", "medium", "high"] | None = Field(
+        None, description="Ignored, because models here have no such setting."
+    )
 
 
 class StreamOptions(Sent):
     model_config = ConfigDict(extra="allow")
 
     include_obfuscation: bool | None = Field(
-        None, description=f"{NO_EFFECT} padding hides the lengths of tokens from who can watch the network."
+        None, description=f"{NO_EFFECT} padding would hide the lengths of tokens from those who watch the network."
     )
 
 
@@ -93,7 +102,7 @@ Input = Annotated[Annotated[str, Tag("text")] | Annotated[Items, Tag("items")], 
 
 @dataclass(frozen=True, slots=True)
 class AsHere:
-    """Notes the chat's fields that have no effect under the names that they have in this API."""
+    """Reports the chat's fields that have no effect under this API's names for them."""
 
     ignore: Callable[[str], None]
 
@@ -102,7 +111,7 @@ class AsHere:
 
 
 class ResponsesBody(SamplingFields, GeneratingBody):
-    """``POST /v1/responses``."""
+    """The body of ``POST /v1/responses``."""
 
     prompt_field = "input"
     request_class = "chat"
@@ -112,36 +121,47 @@ class ResponsesBody(SamplingFields, GeneratingBody):
     }
 
     input: Input = Field(
-        description="What the model answers to: a text, or items.", examples=["Write a function that adds two numbers."]
+        description="Input that the model answers: a text, or items.",
+        examples=["Write a function that adds two numbers."],
     )
-    instructions: str | None = Field(None, description="What the model is told before all else.")
-    stream: Switch = Field(False, description="Answer in server-sent events, as the response comes.")
+    instructions: str | None = Field(None, description="Instructions that the model gets before everything else.")
+    stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
-    max_output_tokens: int | None = Field(None, ge=1, le=MOST, description="Reasoning included.")
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
-        None, description="Functions and custom tools that it may call; web search and the like are ignored."
+    max_output_tokens: int | None = Field(
+        None, ge=1, le=MOST, description="Limit of the answer's tokens, reasoning included."
     )
-    tool_choice: ToolChoice | None = Field(None, description="`auto` if there are tools.", examples=["auto"])
-    parallel_tool_calls: bool | None = Field(None, description="Whether it may call several times (the default).")
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
+        None,
+        description="Functions and custom tools that the model may call; hosted tools such as web search are ignored.",
+    )
+    tool_choice: ToolChoice | None = Field(
+        None, description="`auto` is the default if there are tools.", examples=["auto"]
+    )
+    parallel_tool_calls: bool | None = Field(None, description="Allow several calls in an answer (the default).")
     max_tool_calls: int | None = Field(None, ge=0, description=f"{NO_EFFECT} it counts hosted tools' calls.")
-    text: TextConfig | None = Field(None, description="What the text must be.")
+    text: TextConfig | None = Field(None, description="Form that the text must have.")
     reasoning: Reasoning | None = None
     top_logprobs: int | None = Field(
-        None, ge=0, le=MOST_LOGPROBS, description=f"With `{LOGPROBS}` in `include`: so many of the likeliest."
+        None,
+        ge=0,
+        le=MOST_LOGPROBS,
+        description=f"With `{LOGPROBS}` in `include`: number of the likeliest tokens to report.",
     )
     include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")
     truncation: Literal["auto", "disabled"] | None = Field(
-        None, description="An input that is too long is refused; nothing of it is left out."
+        None, description="An input that is too long is refused, never truncated."
     )
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
-    store: bool | None = Field(None, description="Whether the response can be asked for later (the default).")
-    background: bool | None = Field(None, description="Answer at once; the response goes on without its client.")
-    previous_response_id: str | None = Field(
-        None, min_length=1, max_length=MAX_NAME, description="The stored response that this input goes on from."
+    store: bool | None = Field(None, description="Store the response, so that it can be requested later (the default).")
+    background: bool | None = Field(
+        None, description="Answer at once; the response is generated even after the client has left."
     )
-    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is one tier.")
+    previous_response_id: str | None = Field(
+        None, min_length=1, max_length=MAX_NAME, description="The stored response that this input continues."
+    )
+    service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")
     prompt_cache_retention: str | None = Field(None, description=f"{NO_EFFECT} prefixes are kept in memory only.")
-    client_metadata: dict[str, Any] | None = Field(None, description=f"{NO_EFFECT} its client's own.")
+    client_metadata: dict[str, Any] | None = Field(None, description=f"{NO_EFFECT} it belongs to the client.")
 
     @property
     def items(self) -> list[AnyItem]:
@@ -152,7 +172,7 @@ class ResponsesBody(SamplingFields, GeneratingBody):
 
     @property
     def references(self) -> list[str]:
-        """Ids of stored items that the input stands for."""
+        """Ids of stored items that the input refers to."""
         return [item.id for item in self.items if isinstance(item, ReferenceItem)]
 
     def table(self) -> ToolTable:
@@ -163,10 +183,10 @@ class ResponsesBody(SamplingFields, GeneratingBody):
         return what in (self.include or ())
 
     def check(self) -> None:
-        """Raise InvalidRequestError for what cannot be served."""
+        """Raise InvalidRequestError if the request cannot be served."""
         for index, name in enumerate(self.include or ()):
             if name not in INCLUDABLE:
-                raise InvalidRequestError(f"{name!r} cannot be included here", f"include[{index}]")
+                raise InvalidRequestError(f"{name!r} cannot be included", f"include[{index}]")
         if self.background and self.store is False:
             raise InvalidRequestError("a response in the background needs store to be true", "background")
 
@@ -186,14 +206,14 @@ class ResponsesBody(SamplingFields, GeneratingBody):
                 yield f"tools[{index}].format"
 
     def chat(self, table: ToolTable, items: Sequence[AnyItem]) -> ChatBody:
-        """The conversation that this asks to go on with: its items, and those that came before."""
+        """Return the conversation to continue: its items, and the earlier ones."""
         conversation = Conversation(self.instructions, self.ignore)
         conversation.add(items)
         if not conversation.messages:
-            raise InvalidRequestError("there is nothing to answer to", "input")
+            raise InvalidRequestError("the input is empty: there is nothing to answer", "input")
         fields: dict[str, Any] = {name: getattr(self, name) for name in SHARED} | {
             "messages": conversation.messages,
-            # Nobody waits for one in the background, so what is unread does not stop it.
+            # Nobody reads a response in the background, so unread output does not pause it.
             "stream": self.stream and not self.background,
             "max_completion_tokens": self.max_output_tokens,
             "response_format": self._format(),
@@ -220,13 +240,13 @@ class ResponsesBody(SamplingFields, GeneratingBody):
                 return None
 
 
-# Fields that are the chat's under the same names.
+# Fields that have the same names in the chat.
 SHARED = tuple({**SamplingFields.model_fields, **GeneratingBody.model_fields})
 
 
 @contextmanager
 def params_renamed(table: ToolTable) -> Iterator[None]:
-    """Make errors in the chat name the fields that the client has sent."""
+    """Make errors of the chat name the fields that the client has sent."""
     try:
         yield
     except (InvalidRequestError, ApiError) as error:
@@ -236,7 +256,7 @@ def params_renamed(table: ToolTable) -> Iterator[None]:
 
 
 def path_as_sent(path: str, table: ToolTable) -> str:
-    """The path of a chat's field within the request that it is made of."""
+    """Return the path, within the client's request, of a field of the chat."""
     if (tool := CHAT_TOOL.match(path)) is not None:
         return table.places[int(tool[1])] + path[tool.end() :]
     return FIELD.sub(lambda field: RENAMED.get(field[0], field[0]), path)

@@ -1,6 +1,6 @@
 """Items, in the order in which they came, as the messages of a chat.
 
-What a model did in one go is one message there, with its reasoning, its text and its calls; here each is an item.
+In a chat, a turn of the model is one message with its reasoning, text and calls; here each of these is an item.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Conversation:
     Parameters
     ----------
     ignore
-        Notes what cannot be read.
+        Records items that cannot be read.
     """
 
     def __init__(self, instructions: str | None, ignore: Callable[[str], None]) -> None:
         self.messages: list[dict[str, Any]] = []
         self._ignore = ignore
-        self._turn: dict[str, Any] | None = None  # the model's last, which may still get more
-        self._has_answered = False  # in that turn
+        self._turn: dict[str, Any] | None = None  # the model's last turn, which later items may extend
+        self._has_answered = False  # True if that turn has a text
         if instructions:
             self.messages.append({"role": "system", "content": instructions})
 
@@ -48,7 +48,7 @@ class Conversation:
                 case ReasoningItem():
                     self._thought(item)
                 case CallItem(status="incomplete") | CustomCallItem(status="incomplete"):
-                    pass  # it was cut, and its client has not made it
+                    pass  # the call was cut, and its client has not made it
                 case CallItem():
                     self._called(item.call_id, chat_name(item.name, item.namespace), item.arguments)
                 case CustomCallItem():
@@ -73,7 +73,9 @@ class Conversation:
         turn["content"] = text if turn["content"] is None else f"{turn['content']}\n{text}"
 
     def _read(self, item: ForeignItem | LoadedTools) -> None:
-        """Add what hosted tools did to the model's turn, with the text that the model wrote before and after."""
+        """Add the results of hosted tools to the model's turn, between the texts that the model wrote before and
+        after.
+        """
         text = item.text
         if not text:
             if isinstance(item, ForeignItem):

@@ -1,4 +1,4 @@
-"""Where responses are asked for after they were created: those that come in the background, and those in the store."""
+"""Responses that are requested after their creation: those generated in the background, and those in the store."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 T = TypeVar("T")
-# For the part of a conversation up to a response, or up to its output.
+# The kinds of part of a conversation: up to a response, or up to its output.
 Ask = Callable[[str, bool], Awaitable[Part | None]]
-MOST_PARTS = 32  # of a conversation, on this server and others in turn
-INLINE_LOG = 512  # entries that are put into words at once; more in a thread
-MOST_UNSTORED = 256  # ends of responses that could not be stored, which are remembered
+MOST_PARTS = 32  # parts of a conversation, on this server and others in turn
+INLINE_LOG = 512  # entries that are encoded at once; more are encoded in a thread
+MOST_UNSTORED = 256  # remembered ends of responses that could not be stored
 
 
 class CreatedResponses:
-    """All responses of a server. Touched by the event loop only.
+    """All responses of a server. Used in the event loop only.
 
     Parameters
     ----------
     open_store
-        Makes the store, when it is needed first; None: nothing is stored.
+        Makes the store at its first use; None: nothing is stored.
     store
-        The store, where it has been opened.
+        The store, if it has been opened already.
     """
 
     def __init__(self, open_store: Callable[[], Store] | None, store: Store | None = None) -> None:
@@ -66,7 +66,7 @@ class CreatedResponses:
 
     @property
     def full(self) -> bool:
-        """Nothing is stored at the moment: the disk of the store is full."""
+        """True while nothing can be stored, because the store's disk is full."""
         return self._opened is not None and self._opened.full
 
     @property
@@ -79,16 +79,16 @@ class CreatedResponses:
     # -- while they come ----------------------------------------------------------------------------------------------
 
     def find(self, owner: str, response_id: str) -> Background | None:
-        """One that has not ended, or whose end could not be stored."""
+        """Return a response that has not ended, or whose end could not be stored."""
         return self._live.get((owner, response_id)) or self._unstored.get(owner, response_id)
 
     async def begin(self, background: Background, items: Sequence[Any]) -> None:
-        """Store that it is there, and read its answer to the end.
+        """Store the response's beginning, and read its answer to the end.
 
         Raises
         ------
         ApiError
-            It could not be stored, and is cancelled.
+            The response could not be stored, and is cancelled.
         """
         added = self._store.add(background.owner, background.response() | {"status": "queued"}, items)
         key = background.owner, background.id
@@ -108,14 +108,14 @@ class CreatedResponses:
             del self._live[key]
 
     async def _finish(self, added: Future[None], background: Background, end: End) -> End:
-        """Store the end; if there is no room for it, that it has failed."""
+        """Store the end; if there is no room for it, store that the response has failed."""
         try:
             await done(added)
         except ApiError:
-            return end  # `begin` tells it; what is stored under this id may be another response
+            return end  # `begin` reports it; another response may be stored under this id
         try:
             await self._write_end(background, end)
-        except Exception as error:  # any: who waits for the end must get one
+        except Exception as error:  # any error: whoever waits for the end must get one
             told = api_error(error)
             facts = {"request_id": background.request_id}
             logger.error("response %s: %s", background.id, told.message, exc_info=told is not error, extra=facts)
@@ -146,7 +146,7 @@ class CreatedResponses:
         await done(self._store.add(owner, response, items))
 
     async def kept(self, owner: str, response_id: str) -> Kept:
-        """ApiError 404 if there is none."""
+        """Return a stored response; ApiError 404 if there is none."""
         found = await done(self._store.get(owner, response_id)) if self.stores else None
         if found is None:
             raise not_found(response_id)
@@ -156,7 +156,7 @@ class CreatedResponses:
         return self.find(owner, response_id) is not None or await done(self._store.exists(owner, response_id))
 
     async def delete(self, owner: str, response_id: str) -> None:
-        """ApiError if there is none, or it has not ended."""
+        """Delete a response; ApiError if there is none, or it has not ended."""
         if (owner, response_id) in self._live:
             raise ApiError(400, "Cannot delete an in-flight response.", param="response_id")
         unstored = self._unstored.pop(owner, response_id)
@@ -164,7 +164,9 @@ class CreatedResponses:
             raise not_found(response_id)
 
     async def part(self, owner: str, response_id: str, *, output: bool) -> Part:
-        """The items up to a response, as far as they are here; with its `output` it must have ended."""
+        """Return the items up to a response, as far as they are here. The response must have ended if its `output`
+        is wanted.
+        """
         if output and (owner, response_id) in self._live:
             message = f"Previous response with id '{response_id}' has not ended."
             raise ApiError(400, message, param="previous_response_id", code="previous_response_not_ended")
@@ -175,14 +177,14 @@ class CreatedResponses:
     async def input_items(self, owner: str, response_id: str, ask: Ask | None = None) -> list[dict[str, Any]]:
         """Return the items that a response was given, from the first on; ApiError 404 if there is no such response.
 
-        Items that are not here are asked of `ask`.
+        Items that are not here are requested by `ask`.
         """
         return await self._conversation(owner, response_id, ask, output=False)
 
     async def history(self, owner: str, previous: str, ask: Ask | None = None) -> list[dict[str, Any]]:
         """Return the items before a response that goes on from `previous`, with the output of `previous`.
 
-        ApiError if no response can go on from it.
+        Raises ApiError if `previous` cannot be continued.
         """
         try:
             return await self._conversation(owner, previous, ask, output=True)
@@ -192,11 +194,11 @@ class CreatedResponses:
     async def _conversation(
         self, owner: str, response_id: str, ask: Ask | None, *, output: bool
     ) -> list[dict[str, Any]]:
-        """All parts, each from the server that has it."""
+        """Return all parts, each from the server that has it."""
         parts: list[Part] = []
         missing: str | None = response_id
         while missing is not None:
-            # Of the responses before the last one the output belongs to it.
+            # Every response before the last one contributes its output.
             with_output = output or bool(parts)
             part: Part | None = await self.part(owner, missing, output=with_output)
             if part is not None and part.missing == missing:
@@ -210,7 +212,7 @@ class CreatedResponses:
         return [item for part in reversed(parts) for item in part.items]
 
     async def items(self, owner: str, ids: Sequence[str]) -> Mapping[str, dict[str, Any]]:
-        """Stored items by their ids; ApiError 404 for the first that there is not."""
+        """Return stored items by their ids; ApiError 404 for the first missing one."""
         responses = dict.fromkeys(filter(None, map(response_of, ids)))
         stored = await done(self._store.items(owner, responses)) if self.stores and responses else []
         found = {item["id"]: item for item in stored}
@@ -221,7 +223,7 @@ class CreatedResponses:
         return found
 
     async def close(self) -> None:
-        """Cancel what comes in the background, wait until its end is stored, and close the store."""
+        """Cancel responses in the background, wait until their ends are stored, and close the store."""
         for background in self._live.values():
             background.cancel(CancelReason.SHUTDOWN)
         if self._tasks:

@@ -1,4 +1,4 @@
-"""A custom tool's input, read out of the arguments of the function that stands for it, while they come."""
+"""A custom tool's input, read from the arguments of the function that stands for the tool, while they are generated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import re
 
 OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-# Of a JSON text, what can be read by itself: an escape is whole, and the first half of a pair waits for the second.
+# The parts of a JSON text that can be read by themselves: an escape is whole, and the first half of a pair waits for
+# the second.
 READABLE = re.compile(
     r'(?:[^"\\]++|\\[^u]|\\u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}'
     r"|[dD][c-fC-F][0-9a-fA-F]{2}))*+"
@@ -19,7 +20,7 @@ class CustomInput:
     Attributes
     ----------
     told
-        What could be read so far.
+        The text that could be read so far.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class CustomInput:
             self._opened = True
             self._unread = self._unread[opening.end() :]
         found = READABLE.match(self._unread)
-        assert found is not None  # it may be empty
+        assert found is not None  # the match may be empty
         self._unread = self._unread[found.end() :]
         self._closed = self._unread.startswith('"')
         text = read(found[0])
@@ -56,7 +57,7 @@ class CustomInput:
     def finish(self) -> str:
         """Return the text that is left.
 
-        If the arguments are no such object, the text is all of them, as the model wrote them.
+        If the arguments are not such an object, the text is all of them, as the model wrote them.
         """
         told = self.told
         whole = input_in("".join(self._fragments))
@@ -68,7 +69,7 @@ class CustomInput:
 def read(escaped: str) -> str:
     try:
         text: str = json.loads(f'"{escaped}"', strict=False)
-    except ValueError:  # an escape that there is not
+    except ValueError:  # an unknown escape
         return escaped
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 

@@ -31,7 +31,7 @@ class ResponsesDialect(Dialect):
     Parameters
     ----------
     keep
-        Stores it, if it is to be stored.
+        Stores the response, if it is to be stored.
     """
 
     names_events = True
@@ -41,7 +41,7 @@ class ResponsesDialect(Dialect):
         self._reader = reader
         self._keep = keep
         self._response: ResponseAnswer | None = None
-        self._last: list[ResponseEvent] = []  # of the items, and of the response
+        self._last: list[ResponseEvent] = []  # the last events of the items, and of the response
         self._end: list[ResponseEvent] = []
 
     def opening(self) -> Iterable[ResponseEvent]:
@@ -55,7 +55,7 @@ class ResponsesDialect(Dialect):
         return self._told(ended(self._reader.finish_reason, response_usage(usage, self._reader.n_reasoning)))
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[ResponseEvent]:
-        self._output.take_back(self._end)  # of an answer that was complete, and could not be kept
+        self._output.take_back(self._end)  # of an answer that was complete, and could not be stored
         return self._told(broken_off(error, self._reader.n_reasoning))
 
     def whole(self, deltas: list[Delta], usage: Usage) -> ResponseAnswer:

@@ -1,6 +1,6 @@
 """The log of a response in the background, from which its events can be sent again, each with its number.
 
-The model's output is kept as it came; the events follow from it.
+The model's output is kept as it was generated; the events follow from it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Head:
 
 
 class EventLog:
-    """The model's output, as it comes, and the end. Touched by the event loop only.
+    """The model's output so far, and the end. Used in the event loop only.
 
     Attributes
     ----------
     told
-        At most as many entries as there are tokens.
+        The entries so far, at most one per token.
     end
-        Set when the response has ended, and that is stored.
+        Set after the response has ended and its end is stored.
     """
 
     def __init__(self, head: Head, told: list[Told] | None = None, end: End | None = None) -> None:
@@ -65,7 +65,7 @@ class EventLog:
         self._change()
 
     async def change(self) -> None:
-        """Wait for the next one."""
+        """Wait for the next change."""
         await self._changed.wait()
 
     def _change(self) -> None:
@@ -73,7 +73,7 @@ class EventLog:
         self._changed = asyncio.Event()
 
     def response(self, end: End) -> ResponseAnswer:
-        """The response with this end."""
+        """Return the response with this end."""
         output = self.head.output()
         for told in merged(self.told):
             list(output.feed(told.parts, told.logprobs))
@@ -82,7 +82,7 @@ class EventLog:
 
 
 class Telling:
-    """Tells the events of a response in the background, once, as far as it has come."""
+    """Makes the events of a response in the background, once, as far as it has been generated."""
 
     def __init__(self, head: Head) -> None:
         self._output = head.output()
@@ -108,15 +108,17 @@ class Telling:
 
 
 def written(head: Head, told: Iterable[Told], end: End) -> str:
-    """The log, for the store; what else there is to know is in the response."""
+    """Return the log for the store; the stored response has all other data."""
     cause = None if end.cause is None else [end.cause.code, end.cause.message, end.cause.param]
-    # Each entry by itself: while one is written, no other thread of Python runs.
+    # Entries are encoded one by one: while one is encoded, no other thread of Python runs.
     entries = ",".join([json.dumps(_written(one), separators=(",", ":")) for one in told])
     return f'{{"encrypts": {json.dumps(head.encrypts)}, "cause": {json.dumps(cause)}, "told": [{entries}]}}'
 
 
 def read(kept: Kept, response_id: str) -> tuple[Head, list[Told], End]:
-    """The log of a response that has ended, if it is not damaged; one that ended with its server has left none."""
+    """Return the log of a response that has ended, unless it is damaged; a response that ended with its server has
+    none.
+    """
     with checked(response_id):
         return _read_log(kept)
 

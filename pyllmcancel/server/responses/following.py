@@ -1,4 +1,4 @@
-"""A stream of events that its client can leave, and come back to, without any effect on the response."""
+"""A stream of events that its client can leave and rejoin, without any effect on the response."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyllmcancel.server.responses.event_log import EventLog
 
 
-# How many entries of the log are told before the event loop's other work has a turn.
+# entries of the log that are sent before the event loop's other work has a turn
 TOLD_AT_ONCE = 64
 
 
 class Follower:
-    """Tells all events of a log, from the first, as they come."""
+    """Sends all events of a log, from the first, as they come."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -33,7 +33,9 @@ class Follower:
         self._began = self._ended = False
 
     async def next(self) -> list[ResponseEvent] | None:
-        """Those that are there, but not too many at once; None after the last. May be cancelled while it waits."""
+        """Return the events that are there, a limited number at once; None after the last. May be cancelled while it
+        waits.
+        """
         log = self._log
         await asyncio.sleep(0)
         if not self._began:
@@ -58,7 +60,7 @@ class FollowingResponse(Response):
     Parameters
     ----------
     after
-        Those that follow the one of this number are sent.
+        The number of an event; the events after it are sent.
     ping_interval
         Seconds of silence after which a comment is sent; 0: never.
     """
@@ -90,7 +92,7 @@ class FollowingResponse(Response):
 
     async def _next(self) -> bytes | None:
         try:
-            # Not wait_for: in Python 3.11 that loses a cancellation that comes together with the events.
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the events.
             async with asyncio.timeout(self._ping_interval):
                 events = await self._follower.next()
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""The items of a request's `input`: what was said, called and returned before."""
+"""The items of a request's `input`: earlier messages, calls and results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT_PARTS = ("input_text", "output_text", "text")
 
 
 class Part(Sent):
-    """A piece of text. Clients send back what they got: other fields are passed over."""
+    """A piece of text. Clients send back parts that they got, with other fields, which are ignored."""
 
     type: Literal["input_text", "output_text", "text", "refusal"]
     text: str = ""
@@ -30,11 +30,11 @@ class Part(Sent):
 
 
 def _only_text(content: Any) -> Any:
-    """In words: pydantic's would list every type that a part is not."""
+    """Refuse other types in words: pydantic's own error would list every type that a part is not."""
     for part in content if isinstance(content, list) else []:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind not in (*TEXT_PARTS, "refusal"):
-            raise ValueError(f"a part of type {kind!r} is not supported here, only text is")
+            raise ValueError(f"a part of type {kind!r} is not supported; only text is")
     return content
 
 
@@ -100,7 +100,7 @@ class ReasoningItem(Sent):
 
     @property
     def text(self) -> str:
-        """The text of the reasoning. If another server has encrypted it, only its summary can be known."""
+        """The text of the reasoning. If another server has encrypted it, only its summary can be read."""
         if self.content:
             return "".join(part.text for part in self.content)
         own = unsealed(self.encrypted_content) if self.encrypted_content else None
@@ -108,7 +108,7 @@ class ReasoningItem(Sent):
 
 
 class ReferenceItem(Sent):
-    """Stands for an item of a response that is stored."""
+    """Stands for an item of a stored response."""
 
     type: Literal["item_reference"] = "item_reference"
     id: str
@@ -133,12 +133,12 @@ class LoadedTools(Sent):
 
     @property
     def is_users(self) -> bool:
-        """True if its client has made it, in answer to a call."""
+        """True if the client has made the item, in answer to a call."""
         return self.execution == "client"
 
 
 class ForeignItem(Sent):
-    """An item that only OpenAI's servers make: a call of a hosted tool, its result, or a mark of another kind."""
+    """An item that only OpenAI's servers make: a call of a hosted tool, its result, or another mark."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -153,19 +153,19 @@ class ForeignItem(Sent):
 
     @property
     def text(self) -> str:
-        """The text of the item that a model can read; empty if there is none."""
+        """The text of the item that a model can read; empty if it has none."""
         return "" if self.type in MARKS else hosted_text({"type": self.type, **self.fields})
 
     @property
     def is_users(self) -> bool:
-        """True if its client has made it, in answer to a call."""
+        """True if the client has made the item, in answer to a call."""
         return self.type.endswith(("_call_output", "_response"))
 
 
 AnyItem = (
     MessageItem | CallItem | CustomCallItem | CallOutputItem | ReasoningItem | ReferenceItem | LoadedTools | ForeignItem
 )
-# Kinds that say nothing to a model: what tools there are, how the conversation was kept short, and the like.
+# Kinds without content for a model: lists of tools, records of how the conversation was shortened, and similar.
 MARKS = frozenset(
     {"compaction", "compaction_summary", "compaction_trigger", "configuration_update"}
     | {"ghost_snapshot", "mcp_list_tools"}
@@ -185,7 +185,7 @@ KINDS = {
 
 
 def _kind_of(item: Any) -> str | None:
-    """Items that leave their type out are messages, or references."""
+    """Return an item's kind: items without a type are messages, or references."""
     if not isinstance(item, dict):
         return KINDS.get(getattr(item, "type", ""), "foreign")
     kind = item.get("type") or ("message" if "role" in item else "item_reference")
@@ -196,7 +196,7 @@ def _only_known(items: Any) -> Any:
     for item in items if isinstance(items, list) else []:
         kind = item.get("type") if isinstance(item, dict) else None
         if isinstance(kind, str) and kind and kind not in KINDS and not FOREIGN.fullmatch(kind):
-            raise ValueError(f"an item of type {kind!r} is not supported here")
+            raise ValueError(f"an item of type {kind!r} is not supported")
     return items
 
 
@@ -214,12 +214,12 @@ Item = Annotated[
 OnlyKnown = BeforeValidator(_only_known)
 
 
-# What marks our own encrypted content, in which nothing is secret: its client has seen all of it.
+# The mark of our own encrypted content. Nothing in it is secret: its client has seen all of it.
 SEAL = b"pyllmcancel:"
 
 
 def sealed(reasoning: str) -> str:
-    """Reasoning as a client is to keep it: opaque, and whole."""
+    """Return reasoning in the form that a client keeps: opaque, and whole."""
     return base64.b64encode(SEAL + reasoning.encode("utf-8", "surrogatepass")).decode()
 
 

@@ -1,6 +1,6 @@
-"""A response as it comes: parts in, items and events out.
+"""A response while it is generated: parts in, items and events out.
 
-The events depend on nothing but what is fed, so a stream can be told again, with the same numbers, from what was kept.
+The events depend only on the parts, so a stream can be repeated, with the same numbers, from the parts that were kept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TERMINAL = {"completed": "response.completed", "incomplete": "response.incomplet
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an answer broke off, for programs; see `pyllmcancel.server.errors.facts`."""
+    """The cause of an answer that broke off, for programs; see `pyllmcancel.server.errors.facts`."""
 
     code: str | None
     message: str
@@ -48,14 +48,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a response ended.
+    """The end of a response.
 
     Attributes
     ----------
     at
-        When, in seconds since the epoch, if it is complete.
+        The time of the end, in seconds since the epoch, if the response is complete.
     cause
-        Why it broke off, if it did.
+        The cause, if the response broke off.
     """
 
     status: Status
@@ -81,7 +81,7 @@ class Output:
     # -- what changes -------------------------------------------------------------------------------------------------
 
     def begin(self, *, queued: bool = False) -> Iterator[ResponseEvent]:
-        """Tell that it is there; of one in the background it is told apart when it runs."""
+        """Report the beginning; for a response in the background its start is reported separately."""
         first: Status = "queued" if queued else "in_progress"
         yield self._event("response.created", response=self.response(first))
         if queued:
@@ -93,7 +93,7 @@ class Output:
         yield self._event("response.in_progress", response=self.response("in_progress"))
 
     def feed(self, parts: Iterable[Part], logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[ResponseEvent]:
-        """`logprobs` are of the content among the parts."""
+        """Feed parts; `logprobs` are of the content among them."""
         for part in parts:
             match part:
                 case Content(text=text):
@@ -112,27 +112,27 @@ class Output:
                     yield from self._tell(self._opened.feed(text))
 
     def end_items(self, end: End) -> Iterator[ResponseEvent]:
-        """Tell the end of the item that is open; `end` is to follow."""
+        """Report the end of the open item; `end` is to follow."""
         if not self._done and self._open is None and end.status in TERMINAL:
-            # An answer without a word: clients look for a message.
+            # For an answer without text: clients look for a message.
             yield from self._begin_item(OpenMessage(self._next_id(OpenMessage.prefix)))
         yield from self._end_item("completed" if end.status == "completed" else "incomplete")
 
     def end(self, end: End) -> Iterator[ResponseEvent]:
-        """Tell the end, which is the last event; the items have ended."""
+        """Report the end, which is the last event; the items have ended."""
         if end.cause is not None:
             yield self._event("error", code=end.cause.code, message=end.cause.message, param=end.cause.param)
         kind = TERMINAL.get(end.status, "response.failed")
         yield self._event(kind, response=self.response(end.status, end))
 
     def take_back(self, events: Sequence[ResponseEvent]) -> None:
-        """The last events were not sent: others get their numbers."""
+        """Take back the last events, which were not sent: others get their numbers."""
         self._n_events -= len(events)
 
     # -- how it stands ------------------------------------------------------------------------------------------------
 
     def response(self, status: Status, end: End | None = None) -> ResponseAnswer:
-        """The response as far as it has come."""
+        """Return the response so far."""
         items = list(self._done)
         if self._open is not None:
             items.append(self._open.item("in_progress"))
@@ -154,7 +154,7 @@ class Output:
         return self._open
 
     def _next_id(self, prefix: str) -> str:
-        """Says which response has the item."""
+        """Make an id, which names the response that has the item."""
         number = len(self._done) + (self._open is not None)
         return f"{prefix}_{self._request_id}_{number}"
 

@@ -1,4 +1,4 @@
-"""One item of a response while it comes: what its stream is told, and the item that it has become.
+"""One item of a response while it is generated: the events of its stream, and the finished item.
 
 Each yields the types of events with their own fields; `output` adds what all of them have.
 """
@@ -32,12 +32,12 @@ class OpenItem(Protocol):
     """An item that is not complete."""
 
     def begin(self) -> Iterator[EventFields]:
-        """After the event that it was added."""
+        """Iterate over the events after the one that the item was added."""
 
     def feed(self, text: str, logprobs: Sequence[OutputTokenLogprob] = ()) -> Iterator[EventFields]: ...
 
     def end(self) -> Iterator[EventFields]:
-        """Before the event that it is done."""
+        """Iterate over the events before the one that the item is done."""
 
     def item(self, status: ItemStatus) -> OutputItem: ...
 
@@ -140,7 +140,9 @@ class OpenCall:
 
 
 class OpenCustomCall:
-    """The model writes the input as the one text in a function's arguments; it is told as soon as it can be read."""
+    """An open call of a custom tool. The model writes the input as the one text in a function's arguments; the input is
+    sent as soon as it can be read.
+    """
 
     prefix = "ctc"
 

@@ -31,7 +31,7 @@ class Reader:
     Attributes
     ----------
     n_reasoning
-        Tokens of reasoning so far; those of a delta that goes over to the answer count as the answer's.
+        The number of reasoning tokens so far; a delta that ends reasoning counts as the answer's.
     """
 
     def __init__(self, model: Model, turn: ChatTurn) -> None:
@@ -54,7 +54,7 @@ class Reader:
         if not parts:
             return Told(parts)
         told, self._logprobs = self._logprobs, []
-        # Reasoning and calls have no place for logprobs in this API.
+        # This API has no place for logprobs of reasoning and calls.
         return Told(parts, told if any(isinstance(part, Content) for part in parts) else [])
 
     def _named(self, placed: Placed) -> OutputTokenLogprob:
@@ -64,7 +64,7 @@ class Reader:
 
 
 def merged(told: Iterable[Told]) -> list[Told]:
-    """The same, where parts that continue each other are one: for an answer that is told as a whole."""
+    """Merge parts that continue each other, for an answer in one piece."""
     found: list[Told] = []
     for one in told:
         logprobs = one.logprobs

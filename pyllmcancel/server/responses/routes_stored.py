@@ -35,10 +35,10 @@ ITEMS = "/input_items"
 Include = Annotated[list[str], Query(max_length=32)]
 
 
-# Ids are paths to the router: they are made of the request's, and may contain slashes.
+# Ids are path parameters to the router: they are made of the request's id, and may contain slashes.
 @router.get(
     "/v1/responses/{response_id:path}/input_items",
-    summary="What a response was given, those before it included",
+    summary="The input of a response, including earlier responses of its conversation",
     responses=answers(InputItemList),
 )
 @router.get("/responses/{response_id:path}/input_items", include_in_schema=False)
@@ -64,7 +64,7 @@ async def list_input_items(
     if after is not None:
         places = [place for place, item in enumerate(items) if item["id"] == after]
         if not places:
-            raise ApiError(404, "no item of this id is among them", param="after")
+            raise ApiError(404, "the list has no item of this id", param="after")
         first = places[0] + 1
     page = items[first : first + limit]
     ids = [item["id"] for item in page]
@@ -79,7 +79,7 @@ async def list_input_items(
 
 @router.get(
     "/v1/responses/{response_id:path}",
-    summary="A response as it stands, or its events once more",
+    summary="A response's present state, or its events again",
     responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
 )
 @router.get("/responses/{response_id:path}", include_in_schema=False)
@@ -87,8 +87,12 @@ async def get_response(
     request: Request,
     response_id: str,
     *,
-    stream: Annotated[bool, Query(description="Its events, of one in the background, until it ends.")] = False,
-    starting_after: Annotated[int, Query(ge=-1, description="With `stream`: those after the one of this number.")] = -1,
+    stream: Annotated[
+        bool, Query(description="Stream the events of a response in the background, until it ends.")
+    ] = False,
+    starting_after: Annotated[
+        int, Query(ge=-1, description="With `stream`: start after the event of this number.")
+    ] = -1,
     include_obfuscation: bool | None = None,
     include: Include = [],  # noqa: B006
 ) -> Any:
@@ -102,7 +106,7 @@ async def get_response(
     except ApiError as error:
         found = await found_elsewhere(request, error, response_id, "find" if stream else "get")
         if stream:
-            message = "This response is on another server, and streamed by that one only."
+            message = "This response is on another server, and only that server can stream it."
             raise ApiError(400, message, param="stream", code="elsewhere") from None
         return found
     if not stream:
@@ -115,7 +119,7 @@ async def get_response(
 
 @router.post(
     "/v1/responses/{response_id:path}/cancel",
-    summary="Cancel a response in the background, and learn how it stands",
+    summary="Cancel a response in the background, and return its state",
     responses=answers(ResponseAnswer),
 )
 @router.post("/responses/{response_id:path}/cancel", include_in_schema=False)
@@ -126,7 +130,7 @@ async def cancel_response(request: Request, response_id: str) -> Any:
         return await found_elsewhere(request, error, response_id, "cancel")
 
 
-@router.delete("/v1/responses/{response_id:path}", summary="Forget a response", responses=answers(DeletedResponse))
+@router.delete("/v1/responses/{response_id:path}", summary="Delete a response", responses=answers(DeletedResponse))
 @router.delete("/responses/{response_id:path}", include_in_schema=False)
 async def delete_response(request: Request, response_id: str) -> Any:
     try:
@@ -137,7 +141,9 @@ async def delete_response(request: Request, response_id: str) -> Any:
 
 
 def ends_an_id(request: Request, ending: str) -> bool:
-    """Return whether the slash before the last word of a path was sent as a part of an id: the router cannot tell."""
+    """Return whether the slash before the last word of a path was sent as part of an id, which the router cannot
+    distinguish.
+    """
     sent: bytes = request.scope.get("raw_path") or b""
     return sent.lower().endswith(ending.replace("/", "%2f").encode())
 
@@ -149,8 +155,8 @@ def following(request: Request, log: EventLog, after: int) -> FollowingResponse:
 def check_include(include: list[str]) -> None:
     """Check that each name can be included.
 
-    The data of a name are there if the request that created the response asked for them.
+    The data of a name exist if the request that created the response asked for them.
     """
     for name in include:
         if name not in INCLUDABLE:
-            raise ApiError(400, f"{name[:100]!r} cannot be included here", param="include", code="invalid_request")
+            raise ApiError(400, f"{name[:100]!r} cannot be included", param="include", code="invalid_request")

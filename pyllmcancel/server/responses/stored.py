@@ -1,4 +1,4 @@
-"""Operations on a response that was created before: here, or, if this server has peers, where the response is."""
+"""Operations on an existing response: here or, if this server has peers, on the peer that has the response."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Responses:
         return self.created.full
 
     async def act(self, owner: str, response_id: str, asked: Asked, patience: float) -> dict[str, Any]:
-        """The answer, as JSON has it; ApiError 404 if there is no such response here."""
+        """Return the answer as JSON; ApiError 404 if the response is not here."""
         match asked:
             case "get":
                 background = self.created.find(owner, response_id)
@@ -72,7 +72,7 @@ class Responses:
                 part = await self.created.part(owner, response_id, output=asked == "history")
                 if part.missing == response_id:
                     raise not_found(response_id)
-                if part.n_bytes > MAX_TO_PEERS:  # which counts instructions and tools, too
+                if part.n_bytes > MAX_TO_PEERS:  # the limit includes instructions and tools
                     check_carried(
                         len(await asyncio.to_thread(said, part.items)), "the conversation up to this response"
                     )
@@ -91,7 +91,9 @@ def created_responses(request: Request) -> CreatedResponses:
 async def cancelled(
     created: CreatedResponses, owner: str, response_id: str, patience: float | None = None
 ) -> dict[str, Any]:
-    """How it stands after its cancel; one that does not end in `patience` seconds is not waited for."""
+    """Return the response's state after its cancel; a response that does not end in `patience` seconds is not waited
+    for.
+    """
     background = created.find(owner, response_id)
     if background is not None:
         background.cancel()
@@ -110,7 +112,7 @@ async def cancelled(
 
 
 def check_cancelled(status: str) -> None:
-    """ApiError for a response that has ended otherwise; as OpenAI words it."""
+    """Raise ApiError, in OpenAI's words, for a response that was not cancelled but has ended."""
     if status != "cancelled":
         raise ApiError(400, CANNOT_CANCEL[status], param="response_id")
 
@@ -120,10 +122,10 @@ def deleted(response_id: str) -> DeletedResponse:
 
 
 def check_carried(n_bytes: int, what: str) -> None:
-    """ApiError for what is too long to be sent to another server."""
+    """Raise ApiError for data that are too long to be sent to another server."""
     if n_bytes > MAX_TO_PEERS:
         message = (
-            f"{what} is on another server, and longer than the {MAX_TO_PEERS:,} bytes that servers give each other"
+            f"{what} is on another server, and longer than the {MAX_TO_PEERS:,} bytes that servers send each other"
         )
         raise ApiError(400, message, code="elsewhere")
 
@@ -137,10 +139,10 @@ def log_of(kept: Kept, response_id: str) -> EventLog:
 
 
 def read_items(items: Sequence[Mapping[str, Any]], name: str) -> list[AnyItem]:
-    """Items that were stored, under this name; ApiError if they are none."""
+    """Return items that were stored under this name; ApiError if they are invalid."""
     try:
         return ITEMS.validate_python(items)
-    except ValidationError:  # it has pieces of them in its text
+    except ValidationError:  # its text contains pieces of the items
         raise damaged(name) from None
 
 
@@ -150,9 +152,9 @@ def as_dict(text: str) -> dict[str, Any]:
 
 
 async def elsewhere(request: Request, response_id: str, asked: Asked) -> dict[str, Any] | None:
-    """The answer of the peer that has this response of the sender's; None if none has, or there are no peers.
+    """Return the answer of the peer that has this response of the sender's; None if none has, or there are no peers.
 
-    ApiError if that one refuses, or if a peer that may have it does not answer.
+    Raises ApiError if that peer refuses, or if a peer that may have the response does not answer.
     """
     unreached: dict[str, str] = request.scope["state"].setdefault("unreached", {})
     state = state_of(request)
@@ -163,7 +165,7 @@ async def elsewhere(request: Request, response_id: str, asked: Asked) -> dict[st
 
 
 async def found_elsewhere(request: Request, error: ApiError, response_id: str, asked: Asked) -> dict[str, Any]:
-    """The same, after this server has not found it; `error` again if no peer has it either."""
+    """As `elsewhere`, after this server has not found the response; `error` again if no peer has it either."""
     found = await elsewhere(request, response_id, asked) if error.code == "response_not_found" else None
     if found is None:
         raise error
@@ -171,7 +173,7 @@ async def found_elsewhere(request: Request, error: ApiError, response_id: str, a
 
 
 def asking(request: Request) -> Ask:
-    """Asks the peers for the part of a conversation that ends with a response."""
+    """Return a function that asks the peers for the part of a conversation that ends with a response."""
 
     async def ask(response_id: str, output: bool) -> Part | None:
         found = await elsewhere(request, response_id, "history" if output else "input")
@@ -180,7 +182,7 @@ def asking(request: Request) -> Ask:
         items, missing = found.get("items"), found.get("missing")
         if not are_items(items) or not isinstance(missing, str | None) or missing == response_id:
             return None
-        # How long it is, is not what a peer says.
+        # The size is counted here, not taken from the peer.
         return Part(items, missing, len(await asyncio.to_thread(json.dumps, items)))
 
     return ask

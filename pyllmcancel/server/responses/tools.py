@@ -1,8 +1,8 @@
-"""The `tools` of a request as a chat's functions, and the way back from a called function to the tool that it is.
+"""The `tools` of a request as a chat's functions, and the way back from a called function to its tool.
 
-A custom tool is shown as a function of one text, `input`; those of a namespace get its name before theirs. Hosted tools
-cannot be called here: they are ignored and reported. Tools that a search has found, or that were added later, are in
-items of the conversation.
+A custom tool is shown as a function of one text, `input`; tools of a namespace get the namespace's name before their
+own. Hosted tools cannot be called here: they are ignored and reported. Tools that a search has found, or that were
+added later, are in items of the conversation.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class FunctionTool(RequestBody):
     type: Literal["function"]
     name: ToolName
     description: str | None = None
-    parameters: Parameters | None = Field(None, description="JSON schema of the arguments, which obey it.")
-    strict: bool | None = Field(None, description="Refuse a schema of which a part cannot be enforced.")
+    parameters: Parameters | None = Field(None, description="JSON schema that the arguments obey.")
+    strict: bool | None = Field(None, description="Refuse the request if a part of the schema cannot be enforced.")
     defer_loading: bool | None = None
     allowed_callers: list[str] | None = None
     output_schema: dict[str, Any] | None = None
@@ -52,7 +52,7 @@ class CustomTool(RequestBody):
     type: Literal["custom"]
     name: ToolName
     description: str | None = None
-    format: CustomFormat | None = Field(None, description="A grammar is shown to the model, and not enforced.")
+    format: CustomFormat | None = Field(None, description="A grammar is shown to the model, but not enforced.")
     defer_loading: bool | None = None
     allowed_callers: list[str] | None = None
 
@@ -83,7 +83,7 @@ class NamespaceTool(RequestBody):
 
 
 class HostedTool(Sent):
-    """Ignored, with all that is said of it."""
+    """A tool of OpenAI's servers. It is ignored, with all its fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -129,7 +129,7 @@ ToolChoice = (
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The tool that a function of the chat is."""
+    """The tool behind a function of the chat."""
 
     kind: Literal["function", "custom"]
     name: str
@@ -145,9 +145,9 @@ class ToolTable:
     functions
         The chat's `tools`.
     places
-        Where each of them is in the request.
+        The path of each function's tool in the request.
     passed_over
-        Where tools are that cannot be called here, with their types.
+        The paths of tools that cannot be called here, with their types.
     """
 
     functions: list[dict[str, Any]] = field(default_factory=list)
@@ -157,7 +157,7 @@ class ToolTable:
 
     @classmethod
     def of(cls, tools: Sequence[Any], loaded: Mapping[str, Sequence[Any]] | None = None) -> ToolTable:
-        """The table of a request's tools, and of those that its conversation has `loaded`, by where they are."""
+        """Make the table of a request's tools, and of those that its conversation has `loaded`, by their paths."""
         table = cls()
         for place, tool, namespace in _flat(tools):
             if isinstance(tool, HostedTool):
@@ -166,7 +166,7 @@ class ToolTable:
                 table._add(place, tool, namespace)
         for where, others in (loaded or {}).items():
             for place, tool, namespace in _flat(others):
-                # A search finds tools again, and those that the request has itself.
+                # A search may find a tool again, or one of the request's own.
                 if not isinstance(tool, HostedTool) and chat_name(tool.name, namespace) not in table._called:
                     table._add(f"{where}.{place}", tool, namespace)
         return table
@@ -188,7 +188,7 @@ class ToolTable:
         return self._called.get(name) or Called("function", name)
 
     def choice(self, choice: Any) -> Any:
-        """The chat's `tool_choice`; InvalidRequestError for one that names what cannot be called."""
+        """Return the chat's `tool_choice`; InvalidRequestError if it names a tool that cannot be called."""
         match choice:
             case AllowedChoice(mode=mode, tools=tools):
                 own = [tool for tool in tools if tool.type in CALLABLE] or tools
@@ -201,7 +201,7 @@ class ToolTable:
 
     def _named(self, choice: NamedChoice) -> dict[str, Any]:
         if choice.type not in CALLABLE or choice.name is None:
-            raise InvalidRequestError(f"a tool of type {choice.type!r} cannot be called here", "tool_choice")
+            raise InvalidRequestError(f"a tool of type {choice.type!r} cannot be called", "tool_choice")
         return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
 
 
@@ -221,5 +221,5 @@ def chat_name(name: str, namespace: str | None) -> str:
 
 
 def custom_arguments(text: str) -> str:
-    """A custom tool's input as the arguments of the function that stands for it."""
+    """Return a custom tool's input as the arguments of the function that stands for it."""
     return json.dumps({"input": text}, ensure_ascii=False)

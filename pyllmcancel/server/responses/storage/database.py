@@ -1,4 +1,4 @@
-"""The store's file: made, or found to be what it should be, and locked. What is not ours is never written to."""
+"""The store's file: made, or checked, and locked. A file that is not ours is never written to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyllmcancel.errors import Error
 
-APPLICATION = 0x706C6363  # says in the file's head whose it is
+APPLICATION = 0x706C6363  # marks the file as this program's
 VERSION = 2
 SCHEMA = """
 CREATE TABLE responses (
@@ -28,14 +28,15 @@ CREATE TABLE responses (
 );
 CREATE INDEX responses_by_use ON responses (owner, used);
 """
-# Version 1 counted the bytes of all owners together.
+# Version 1 had one count for the bytes of all owners.
 FROM_VERSION_1 = """
 DROP TRIGGER IF EXISTS added; DROP TRIGGER IF EXISTS changed; DROP TRIGGER IF EXISTS deleted;
 DROP TABLE IF EXISTS total;
 DROP INDEX responses_by_use;
 CREATE INDEX responses_by_use ON responses (owner, used);
 """
-# Each owner's bytes. In memory, so that a deletion writes less, and taken back with the transaction that changed them.
+# The bytes of each owner. The table is in memory, so that a deletion writes less, and is rolled back with its
+# transaction.
 HELD = """
 CREATE TEMP TABLE held (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL);
 CREATE TEMP TRIGGER added AFTER INSERT ON main.responses BEGIN
@@ -51,7 +52,7 @@ END;
 LIVE = ("queued", "in_progress")
 OURS = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
 
-# Bytes of the journal, which is never shorter: on a full disk a deletion finds its room there.
+# The size of the journal in bytes, which is never less: on a full disk a deletion finds its room there.
 RESERVE = 1 << 20
 FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_DIR_FSYNC")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -66,11 +67,11 @@ class StoreFullError(Error):
 
 
 class DiskFullError(StoreFullError):
-    """The disk has no room, or does not take what is written."""
+    """The disk has no room, or refuses writes."""
 
 
 class DamagedResponseError(Error):
-    """The file's record under this id is no response. It can be deleted."""
+    """The file's record under this id is not a response. It can be deleted."""
 
     def __init__(self, response_id: str) -> None:
         super().__init__(f"the record of the response {response_id!r} is damaged")
@@ -78,7 +79,7 @@ class DamagedResponseError(Error):
 
 
 class MissingResponseError(LookupError):
-    """There is no response of this id, or there is none any more; `circular`: another one took its id since."""
+    """There is no response of this id, or no longer one; `circular`: another response has taken the id since."""
 
     def __init__(self, response_id: str, *, circular: bool = False) -> None:
         super().__init__(response_id)
@@ -87,24 +88,24 @@ class MissingResponseError(LookupError):
 
 
 class ResponseExistsError(ValueError):
-    """There is a response of this id."""
+    """There is already a response of this id."""
 
 
 class LongConversationError(ValueError):
-    """A response and those before it are more than anybody can go on from."""
+    """A response and those before it are too long to be continued."""
 
 
 def open_database(path: Path | None) -> sqlite3.Connection:
-    """A connection that has the file for itself, as long as this process lives; None: in memory.
+    """Return a connection that has exclusive use of the file while this process lives; None: in memory.
 
-    The process needs no lock file: the system gives the lock back, however it ends.
+    No lock file is needed: the system releases the lock, however the process ends.
 
     Raises
     ------
     StoreError
         The file cannot be the store; the message has its name.
     DiskFullError
-        There is no room to begin one.
+        There is no room to create one.
     """
     if path is None:
         return _ready(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
@@ -130,27 +131,27 @@ def open_database(path: Path | None) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Prompts are in it: nobody else may read it, nor what SQLite puts beside it, which gets the same mode."""
+    """Make the file private: it contains prompts. SQLite gives the files that it puts beside this one the same mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Closed before SQLite opens it: to close any descriptor of a file gives back this process's locks on it.
+    # Closed before SQLite opens it: closing any descriptor of a file releases this process's locks on it.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:
-    # SQLite's text may be damaged. It is decoded where its response is known, and an error there does not show it.
+    # SQLite's text may be damaged. It is decoded where its response is known, so that an error does not show the text.
     connection.text_factory = bytes
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     version = _version(connection)
     if not version:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    # A journal that stays as long as it was needs no room for what it is written with next.
+    # A journal that keeps its size needs no room for the next writes.
     connection.execute("PRAGMA journal_mode = PERSIST")
     connection.execute(f"PRAGMA journal_size_limit = {RESERVE}")
-    # A commit is on the disk before it is acknowledged, also if the machine goes down.
+    # A commit is on the disk before it is acknowledged, even if the machine goes down.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.executescript("BEGIN EXCLUSIVE; COMMIT;")  # fails if the file is read-only, or another's
+    connection.executescript("BEGIN EXCLUSIVE; COMMIT;")  # fails if the file is read-only, or another process has it
     if version != VERSION:
         connection.executescript(f"BEGIN; {SCHEMA if not version else FROM_VERSION_1} {OURS} COMMIT;")
     connection.executescript(HELD)
@@ -158,7 +159,7 @@ def _ready(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """The version of the store in the file; 0 if nothing is in it, StoreError if something else is."""
+    """Return the version of the store in the file; 0 if the file is empty, StoreError if it has other content."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -174,12 +175,12 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def reserve(path: Path) -> None:
-    """Make the journal as long as a deletion may need it, if there is room for that now.
+    """Make the journal as long as a deletion may need, if there is room for that now.
 
-    It must belong to a connection that is open and has no transaction: SQLite deletes the journal of an empty file.
+    The connection must be open and have no transaction: SQLite deletes the journal of an empty file.
     """
     with suppress(OSError), open(f"{path}-journal", "ab", opener=_private) as journal:
-        # What follows a journal's records means nothing to SQLite.
+        # SQLite ignores everything after a journal's records.
         journal.write(bytes(max(0, RESERVE - journal.tell())))
 
 
@@ -188,12 +189,12 @@ def _private(path: str, flags: int) -> int:
 
 
 def name_of(error: sqlite3.Error) -> str:
-    """SQLite's name of an error. Its message may have a piece of a prompt, or of another program's file."""
+    """Return SQLite's name of an error. Its message may contain a piece of a prompt, or of another program's file."""
     return str(getattr(error, "sqlite_errorname", type(error).__name__))
 
 
 def not_ready(path: Path | None, error: sqlite3.Error) -> Error:
-    """Why a file cannot be the store."""
+    """Return why a file cannot be the store."""
     name = name_of(error)
     if name in FULL:
         return DiskFullError(f"the disk has no room for the store {path}")
@@ -210,7 +211,7 @@ def not_ready(path: Path | None, error: sqlite3.Error) -> Error:
 
 
 def not_done(error: sqlite3.Error) -> Error:
-    """Why something was not done in the store."""
+    """Return why an operation of the store failed."""
     name = name_of(error)
     if name in FULL:
         return DiskFullError("the response could not be stored: the disk is full")

@@ -1,7 +1,7 @@
-"""Eviction in the store: who loses what when it is full, and what is too old.
+"""Eviction in the store, when it is full, and of responses that are too old.
 
-The owner that has the most loses what it has not used for longest. So none loses anything to others while it has no
-more than its share.
+The owner that has the most bytes loses its least recently used responses. So an owner loses nothing to others while it
+has no more than its share.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pyllmcancel.server.responses.storage.database import LIVE, StoreFullError, reserve
 
-SWEEP_SECONDS = 60.0  # between two looks for what is too old
-SWEPT_AT_ONCE = 64  # of an owner's: on a full disk, the journal has room for a few
-FREE_PAGES = 256  # of the file, which stay: what comes next takes them
+SWEEP_SECONDS = 60.0  # between two searches for responses that are too old
+SWEPT_AT_ONCE = 64  # of one owner's: on a full disk, the journal has room for a few
+FREE_PAGES = 256  # free pages that stay in the file for the next responses
 EVER = float("inf")
-FREED_AT_ONCE = 64  # pages that are given back to the disk in one commit
+FREED_AT_ONCE = 64  # pages that are returned to the disk in one commit
 
 
 class Eviction:
@@ -30,19 +30,19 @@ class Eviction:
         self._swept_at = float("-inf")
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Count what there is, and forget what is too old. In a transaction."""
-        # Goes through all of them: a file that is broken shows it here, and not to a client.
+        """Count the responses, and delete those that are too old. In a transaction."""
+        # This reads all of them: a broken file shows up here, and not to a client.
         connection.execute("DELETE FROM held")
         connection.execute("INSERT INTO held SELECT owner, sum(size) FROM responses GROUP BY owner")
         self._sweep(connection)
 
     def make(self, connection: sqlite3.Connection, owner: str, size: int) -> None:
-        """Make room for so many more bytes of an owner's.
+        """Make room for more bytes of an owner's.
 
         Raises
         ------
         StoreFullError
-            There is none without what runs, or what is in other owners' shares. Nothing is forgotten.
+            There is no room without deleting running responses, or other owners' shares. Nothing was deleted.
         """
         if size > self._max_bytes:
             raise StoreFullError(f"the response is longer than the store may be, which is {self._max_bytes:,} bytes")
@@ -57,27 +57,27 @@ class Eviction:
         connection.execute("RELEASE before")
 
     def _sweep(self, connection: sqlite3.Connection) -> None:
-        """Forget some of what is too old; the next one goes on if there is more."""
+        """Delete some of the responses that are too old; the next call continues."""
         begins = time.time() - self._max_age
         swept = [forget(connection, owner, begins, SWEPT_AT_ONCE) for owner in owners(connection)]
         if max(swept, default=0) < SWEPT_AT_ONCE:
             self._swept_at = time.monotonic()
 
     def tidy(self, connection: sqlite3.Connection) -> bool:
-        """Give free pages back to the disk, some at a time; returns whether there are more. In no transaction."""
+        """Return free pages to the disk, some at a time; returns whether there are more. In no transaction."""
         if self._path is None:
             return False
         reserve(self._path)
-        with suppress(sqlite3.Error):  # not now: it costs nobody anything
+        with suppress(sqlite3.Error):  # a failure now costs nobody anything
             (free,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free > FREE_PAGES:
-                # As a script, for execute() would have it give back one page.
+                # As a script, because execute() would return one page only.
                 connection.executescript(f"PRAGMA incremental_vacuum({min(free - FREE_PAGES, FREED_AT_ONCE)})")
                 return bool(free - FREE_PAGES > FREED_AT_ONCE)
         return False
 
 
-# Owners are named by their rows in `held`: their names may be damaged.
+# Owners are identified by their rows in `held`, because their names may be damaged.
 
 
 def owners(connection: sqlite3.Connection) -> list[int]:
@@ -85,7 +85,9 @@ def owners(connection: sqlite3.Connection) -> list[int]:
 
 
 def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[int]:
-    """Those that have more than `owner` will have with so many more bytes, the most first, and then that owner."""
+    """Return the owners that have more than `owner` will have with the new bytes, the largest first, and then that
+    owner.
+    """
     asked = "SELECT coalesce(max(bytes), 0) + ? FROM held WHERE owner = ?"
     (wanted,) = connection.execute(asked, (size, owner)).fetchone()
     larger = "SELECT rowid FROM held WHERE bytes > ? AND owner <> ? ORDER BY bytes DESC"
@@ -95,13 +97,15 @@ def who_may_lose(connection: sqlite3.Connection, owner: str, size: int) -> list[
 
 
 def held_by_all(connection: sqlite3.Connection) -> int:
-    """Bytes of all responses."""
+    """Return the bytes of all responses."""
     (found,) = connection.execute("SELECT coalesce(sum(bytes), 0) FROM held").fetchone()
     return int(found)
 
 
 def forget(connection: sqlite3.Connection, owner: int, used_before: float, most: int) -> int:
-    """Forget what an owner has not used since then, what runs excepted; returns how many there were, `most` of them."""
+    """Delete at most `most` responses that an owner has not used since then, except running ones; return how many
+    there were.
+    """
     which = """DELETE FROM responses WHERE rowid IN (
         SELECT rowid FROM responses WHERE owner = (SELECT owner FROM held WHERE rowid = ?)
         AND used < ? AND status NOT IN (?, ?) ORDER BY used LIMIT ?)"""

@@ -1,4 +1,4 @@
-"""The items of an input as they are kept, and listed: whole, each with an id that says which response has it."""
+"""The items of an input as they are stored and listed: whole, each with an id that names its response."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PREFIXES = {
     "custom_tool_call_output": "cto",
     "reasoning": "rs",
 }
-# Ours: of an output item, or of one of an input that had no id.
+# Our ids: of an output item, or of an input item that had no id.
 ITEM_ID = re.compile(r"[a-z]+_(.+)_i?[0-9]+")
 
 
 def response_of(item_id: str) -> str | None:
-    """The id of the response that has an item; None of an id that is not ours."""
+    """Return the id of the response that has an item; None if the item's id is not ours."""
     found = ITEM_ID.fullmatch(item_id)
     return None if found is None else f"{RESPONSE_PREFIX}{found[1]}"
 
@@ -60,7 +60,7 @@ def _kept(item: AnyItem, name: str) -> dict[str, Any]:
             return head | item.model_dump(exclude_unset=True, exclude={"type", "id", "status"})
         case ForeignItem():
             return head | item.fields
-    raise AssertionError(f"an item of type {item.type} is resolved before it is kept")
+    raise AssertionError(f"an item of type {item.type} must be resolved before it is stored")
 
 
 def _parts(content: str | list[Part], kind: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Rows of the store, read: what is in the file may be damaged, and then costs its own response only.
+"""Reading rows of the store. A damaged row in the file costs its own response only.
 
 SQLite's texts come as bytes, and are decoded here: sqlite3 would put a text that it cannot decode into its error.
 """
@@ -20,25 +20,25 @@ from pyllmcancel.server.responses.storage.database import (
     MissingResponseError,
 )
 
-MOST_OF_CONVERSATION = 16 << 20  # bytes of all responses of one; no model's context holds as much
-NOTED_SECONDS = 600.0  # a use that soon after another is not written down
+MOST_OF_CONVERSATION = 16 << 20  # bytes of all responses of one conversation; no model's context holds this much
+NOTED_SECONDS = 600.0  # a use that follows another one so soon is not recorded
 LOST = "lost"  # the status of a response that was running when its server ended
 ENDED_WITH_SERVER = {"code": "server_error", "message": "the server ended before the response did"}
-# Checked without the GIL: a response may be long, and its client gets it as it is.
+# Checked without the GIL: a response may be long, and its client gets it unchanged.
 IS_RESPONSE = """CASE WHEN typeof(response) <> 'text' THEN 0
     WHEN json_valid(response) THEN json_type(response) = 'object' ELSE 0 END"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A response as it was kept.
+    """A stored response.
 
     Attributes
     ----------
     response
-        JSON, as its client gets it.
+        The response as JSON, in the form that its client gets.
     log
-        JSON, from which its events can be told again; None of one that was not in the background.
+        The log as JSON, from which the events can be sent again; None for a response that was not in the background.
     """
 
     response: str
@@ -54,7 +54,7 @@ class Part:
     Attributes
     ----------
     missing
-        The response that it goes on from, and that is not here.
+        The response that the part continues, and that is not here.
     """
 
     items: list[dict[str, Any]]
@@ -98,7 +98,7 @@ def kept_response(connection: sqlite3.Connection, owner: str, response_id: str) 
 
 
 def conversation_part(connection: sqlite3.Connection, owner: str, response_id: str, *, output: bool) -> Part:
-    """The items up to a response, back to the first response that is not here."""
+    """Return the items up to a response, back to the first response that is not here."""
     turns: list[Turn] = []
     missing = None
     try:
@@ -115,12 +115,12 @@ def conversation_part(connection: sqlite3.Connection, owner: str, response_id: s
 
 
 def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iterator[Turn]:
-    """From the last to the first; each is used, so that none is forgotten before the others."""
+    """Iterate from the last turn to the first. Each is marked as used, so that none is deleted before the others."""
     following: str | None = response_id
     known: set[str] = set()
     length, now = 0, time.time()
     while following is not None:
-        if following in known:  # it took the id of one that was deleted, and that others go on from
+        if following in known:  # it took the id of a deleted response that others continue
             raise MissingResponseError(following, circular=True)
         known.add(following)
         asked = "SELECT rowid, used, size, previous, input, response FROM responses WHERE owner = ? AND id = ?"
@@ -139,7 +139,7 @@ def _turns(connection: sqlite3.Connection, owner: str, response_id: str) -> Iter
 
 
 def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Input and output of these responses, without what came before; what is not there is left out."""
+    """Return input and output of these responses, without earlier ones; missing responses are left out."""
     found: list[dict[str, Any]] = []
     length = 0
     for response_id in response_ids:
@@ -154,7 +154,7 @@ def items_of(connection: sqlite3.Connection, owner: str, response_ids: Iterable[
 
 @contextmanager
 def checked(response_id: str) -> Iterator[None]:
-    """Inside, what is no response raises DamagedResponseError, which has nothing of what it is."""
+    """Raise DamagedResponseError, which shows nothing of the data, for any error inside the block."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
@@ -168,7 +168,7 @@ def checked_length(length: int) -> int:
 
 
 def text_of(value: Any) -> str:
-    """ValueError or AttributeError for what is no text."""
+    """Return the text; ValueError or AttributeError if the value is not a text."""
     text: str = value.decode()
     return text
 
@@ -179,7 +179,7 @@ def are_items(items: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def said(value: Any) -> str:
-    """JSON. Of a list each entry by itself: for as long as one is written no other thread of Python runs."""
+    """Return JSON. A list's entries are encoded one by one: while one is encoded, no other thread of Python runs."""
     if isinstance(value, list):
         return f"[{','.join([said(entry) for entry in value])}]"
     return json.dumps(value, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Responses that outlive their requests, in SQLite: one thread, which commits what has come meanwhile together.
+"""Responses that outlive their requests, in SQLite. One thread commits all work that has come meanwhile together.
 
-What is acknowledged is on the disk. A response that was running when the server ended is found as failed at the next
-start: it is in the file from the moment at which its client knew of it.
+Acknowledged work is on the disk. A response is in the file before its client knows of it, so one that was running when
+the server ended is reported as failed after the next start.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ OWN_ERRORS = (
 
 
 class Store:
-    """Each owner's responses. May be used from any thread; what is returned is done when it is on the disk.
+    """Each owner's responses. May be used from any thread; a returned future is done when its work is on the disk.
 
     Parameters
     ----------
     path
-        None: in memory.
+        The file; None: memory.
     max_age
-        Seconds after its last use until a response is forgotten.
+        The number of seconds without use after which a response is deleted.
     max_bytes
-        Of all responses together: one more takes the place of those that were not used for longest, of the owner that
-        has the most. In memory there are `MOST_IN_MEMORY` at most.
+        The size limit of all responses together. A new response replaces the least recently used ones of the owner that
+        has the most. In memory the limit is at most `MOST_IN_MEMORY`.
 
     Raises
     ------
     StoreError
-        The file cannot be the store. A full disk is no reason: then nothing is stored until there is room.
+        The file cannot be the store. A full disk is not an error: nothing is stored until there is room.
     """
 
     def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
@@ -78,23 +78,23 @@ class Store:
             connection.close()
             raise not_ready(self._path, error) from None
         if n_lost:
-            logger.warning("%d responses were running when the last server ended: they are failed", n_lost)
+            logger.warning("%d responses were running when the last server ended, and are marked as failed", n_lost)
         return connection
 
     @property
     def full(self) -> bool:
-        """The last response that was to be stored found no room on the disk."""
+        """True if the last response that was to be stored found no room on the disk."""
         return self._commits.full
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
     def add(self, owner: str, response: Mapping[str, Any], items: Sequence[Any]) -> Future[None]:
-        """Keep a response, with the items of its input.
+        """Store a response, with the items of its input.
 
         Raises
         ------
         StoreFullError, ResponseExistsError
-            By what is returned. Nothing was changed.
+            Raised by the returned future. Nothing was changed.
         """
 
         def work(connection: sqlite3.Connection) -> None:
@@ -112,7 +112,7 @@ class Store:
         return self._commits.do(work, owner, stores=True)
 
     def finish(self, owner: str, response: Mapping[str, Any], log: str | None) -> Future[None]:
-        """Say how a response that was added has ended. Of one that was deleted since nothing is kept."""
+        """Record the end of a response that was added. If it was deleted since, nothing is stored."""
 
         def work(connection: sqlite3.Connection) -> None:
             texts = said(response), log or ""
@@ -134,7 +134,7 @@ class Store:
         return self._commits.do(work, owner, stores=True)
 
     def delete(self, owner: str, response_id: str) -> Future[bool]:
-        """Return whether there was one."""
+        """Delete a response; return whether there was one."""
 
         def work(connection: sqlite3.Connection) -> bool:
             gone = connection.execute("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, response_id))
@@ -145,12 +145,12 @@ class Store:
     # -- what is asked ------------------------------------------------------------------------------------------------
 
     def get(self, owner: str, response_id: str) -> Future[Kept | None]:
-        """A response, if there is one.
+        """Return a response, if there is one.
 
         Raises
         ------
         DamagedResponseError
-            By what is returned.
+            Raised by the returned future.
         """
         return self._commits.do(lambda connection: rows.kept_response(connection, owner, response_id), owner)
 
@@ -162,14 +162,14 @@ class Store:
         return self._commits.do(work, owner)
 
     def conversation(self, owner: str, response_id: str, *, output: bool) -> Future[list[dict[str, Any]]]:
-        """All items up to a response: the input and the output of each that came before, and its own input.
+        """Return all items up to a response: the input and the output of each earlier one, and its own input.
 
-        With its own `output`, if that is asked for.
+        The response's own output is included if `output` is true.
 
         Raises
         ------
         MissingResponseError, LongConversationError, DamagedResponseError
-            By what is returned: one of them is not there, or damaged, or all are too long.
+            Raised by the returned future: a response is missing or damaged, or all are too long.
         """
 
         def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
@@ -181,12 +181,12 @@ class Store:
         return self._commits.do(work, owner)
 
     def part(self, owner: str, response_id: str, *, output: bool) -> Future[Part]:
-        """The same, back to the first response that is not here.
+        """As `conversation`, back to the first response that is not here.
 
         Raises
         ------
         LongConversationError, DamagedResponseError
-            By what is returned.
+            Raised by the returned future.
         """
 
         def work(connection: sqlite3.Connection) -> Part:
@@ -195,17 +195,17 @@ class Store:
         return self._commits.do(work, owner)
 
     def items(self, owner: str, response_ids: Iterable[str]) -> Future[list[dict[str, Any]]]:
-        """Input and output of these responses, without what came before; what is not there is left out.
+        """Return input and output of these responses, without earlier ones; missing responses are left out.
 
         Raises
         ------
         LongConversationError, DamagedResponseError
-            By what is returned.
+            Raised by the returned future.
         """
         return self._commits.do(lambda connection: rows.items_of(connection, owner, response_ids), owner)
 
     def close(self) -> None:
-        """Do what was asked until now, and close the file. Idempotent."""
+        """Finish all requested work, and close the file. Idempotent."""
         self._commits.close()
 
 
@@ -213,4 +213,4 @@ def write(connection: sqlite3.Connection, statement: str, values: Sequence[Any])
     try:
         connection.execute(statement, values)
     except sqlite3.IntegrityError:
-        raise ResponseExistsError("there is a response of this id") from None
+        raise ResponseExistsError("there is already a response of this id") from None

@@ -1,4 +1,6 @@
-"""One thread for one connection: what has come meanwhile is committed together, so that many wait for the disk once."""
+"""One thread for one connection. It commits all work that has come meanwhile together, so that many callers wait for
+the disk once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ MOST_AT_ONCE = 64  # pieces of work in a commit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """A piece of work, and who waits for it. `stores`: it needs room on the disk."""
+    """A piece of work, and its caller's future. `stores`: the work needs room on the disk."""
 
     work: Work
     done: Future[Any]
@@ -40,27 +42,27 @@ class Piece:
 class Writer:
     """Does work in its thread; a piece is done when it is on the disk. May be used from any thread.
 
-    Owners take turns, so that one that asks for a lot does not hold up another. While the disk is full, work that needs
-    room fails, and each piece tries again: when there is room, storing goes on.
+    Owners take turns, so that an owner with much work does not delay another. While the disk is full, work that needs
+    room fails, but each new piece is tried: when there is room, storing continues.
 
     Parameters
     ----------
     connect
         Makes the connection. If the disk has no room for that, it is called again for the next work.
     own_errors
-        What one piece of work may end with, and the others in its commit need not know.
+        Errors with which one piece of work may end without any effect on the others in its commit.
     tidy
-        Called between two commits; returns whether there is more to do when no work waits.
+        Called between two commits; returns whether there is more to tidy when no work waits.
 
     Attributes
     ----------
     full
-        The last work that needed room on the disk found none. Written by the thread.
+        True if the last work that needed room on the disk found none. Written by the thread.
 
     Raises
     ------
     StoreError
-        As `connect` does, but not DiskFullError.
+        Raised by `connect`; DiskFullError is not passed on.
     """
 
     def __init__(
@@ -73,12 +75,12 @@ class Writer:
         self._own_errors = own_errors
         self._tidy = tidy
         self._changed = threading.Condition()
-        # These three are written under the lock of the condition. The thread begins with the first work.
-        self._todo: dict[str, deque[Piece]] = {}  # by owner, in their turns
+        # The next three are written under the lock of the condition. The thread begins with the first work.
+        self._todo: dict[str, deque[Piece]] = {}  # by owner, in the order of their turns
         self._thread: threading.Thread | None = None
         self._closed = False
         self.full = False
-        self._connection: sqlite3.Connection | None = None  # touched by the thread only, once that has begun
+        self._connection: sqlite3.Connection | None = None  # used by the thread only, after it has begun
         try:
             self._connection = connect()
         except DiskFullError as error:
@@ -86,7 +88,7 @@ class Writer:
 
     def do(self, work: Callable[[sqlite3.Connection], T], owner: str, *, stores: bool = False) -> Future[T]:
         done: Future[T] = Future()
-        done.set_running_or_notify_cancel()  # a waiter that is cancelled takes nothing back
+        done.set_running_or_notify_cancel()  # a waiter that is cancelled does not cancel the work
         with self._changed:
             if self._closed:
                 done.set_exception(StoreError("the store is closed"))
@@ -114,11 +116,11 @@ class Writer:
                 waiting = self._todo.pop(owner)
                 pieces.append(waiting.popleft())
                 if waiting:
-                    self._todo[owner] = waiting  # behind the others
+                    self._todo[owner] = waiting  # the owner goes behind the others
         return pieces
 
     def _commit(self, pieces: list[Piece]) -> None:
-        """All in one commit; if that fails, each in its own, so that one costs no other."""
+        """Do all pieces in one commit; if that fails, each in its own, so that one failure affects no other."""
         try:
             outcomes = self._attempt(pieces)
         except Exception as error:
@@ -133,7 +135,7 @@ class Writer:
             piece.end(outcome)
 
     def _outcome_of_one(self, piece: Piece, error: Exception) -> Any:
-        """If it has found no room: what comes of a second attempt, which does not overwrite what it deletes."""
+        """Return the outcome; if there was no room, that of a second attempt, which does not overwrite deleted data."""
         if not isinstance(error, DiskFullError) or self._connection is None:
             return error
         self._connection.execute("PRAGMA secure_delete = FAST")
@@ -153,7 +155,7 @@ class Writer:
             outcomes = [self._outcome(piece.work) for piece in pieces]
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # some errors have ended it
+            if connection.in_transaction:  # some errors end the transaction
                 connection.execute("ROLLBACK")
             raise
         return outcomes
@@ -165,16 +167,16 @@ class Writer:
             return error
 
     def _note_room(self, outcome: Any) -> None:
-        """Tell the log when the disk becomes full, and when it no longer is."""
+        """Log when the disk becomes full, and when it no longer is."""
         full = isinstance(outcome, DiskFullError)
         if full and not self.full:
-            logger.warning("%s; until there is room nothing is stored, and all else is served", outcome)
+            logger.warning("%s; until there is room no response is stored, and everything else is served", outcome)
         elif self.full and not full:
             logger.info("the disk has room again: responses are stored")
         self.full = full
 
     def close(self) -> None:
-        """Do what was asked until now, and close the connection. Idempotent."""
+        """Finish all requested work, and close the connection. Idempotent."""
         with self._changed:
             closed, self._closed = self._closed, True
             self._changed.notify()
@@ -183,7 +185,7 @@ class Writer:
         if self._thread is not None:
             self._thread.join()
         if self._connection is not None:
-            with suppress(sqlite3.Error):  # a damaged file, or a full disk: all that was acknowledged is there
+            with suppress(sqlite3.Error):  # a damaged file, or a full disk: all acknowledged work is there
                 self._connection.close()
 
 
