@@ -1,4 +1,4 @@
-// The page: a header, one of three views by the address's fragment, and what concerns all of them.
+// The page: a header, and one of three views, which the address's fragment selects.
 import { EngineView } from "./engine/view.js";
 import { ChatView } from "./chat/view.js";
 import { TypingView } from "./typing/view.js";
@@ -14,7 +14,7 @@ const VIEWS = {
   chat: { name: "Chat", view: ChatView },
 };
 
-// What follows a slash is the view's own.
+// The part after a slash belongs to the view.
 function viewNow() {
   const name = location.hash.slice(1).split("/")[0];
   return Object.hasOwn(VIEWS, name) ? name : "engine";

@@ -1,4 +1,4 @@
-// Shows what openapi.json describes, in Swagger UI. Not in the page itself: its policy runs nothing that stands there.
+// Shows openapi.json in Swagger UI. The script is a file of its own, because the page's policy runs nothing inline.
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
 dark.addEventListener("change", follow);
@@ -10,7 +10,7 @@ globalThis.SwaggerUIBundle({
   deepLinking: true,
   displayRequestDuration: true,
   defaultModelsExpandDepth: 0,
-  // Keys live as long as the page. And no stranger is asked whether the description is valid.
+  // Keys live as long as the page. No external validator is asked whether the description is valid.
   persistAuthorization: false,
   validatorUrl: null,
 });

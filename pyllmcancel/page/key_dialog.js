@@ -1,4 +1,4 @@
-// Asks for the API key: once, in the page, and says once that it was wrong.
+// Asks for the API key once, in the page, and reports once that the key was wrong.
 import { giveKey, keyWanted } from "./lib/api.js";
 import { html, useEffect, useRef } from "./lib/html.js";
 import { useObservable } from "./lib/observable.js";
@@ -20,8 +20,8 @@ export function KeyDialog() {
         <h2 id="key-title">This server needs an API key</h2>
         ${wanted.wrong && html`<p class="badge error" role="alert">That key was refused.</p>`}
         <label>API key <input name="key" type="password" autocomplete="off" required autofocus /></label>
-        <p class="dim">It is kept in this page only, and forgotten when the page is closed.</p>
-        <div class="row"><button class="primary" type="submit">Use it</button><button type="button" onClick=${() => giveKey(null)}>Without a key</button></div>
+        <p class="dim">The key is kept in this page only, until the page is closed.</p>
+        <div class="row"><button class="primary" type="submit">Use this key</button><button type="button" onClick=${() => giveKey(null)}>Continue without a key</button></div>
       </form>
     </dialog>`;
 }

@@ -1,4 +1,4 @@
-// The page's one feed and what is known of the server; views take what they need from `model`.
+// The page's one feed and the server's state; views take their data from `model`.
 import { Feed } from "./lib/feed.js";
 import { Fleet } from "./lib/fleet.js";
 import { Observable } from "./lib/observable.js";
@@ -6,7 +6,7 @@ import { Observable } from "./lib/observable.js";
 export const server = new Observable(null); // of the last snapshot: {version, boot, started, model, capacity, …}
 export const stale = new Observable(false); // the server is of another version than this page
 export const fleet = new Fleet(); // all replicas
-export const model = fleet.first; // the one that the page is of
+export const model = fleet.first; // the connected replica's model
 
 function take(event, id) {
   if (event.type === "snapshot" && server.value !== null && server.value.server.version !== event.server.version) stale.set(true);

@@ -1,4 +1,4 @@
-// What concerns the whole page, above the view.
+// Notices for the whole page, above the view.
 import { feed, stale } from "./live.js";
 import { html } from "./lib/html.js";
 import { useObservable } from "./lib/observable.js";

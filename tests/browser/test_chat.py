@@ -59,7 +59,7 @@ def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
     answers(page).get_by_role("button", name="Answer again").click()
     expect(answers(page)).to_contain_text("The second answer.")
     expect(answers(page).get_by_label("Version 2 of 2")).to_be_visible()
-    answers(page).get_by_role("button", name="Version before").click()
+    answers(page).get_by_role("button", name="Previous version").click()
     expect(answers(page)).to_contain_text("The first answer.")
 
 
@@ -68,13 +68,13 @@ def test_a_question_is_edited_and_the_old_one_stays_as_a_version(page: Page) -> 
     say(page, "What is a tree")
     expect(answers(page)).to_contain_text("An answer.")
     mine = page.get_by_role("article", name="You")
-    mine.get_by_role("button", name="Edit, and go on from here").click()
+    mine.get_by_role("button", name="Edit, and continue from here").click()
     mine.get_by_role("textbox").fill("What is a graph")
     with page.expect_request("**/v1/chat/completions") as sent:
         mine.get_by_role("textbox").press("Enter")
     assert [turn["content"] for turn in sent.value.post_data_json["messages"]] == ["What is a graph"]
     expect(mine).to_contain_text("What is a graph")
-    mine.get_by_role("button", name="Version before").click()
+    mine.get_by_role("button", name="Previous version").click()
     expect(mine).to_contain_text("What is a tree")
 
 
@@ -144,7 +144,7 @@ def test_conversations_outlive_a_reload_and_are_exported(page: Page, tmp_path: P
 
 
 def exported(page: Page, entry: str, path: Path) -> str:
-    page.get_by_role("navigation", name="Conversations").get_by_role("button", name="Of “").click()
+    page.get_by_role("navigation", name="Conversations").get_by_role("button", name="Actions on “").click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=entry).click()
     download.value.save_as(path)

@@ -32,7 +32,7 @@ def test_a_wrong_key_is_told_once_and_the_right_one_serves_everything(locked: Se
     expect(dialog.get_by_role("alert")).to_have_text("That key was refused.")
     expect(page.get_by_role("dialog")).to_have_count(1)
     key.fill("right")
-    dialog.get_by_role("button", name="Use it").click()
+    dialog.get_by_role("button", name="Use this key").click()
     expect(dialog).to_have_count(0)
     expect(page.get_by_role("banner").get_by_text("live", exact=True)).to_be_visible()
     n_refused = len(refused)
@@ -50,5 +50,5 @@ def test_a_wrong_key_is_told_once_and_the_right_one_serves_everything(locked: Se
 def test_without_a_key_the_page_stays_and_says_what_is_wrong(locked: ServerProcess, open_tab: OpenTab) -> None:
     page = open_tab(locked.url, allowed=(UNAUTHORIZED,)).page
     page.goto("/#engine")
-    page.get_by_role("dialog").get_by_role("button", name="Without a key").click()
+    page.get_by_role("dialog").get_by_role("button", name="Continue without a key").click()
     expect(page.get_by_role("alert").filter(has_text="No connection to the server")).to_be_visible()

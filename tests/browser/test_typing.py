@@ -112,7 +112,7 @@ def test_leaving_the_view_cancels_all(page: Page, server: ServerProcess, pane: s
 
 
 def test_a_plain_completion_is_stopped(page: Page, server: ServerProcess) -> None:
-    page.get_by_label("Most tokens").fill(str(FOREVER))
+    page.get_by_label("Token limit").fill(str(FOREVER))
     page.get_by_role("button", name="Complete", exact=True).click()
     section = page.get_by_role("region", name="Completion", exact=True)
     expect(section.get_by_text(re.compile(r"\d+ tokens"))).to_be_visible()

@@ -102,6 +102,6 @@ test("a body has what was set, and nothing else", () => {
 
 test("tools that are none are said to be none", () => {
   assert.deepEqual(readTools("  "), { tools: null, problem: null });
-  assert.match(readTools("{").problem, /no JSON/);
+  assert.match(readTools("{").problem, /not JSON/);
   for (const wrong of ["[1]", "[null]", '[{"type": "function"}]', '"x"']) assert.match(readTools(wrong).problem, /function/, wrong);
 });

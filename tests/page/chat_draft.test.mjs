@@ -71,18 +71,18 @@ test("an answer that is gone on with begins with what there was", () => {
   const draft = new Draft("He", "hm");
   draft.take(piece({ content: "llo" }, "length"), 1);
   assert.deepEqual([draft.content, draft.reasoning], ["Hello", "hm"]);
-  assert.match(endWords(messageOf(draft, null)), /no more tokens/);
+  assert.match(endWords(messageOf(draft, null)), /token limit/);
 });
 
 test("errors in words", () => {
-  assert.match(errorWords({ status: 429, code: "queue_full", message: "x" }).title, /too much/);
+  assert.match(errorWords({ status: 429, code: "queue_full", message: "x" }).title, /overloaded/);
   assert.match(errorWords({ status: 400, code: "context_length_exceeded", message: "x" }).detail, /new conversation/);
   assert.match(errorWords({ status: null, code: "unreachable", message: "x" }).title, /reached/);
   assert.equal(errorWords({ status: 400, code: "invalid_request", message: "temperature: no" }).detail, "temperature: no");
 });
 
 test("an answer that another window writes is not shown as whole", () => {
-  assert.match(endWords({ running: true, content: "a" }), /^Not yet whole/);
+  assert.match(endWords({ running: true, content: "a" }), /^Incomplete/);
 });
 
 test("durations", () => {

@@ -39,7 +39,7 @@ test("after a minute without a ping it connects again, and goes on where it was"
   assert.equal(asked.length, 1);
   context.mock.timers.tick(1_000);
   await until(() => states.at(-1)?.name === "lost");
-  assert.equal(states.at(-1).problem, "nothing was heard for 60 s");
+  assert.equal(states.at(-1).problem, "the feed was silent for 60 s");
   context.mock.timers.tick(250);
   await until(() => seen.length === 2);
   assert.deepEqual([asked, seen], [[null, "a-1"], [1, 2]]);

@@ -58,7 +58,7 @@ test("what is told of a replica before its snapshot is passed over", () => {
 test("a replica that is lost says so and why, and one that is gone is forgotten", () => {
   const fleet = fed(snapshot("one"), snapshot("two"), stands("three", "lost", "does not answer"), added("two", "r", 11), stands("two", "lost"));
   deepEqual(fleet.named().map(({ name, lost, model }) => [name, lost, model?.lost]), [
-    ["one", null, false], ["two", "is not heard of", true], ["three", "does not answer", undefined]]);
+    ["one", null, false], ["two", "has sent nothing", true], ["three", "does not answer", undefined]]);
   fleet.take(stands("two", "live"), 0);
   equal(fleet.modelOf("two").lost, false);
   fleet.lost = true;

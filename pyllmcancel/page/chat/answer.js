@@ -1,4 +1,4 @@
-// An answer: reasoning, text, calls of tools; under it how it ended and what it cost.
+// An answer: reasoning, text, calls of tools, and below it how the answer ended and what it cost.
 import { html } from "../lib/html.js";
 import { focusComposer } from "./editor.js";
 import { Icon } from "./icons.js";
@@ -41,7 +41,7 @@ function pretty(text) {
   }
 }
 
-// What is going on before the first token, or while the server stops.
+// Shown before the first token, and while the server stops.
 function Waiting({ draft, isStopping }) {
   if (isStopping) return html`<p class="waiting-line"><span class="dots" aria-hidden="true"></span>Stopping …</p>`;
   if (draft.times.first !== null) return null;

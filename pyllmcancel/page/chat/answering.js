@@ -1,4 +1,4 @@
-// One answer: asks for it, follows its stream, stops it.
+// One answer: sends its request, follows its stream, stops it.
 import { call, errorOf, send } from "../lib/api.js";
 import { Observable } from "../lib/observable.js";
 import { eventsOf } from "../lib/sse.js";
@@ -6,11 +6,11 @@ import { Draft, messageOf } from "./draft.js";
 
 const REDRAW = 100; // milliseconds between two drawings of a draft
 const SAVE = 3000; // between two savings
-const PATIENCE = 5; // seconds in which a cancel must have worked; after them the connection is closed
+const PATIENCE = 5; // seconds in which a cancel must have worked; after that the connection is closed
 const GRACE = 1000; // milliseconds from the cancel to the end of the stream
 
 export class Answering {
-  // Heard when it is to be drawn again.
+  // Notified when the answer is to be drawn again.
   draft;
   isStopping = false;
 
@@ -19,14 +19,14 @@ export class Answering {
   #session;
   #body;
   #onSave;
-  #stop = null; // the promise of what the server says of the cancel
+  #stop = null; // the promise of the server's answer to the cancel
   #redrawing = null;
   #saved = performance.now();
   #slow = 0; // milliseconds of the last drawing
   #end;
   #ended = new Promise((resolve) => { this.#end = resolve; });
 
-  // `onSave` is called now and then with what there is.
+  // `onSave` is called now and then with the answer so far.
   constructor({ session, body, prefix = "", reasoning = "", onSave }) {
     this.#session = session;
     this.#body = body;
@@ -34,7 +34,7 @@ export class Answering {
     this.draft = new Observable(new Draft(prefix, reasoning));
   }
 
-  // Resolves with the message's fields when the answer has ended, however it did.
+  // Resolves with the message's fields when the answer has ended, in any way.
   async run() {
     const draft = this.draft.value;
     draft.times.sent = performance.now();
@@ -49,7 +49,7 @@ export class Answering {
     return messageOf(draft, stop);
   }
 
-  // Ask the server to stop computing; the answer ends by that. Idempotent.
+  // Ask the server to stop computing, which ends the answer. Idempotent.
   stop() {
     if (this.#stop !== null) return;
     this.isStopping = true;
@@ -60,9 +60,9 @@ export class Answering {
   async #cancel() {
     const late = setTimeout(() => this.#controller.abort(), 1000 * PATIENCE);
     try {
-      // Held, should the request be still on its way: the cancel must not overtake it in vain.
+      // With a hold: the request may still be on its way, and the cancel must not be lost by overtaking it.
       const said = await call(`v1/requests/${encodeURIComponent(this.#requestId)}/cancel?hold=${PATIENCE}`, { method: "POST", signal: this.#controller.signal });
-      // The stream's end is on its way; a proxy may keep it.
+      // The stream's end is on its way, but a proxy may delay it.
       if (said.outcome !== "held") setTimeout(() => this.#controller.abort(), GRACE);
       return said;
     } catch {
@@ -93,12 +93,12 @@ export class Answering {
     if (error.status) draft.fail(error, error.status);
     else if (error.name !== "AbortError") {
       const begun = draft.times.first !== null || draft.progress !== null;
-      // TypeError is all that fetch says of a server that is not there.
+      // fetch throws nothing but a TypeError if the server cannot be reached.
       if (!begun) draft.fail({ code: "unreachable", message: error.message }, null);
     }
   }
 
-  // At most one drawing in REDRAW; a drawing that takes long makes those after it rarer, so that the page stays quick.
+  // At most one drawing per REDRAW. A slow drawing makes the next ones rarer, so that the page stays responsive.
   #changed() {
     this.#redrawing ??= setTimeout(() => {
       const began = performance.now();

@@ -1,4 +1,4 @@
-// Conversations as files. What is read is a stranger's: each field is taken for what it is, or left.
+// Conversations as files. A file that is read is not trusted: each field is checked, or ignored.
 import { branch, newId, NO_SETTINGS, titleOf } from "./conversation.js";
 import { EFFORTS, FIELDS } from "./request_body.js";
 import { endWords } from "./words.js";
@@ -39,18 +39,19 @@ function fenced(text, language) {
   return `${fence}${language}\n${text}\n${fence}`;
 }
 
-// The conversations in a file: ours, or a list of messages as the API takes them. Throws an Error that says what is wrong.
+// Return the conversations in a file: ours, or a list of messages in the API's format. Throws an Error that says what
+// is wrong.
 export function fromJson(text) {
   let read;
   try {
     read = JSON.parse(text);
   } catch {
-    throw new Error("this file is no JSON");
+    throw new Error("this file is not JSON");
   }
   const list = read?.format === FORMAT && Array.isArray(read.conversations) ? read.conversations.map(conversationOf) : [plain(read)];
   const found = list.filter((conversation) => conversation !== null && conversation.messages.length > 0);
-  if (found.length === 0) throw new Error("this file holds no conversation");
-  if (found.length > MAX_CONVERSATIONS) throw new Error(`this file holds more than ${MAX_CONVERSATIONS} conversations`);
+  if (found.length === 0) throw new Error("this file contains no conversation");
+  if (found.length > MAX_CONVERSATIONS) throw new Error(`this file contains more than ${MAX_CONVERSATIONS} conversations`);
   return found;
 }
 
@@ -59,13 +60,13 @@ const time = (value) => (Number.isFinite(value) && value > 0 ? value : Date.now(
 
 function conversationOf(raw) {
   if (raw === null || typeof raw !== "object" || !Array.isArray(raw.messages)) return null;
-  // New ids: what is read is beside what is here, never in its place.
+  // The ids are new: conversations that are read are added, and never replace those that are here.
   const ids = new Map();
   const messages = [];
   for (const one of raw.messages.slice(0, MAX_MESSAGES)) {
     const message = messageOf(one);
     if (message === null) continue;
-    // Parents come before their children: no ring can be read.
+    // Parents come before their children, so that no cycle can be read.
     message.parent = ids.get(one.parent) ?? null;
     if (typeof one.id === "string") ids.set(one.id, message.id);
     messages.push(message);
@@ -78,7 +79,7 @@ function conversationOf(raw) {
 // [{role, content}], alone or as `messages` of a request.
 function plain(read) {
   const given = Array.isArray(read) ? read : read?.messages;
-  if (!Array.isArray(given)) throw new Error("this file holds no conversations");
+  if (!Array.isArray(given)) throw new Error("this file contains no conversations");
   const list = given.filter((one) => one !== null && typeof one === "object");
   const system = list.filter((one) => one.role === "system").map((one) => string(one.content)).join("\n\n");
   const chained = list.map((one, at) => ({ ...one, id: String(at), parent: String(at - 1), toolCalls: callsOf(one), reasoning: one.reasoning_content, toolCallId: one.tool_call_id }));

@@ -1,11 +1,11 @@
-// Markdown to blocks of HTML, so that of an answer that grows only the end is done again. The HTML is not yet safe:
-// sanitize.js is the only way from here into the page.
+// Converts Markdown to blocks of HTML, so that only the end of a growing answer is converted again. The HTML is not
+// safe yet: sanitize.js is the only way from here into the page.
 import { Marked } from "../vendor/marked/marked.esm.js";
 
-// Tags without attributes that an answer may use; any other markup is shown as the text that it is.
+// Tags without attributes that an answer may use; any other markup is shown as text.
 const PLAIN_TAG = /^<\/?(?:b|blockquote|br|code|dd|del|details|dl|dt|em|h[1-6]|hr|i|ins|kbd|li|mark|ol|p|pre|s|small|strong|sub|summary|sup|table|tbody|td|th|thead|tr|u|ul)\s*\/?>$/i;
 const DEFINES = /^ {0,3}\[[^\]\n]+\]:/m; // [name]: address
-const MAX_TEXT = 1_000_000; // characters; more is shown as plain text
+const MAX_TEXT = 1_000_000; // characters; a longer text is shown as plain text
 
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 export const escape = (text) => text.replace(/[&<>"']/g, (character) => ENTITIES[character]);
@@ -14,7 +14,7 @@ const renderer = {
   html({ text }) {
     return text.split(/(<[^<>]*>)/).map((piece) => (PLAIN_TAG.test(piece) ? piece : piece.replace(/[<>]/g, (sign) => ENTITIES[sign]))).join("");
   },
-  // Nothing is fetched from elsewhere: a picture that is not in the text itself is a link.
+  // Nothing is fetched from other hosts: a picture that is not in the text itself becomes a link.
   image({ href, text }) {
     if (href.toLowerCase().startsWith("data:image/")) return `<img src="${escape(href)}" alt="${escape(text)}">`;
     return `<a href="${escape(href)}">${escape(text || "image")}</a>`;
@@ -26,14 +26,14 @@ const marked = new Marked({ gfm: true, breaks: false, renderer });
 
 export class Blocks {
   #text = "";
-  #settled = []; // blocks that the text to come cannot change
+  #settled = []; // blocks that later text cannot change
   #offset = 0; // where they end
   #links = {}; // what they define
   #shown = [];
 
-  // The blocks of `text`: {kind: "html", html} or {kind: "code", text, lang, isOpen}. A block that did not change is the
-  // same object as before. `isWhole`: nothing follows; if it defines links, all of it is read once more, since they hold
-  // for what was before them, too.
+  // Return the blocks of `text`: {kind: "html", html} or {kind: "code", text, lang, isOpen}. An unchanged block is the
+  // same object as before. `isWhole` means that no text follows. If the text defines links, all of it is then read once
+  // more, since they hold for earlier text, too.
   update(text, isWhole = false) {
     const clean = text.replace(/\r\n?/g, "\n");
     if ((isWhole && DEFINES.test(clean)) || !clean.startsWith(this.#text.slice(0, this.#offset))) this.#forget();
@@ -42,7 +42,7 @@ export class Blocks {
     try {
       blocks = clean.length > MAX_TEXT ? [plain(clean)] : this.#read(isWhole);
     } catch {
-      // Nested too deeply for its parser.
+      // The nesting is too deep for the parser.
       this.#forget();
       blocks = [plain(clean)];
     }
@@ -65,7 +65,7 @@ export class Blocks {
   }
 }
 
-// The last two blocks may still become one: "1. one" and "2", until the dot after it has come.
+// The last two blocks may still become one: "1. one" and "2", until its dot has come.
 function nSettled(tokens) {
   let open = 2;
   for (let at = tokens.length - 1; at >= 0; at -= 1) {

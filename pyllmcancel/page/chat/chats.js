@@ -1,5 +1,5 @@
-// All conversations, the one that is shown, and what is done with them. It outlives the view: an answer goes on while
-// another view is looked at.
+// All conversations, the one that is shown, and the actions on them. It outlives the view: an answer continues while
+// another view is shown.
 import { Observable } from "../lib/observable.js";
 import { Answering } from "./answering.js";
 import { add, newConversation, openCalls, remove, replace, select } from "./conversation.js";
@@ -11,16 +11,16 @@ const LAST = "pyllmcancel-chat-last", DEFAULTS = "pyllmcancel-chat-settings";
 export class Chats {
   summaries = new Observable([]); // {id, title, updated}, newest first
   current = new Observable(null); // the conversation that is shown
-  problem = new Observable(null); // why nothing is kept
-  toast = new Observable(null); // {text, undo}: what was just done
+  problem = new Observable(null); // why nothing is stored
+  toast = new Observable(null); // {text, undo}: the last action
   said = new Observable(null); // the answer that has just ended, for screen readers
 
-  unsent = new Map(); // what is written and not sent, by conversation
+  unsent = new Map(); // text that is written and not sent, by conversation
 
   #storage;
   #channel;
   #answering = new Map(); // by conversation: {answering, conversation, message (id)}
-  #memory; // localStorage, or what stands for it
+  #memory; // localStorage, or its substitute
 
   constructor(storage, memory, channel = null) {
     this.#storage = storage;
@@ -36,7 +36,7 @@ export class Chats {
     this.start();
   }
 
-  // The settings that new conversations begin with.
+  // The settings of new conversations.
   get defaults() {
     try {
       return JSON.parse(this.#memory.getItem(DEFAULTS)) ?? undefined;
@@ -51,7 +51,7 @@ export class Chats {
     this.#show(newConversation(this.defaults));
   }
 
-  // Whether there is such a conversation.
+  // True if there is such a conversation.
   async open(id) {
     const known = this.#answering.get(id)?.conversation ?? (this.current.value?.id === id ? this.current.value : null);
     const conversation = known ?? (await this.#storage.get(id));
@@ -69,7 +69,7 @@ export class Chats {
 
   answeringOf(conversation) { return this.#answering.get(conversation?.id)?.answering ?? null; }
 
-  // Of the message that is being written; null for others.
+  // The draft of the message that is being written; null for others.
   draftOf(message) {
     const found = [...this.#answering.values()].find((one) => one.message === message.id);
     return found?.answering ?? null;
@@ -81,21 +81,21 @@ export class Chats {
     return this.#answer(conversation);
   }
 
-  // Another answer to what `message` answers.
+  // Generate another answer to the message that `message` answers.
   again(message) {
     const conversation = this.current.value;
     conversation.leaf = message.parent;
     return this.#answer(conversation);
   }
 
-  // The model goes on with its answer.
+  // Let the model continue its answer.
   goOn(message) {
     const conversation = this.current.value;
     select(conversation, message.id);
     return this.#run(conversation, replace(conversation, message.id, { running: true }), message);
   }
 
-  // A new branch with another text; after what the person says, an answer to it.
+  // Add a new branch with another text; if the text is the person's, an answer follows.
   edit(message, text) {
     const conversation = this.current.value;
     const { images, reasoning, toolCalls, model } = message;
@@ -104,7 +104,7 @@ export class Chats {
     return message.role === "user" ? this.#answer(conversation) : this.#keep(conversation);
   }
 
-  // The result of a tool; when all are there, the model goes on.
+  // Store the result of a tool; when all results are there, the model continues.
   result(toolCall, text) {
     const conversation = this.current.value;
     add(conversation, conversation.leaf, { role: "tool", content: text, toolCallId: toolCall.id, name: toolCall.name });
@@ -167,7 +167,7 @@ export class Chats {
     this.toast.set({ text: conversations.length === 1 ? "Conversation imported" : `${conversations.length} conversations imported`, undo: null });
   }
 
-  // What there is of the answers that are being written; the page is about to go.
+  // Store the unfinished answers, because the page is about to close.
   keepDrafts() {
     for (const { answering, conversation, message } of this.#answering.values()) {
       const { content, reasoning } = answering.draft.value;
@@ -194,7 +194,8 @@ export class Chats {
       prefix: goesOnWith?.content,
       reasoning: goesOnWith?.reasoning,
       onSave: (fields) => {
-        if (this.#answering.get(conversation.id)?.answering !== answering) return; // deleted meanwhile: it must not come back
+        // deleted meanwhile, and must not come back
+        if (this.#answering.get(conversation.id)?.answering !== answering) return;
         replace(conversation, message.id, fields);
         this.#keep(conversation);
       },
@@ -210,7 +211,7 @@ export class Chats {
     await this.#keep(conversation);
   }
 
-  // Draw the conversation anew, and store it.
+  // Draw the conversation again, and store it.
   async #keep(conversation) {
     if (conversation === this.current.value) this.current.changed();
     if (conversation.messages.length === 0 && !this.summaries.value.some(({ id }) => id === conversation.id)) return;
@@ -223,7 +224,7 @@ export class Chats {
     await this.#list(conversation.id);
   }
 
-  // `told` goes to the browser's other tabs.
+  // `told` is sent to the browser's other tabs.
   async #list(told) {
     this.summaries.set(await this.#storage.list());
     if (told !== undefined) this.#channel?.postMessage(told);
@@ -239,7 +240,7 @@ export class Chats {
   }
 }
 
-// What was being written when its page was closed.
+// Mark an answer that was being written when its page was closed.
 function mendCut(conversation) {
   for (const { id, running } of conversation.messages) if (running) replace(conversation, id, { running: false, cut: { why: "closed" } });
 }

@@ -8,8 +8,8 @@ function make(tag, className, fields = {}) {
   return Object.assign(document.createElement(tag), { className, ...fields });
 }
 
-// {element, update({text, lang, isOpen})}. The element stays the same while the code grows: where the person has
-// scrolled it to, what is selected before its end and the focus stay too.
+// {element, update({text, lang, isOpen})}. The element stays the same while the code grows, and keeps its scroll
+// position, the selection before its end, and the focus.
 export function makeCode() {
   const element = make("div", "code");
   const head = make("div", "code-head");
@@ -34,12 +34,12 @@ function update({ name, copy, pre, code }, { text, lang, isOpen }) {
   pre.setAttribute("aria-label", `Code, ${lang || "text"}`);
   const html = highlighted(text, lang.toLowerCase(), isOpen);
   if (html !== null) code.replaceChildren(safeColours(html));
-  // Grown at its end only: what is there is not made anew.
+  // If the code has only grown at its end, the existing part is kept.
   else if (isOpen && code.childNodes.length === 1 && code.firstChild.nodeType === Node.TEXT_NODE && text.startsWith(code.firstChild.data)) code.firstChild.appendData(text.slice(code.firstChild.length));
   else code.textContent = text;
 }
 
-// Whether it was copied. Without https the clipboard is only reached by the old way.
+// Returns whether the text was copied. Without https, only the old API can reach the clipboard.
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-// Where the person writes.
+// The field in which the person writes.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { fit, isSend } from "./editor.js";
@@ -14,7 +14,7 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
   const [refusal, setRefusal] = useState(null);
   const isBusy = answering !== null;
 
-  // Each conversation has its own text that is not sent yet.
+  // Each conversation has an unsent text of its own.
   useLayoutEffect(() => {
     const unsent = chats.unsent.get(conversation.id);
     setText(unsent?.text ?? "");
@@ -33,7 +33,7 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
     setRefusal(null);
     try {
       const read = await Promise.all(files.map(readImage));
-      if (images.length + read.length > MAX_IMAGES) throw new Error(`a message has ${MAX_IMAGES} images at most`);
+      if (images.length + read.length > MAX_IMAGES) throw new Error(`a message may have ${MAX_IMAGES} images at most`);
       change(text, [...images, ...read]);
     } catch (error) {
       setRefusal(error.message);
@@ -50,7 +50,7 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
       event.preventDefault();
       send();
     } else if (event.key === "ArrowUp" && text === "" && !isBusy) {
-      // To the last thing said, to say it better.
+      // Edit the person's last message.
       const edits = document.querySelectorAll('.message.user button[aria-label^="Edit"]');
       if (edits.length > 0) event.preventDefault();
       [...edits].at(-1)?.click();
@@ -74,7 +74,7 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
       <div class="composer-row">
         ${known?.takesImages && html`<${IconButton} icon="image" label="Add images" onClick=${async () => attach(await chooseFiles(IMAGE_TYPES.join(","), true))} />`}
         <button type="button" class=${`quiet small tune ${isSet(conversation.settings) ? "on" : ""}`} onClick=${onSettings}><${Icon} name="tune" />Settings${isSet(conversation.settings) ? html`<span class="hidden-text">, changed</span>` : ""}</button>
-        <span class="hint dim grow" id="composer-hint">${isBusy ? html`<kbd>Esc</kbd> stops` : html`<kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> breaks the line`}</span>
+        <span class="hint dim grow" id="composer-hint">${isBusy ? html`<kbd>Esc</kbd> stops` : html`<kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line`}</span>
         ${isBusy
     ? html`<button key="go" type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" disabled=${answering.isStopping} onClick=${() => { chats.stop(); field.current.focus(); }}><${Icon} name="stop" /></button>`
     : html`<button key="go" type="submit" class="round primary" aria-label="Send" title="Send (Enter)" disabled=${isEmpty}><${Icon} name="send" /></button>`}
@@ -82,5 +82,5 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
     </form>`;
 }
 
-// Whether anything of the settings is other than the server's.
+// True if any setting differs from the server's.
 const isSet = ({ system, sampling, stop, tools, effort }) => [system, stop, tools, effort].some((text) => text.trim() !== "") || Object.keys(sampling).length > 0;

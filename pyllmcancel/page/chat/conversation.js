@@ -1,6 +1,4 @@
-// A conversation: messages in a tree, of which one branch is shown. An edit or another answer is a new branch.
-//
-// A message is never altered in place, it is replaced: what shows it compares identities.
+// A conversation: a tree of messages, one branch of which is shown. An edit or another answer is a new branch.
 
 const TITLE_LENGTH = 60;
 
@@ -24,7 +22,7 @@ export function branch(conversation, leaf = conversation.leaf) {
 
 export const siblings = (conversation, message) => conversation.messages.filter((other) => other.parent === message.parent);
 
-// A new message under `parent` (an id, or null), which becomes the leaf.
+// Add a message under `parent` (an id, or null), which becomes the leaf.
 export function add(conversation, parent, fields) {
   const message = { id: newId(), parent, at: Date.now(), content: "", ...fields };
   conversation.messages.push(message);
@@ -42,7 +40,7 @@ export function replace(conversation, id, fields) {
   return conversation.messages[at];
 }
 
-// Show the branch through `id`, down to what was last said in it.
+// Show the branch through `id`, down to its last message.
 export function select(conversation, id) {
   let leaf = id;
   for (;;) {
@@ -53,7 +51,7 @@ export function select(conversation, id) {
   conversation.leaf = leaf;
 }
 
-// Remove a message and all that came after it; another branch is shown if there is one.
+// Remove a message and all messages after it; another branch is shown if there is one.
 export function remove(conversation, id) {
   const gone = find(conversation, id);
   if (gone === null) return;
@@ -71,7 +69,7 @@ export function titleOf(text) {
   return line.length <= TITLE_LENGTH ? line : `${line.slice(0, TITLE_LENGTH - 1).trimEnd()}…`;
 }
 
-// What is sent to the model for an answer after `leaf`; if that is an answer itself, the model goes on with it.
+// Return the messages to send for an answer after `leaf`. If `leaf` is an answer itself, the model continues it.
 export function requestMessages(conversation, leaf) {
   const messages = branch(conversation, leaf).map(wire).filter((message) => message !== null);
   const { system } = conversation.settings;
@@ -96,18 +94,18 @@ function parts({ content, images = [] }) {
 }
 
 function wireAnswer({ content, reasoning = "", toolCalls = [] }) {
-  // An answer that failed before its first token says nothing to the model.
+  // An answer that failed before its first token is not sent to the model.
   if (content === "" && toolCalls.length === 0) return null;
   const answer = { role: "assistant", content };
   if (toolCalls.length > 0) {
     answer.tool_calls = toolCalls.map(({ id, name, arguments: text }) => ({ id, type: "function", function: { name, arguments: text } }));
-    // Models that call tools go on with the thought after the result.
+    // Models that call tools continue their reasoning after the result.
     if (reasoning !== "") answer.reasoning_content = reasoning;
   }
   return answer;
 }
 
-// The calls of the last answer that have no result yet.
+// Return the calls of the last answer that have no result yet.
 export function openCalls(conversation) {
   const path = branch(conversation);
   const answered = new Set(path.map((message) => message.toolCallId));

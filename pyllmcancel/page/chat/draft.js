@@ -1,7 +1,7 @@
-// An answer while it comes: what the events of a stream add up to.
+// An unfinished answer: the sum of the events of its stream.
 
 export class Draft {
-  // `prefix` is what is gone on with, if the model goes on with an answer.
+  // `prefix` is the answer that the model continues, if it continues one.
   constructor(prefix = "", reasoning = "") {
     this.content = prefix;
     this.reasoning = reasoning;
@@ -12,11 +12,11 @@ export class Draft {
     this.timings = null;
     this.model = null;
     this.error = null; // {status, code, message}
-    this.isDone = false; // the stream said so itself
+    this.isDone = false; // true if the stream said so itself
     this.times = { sent: null, first: null, last: null, thought: null }; // milliseconds
   }
 
-  // The data of one event, and when it came. Throws for what is no JSON.
+  // Take the data of one event, and the time when it came. Throws if the data are not JSON.
   take(data, now) {
     if (data === "[DONE]") {
       this.isDone = true;
@@ -53,7 +53,7 @@ export class Draft {
     this.times.last = now;
   }
 
-  // A piece of a call: the first one has its name, those that follow have parts of its arguments.
+  // A piece of a call. The first one has the name, the following ones have parts of the arguments.
   #call({ index, id, function: called = {} }) {
     const at = index ?? this.toolCalls.length;
     const known = this.toolCalls[at] ?? { id: "", name: "", arguments: "" };
@@ -66,7 +66,8 @@ export class Draft {
 
 const CANCELS = { explicit: "stopped", superseded: "superseded", deadline: "deadline", shutdown: "shutdown", stalled: "stalled", disconnect: "lost" };
 
-// Why an answer is not whole: {why, …}; null if it is. `stop` is what the server said of the cancel, or {} if it said nothing.
+// Return why an answer is incomplete: {why, …}; null if it is complete. `stop` is the server's answer to the cancel, or
+// {} if there was none.
 export function cutOf(draft, stop) {
   if (draft.finish !== null && draft.error === null) return null;
   if (stop !== null && !(draft.error && draft.error.code !== "explicit" && draft.error.code !== null)) {
@@ -76,7 +77,7 @@ export function cutOf(draft, stop) {
   return { why: CANCELS[draft.error.code] ?? "error" };
 }
 
-// What is kept of a draft in its message.
+// Return the fields of a draft that its message keeps.
 export function messageOf(draft, stop) {
   const { content, reasoning, toolCalls, finish, usage, model, error } = draft;
   const cut = cutOf(draft, stop);
@@ -84,7 +85,7 @@ export function messageOf(draft, stop) {
   return { content, reasoning, toolCalls: toolCalls.filter(Boolean), finish, usage, model, error: given, cut, speed: speedOf(draft), running: false };
 }
 
-// {first, thought: ms, perSecond}: as the server timed it where it says so, else as it came here.
+// {first, thought: ms, perSecond}: by the server's timings if it sends them, else as measured here.
 export function speedOf({ times, timings, usage }) {
   const first = times.first === null ? null : times.first - times.sent;
   const thought = times.thought === null ? null : times.thought - times.first;

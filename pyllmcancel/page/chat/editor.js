@@ -1,10 +1,10 @@
-// A message's text, to be changed where it stands.
+// An editor of a message's text, in the message's place.
 import { html, useLayoutEffect, useRef } from "../lib/html.js";
 
-// `onDone(text)`: the new text, or null if it is to stay.
+// `onDone(text)` gets the new text, or null if it is unchanged.
 export function Editor({ text, isQuestion, onDone }) {
   const field = useRef(null);
-  // Before anything is typed into it.
+  // Focus the field before anything is typed.
   useLayoutEffect(() => {
     fit(field.current);
     field.current.focus();
@@ -21,7 +21,7 @@ export function Editor({ text, isQuestion, onDone }) {
   };
   const keys = (event) => {
     if (event.key === "Escape") {
-      event.stopPropagation(); // else it would stop an answer
+      event.stopPropagation(); // the key would also stop an answer
       leave();
     } else if (isSend(event, isQuestion)) {
       event.preventDefault();
@@ -34,16 +34,17 @@ export function Editor({ text, isQuestion, onDone }) {
       <div class="row">
         <button type="button" class="primary small" onClick=${save}>${isQuestion ? "Send" : "Save"}</button>
         <button type="button" class="small" onClick=${leave}>Cancel</button>
-        ${isQuestion && html`<span class="dim hint">What followed stays, as another version.</span>`}
+        ${isQuestion && html`<span class="dim hint">The messages after it stay, as another version.</span>`}
       </div>
     </div>`;
 }
 
-// Where the focus goes when the button that had it is gone.
+// The place for the focus when the focused button is gone.
 export const focusComposer = () => document.querySelector("form.composer textarea")?.focus();
 
-// Enter sends; with Shift it breaks the line, and while a character is composed it belongs to the input method (Safari
-// ends composing before it tells of the key, whose code is 229 then). In a longer text, only with Ctrl or Command.
+// Enter sends, and with Shift starts a new line. During composition Enter belongs to the input method (Safari ends
+// composition before it reports the key, whose code is 229 then). In a longer text only Enter with Ctrl or Command
+// sends.
 export function isSend(event, isPlain = true) {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return false;
   return isPlain || event.ctrlKey || event.metaKey;
@@ -51,7 +52,8 @@ export function isSend(event, isPlain = true) {
 
 const FITS_ITSELF = CSS.supports("field-sizing", "content");
 
-// As high as its text; how high at most says the style. Measuring lays the page out, at each key: only where it must be.
+// The field is as high as its text, up to a limit in the style. Measuring forces a layout at each key, so it is done
+// only if needed.
 export function fit(field) {
   if (FITS_ITSELF) return;
   field.style.height = "auto";

@@ -1,4 +1,4 @@
-// What the chat needs to know of the server: its models, what it does unasked, what it takes.
+// The server's facts that the chat needs: its models, its defaults, and the inputs that it accepts.
 import { call } from "../lib/api.js";
 import { Observable } from "../lib/observable.js";
 

@@ -9,7 +9,7 @@ export function saveFile(name, text, type) {
 
 export const fileName = (title, ending) => `${title.normalize("NFKD").replace(/[^\w]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60).toLowerCase() || "chat"}.${ending}`;
 
-// The files chosen in the browser's own dialogue; none if it is closed.
+// Return the files chosen in the browser's dialogue; none if it is closed.
 export function chooseFiles(accept, multiple) {
   return new Promise((resolve) => {
     const input = Object.assign(document.createElement("input"), { type: "file", accept, multiple });
@@ -19,12 +19,12 @@ export function chooseFiles(accept, multiple) {
   });
 }
 
-export const MAX_IMAGES = 8, MAX_IMAGE = 10 * 2 ** 20; // of one message; bytes of one
+export const MAX_IMAGES = 8, MAX_IMAGE = 10 * 2 ** 20; // images per message; bytes per image
 export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-// The file as a data: URL; throws an Error that says why it is not taken.
+// Return the file as a data: URL; throws an Error that says why the file is not accepted.
 export function readImage(file) {
-  if (!IMAGE_TYPES.includes(file.type)) throw new Error(`${file.name} is no PNG, JPEG, GIF or WebP`);
+  if (!IMAGE_TYPES.includes(file.type)) throw new Error(`${file.name} is not a PNG, JPEG, GIF or WebP image`);
   if (file.size > MAX_IMAGE) throw new Error(`${file.name} has more than 10 MiB`);
   return new Promise((resolve, reject) => {
     const reader = new FileReader();

@@ -1,9 +1,9 @@
 // The thread stays at its end while it grows, until the person scrolls up.
 import { useEffect, useRef, useState } from "../lib/html.js";
 
-const NEAR = 48; // pixels from the end that count as its end
+const NEAR = 48; // distance from the end, in pixels, that still counts as the end
 
-// {scroller, content: refs, isAway, toEnd()}. `key`: another one begins at its end.
+// {scroller, content: refs, isAway, toEnd()}. A thread with another `key` starts at its end.
 export function useFollow(key) {
   const scroller = useRef(null), content = useRef(null), state = useRef(null);
   const [isAway, setAway] = useState(false);
@@ -19,7 +19,7 @@ export function useFollow(key) {
     const box = scroller.current, at = state.current;
     const scrolled = () => {
       const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
-      // Growing moves nothing: only a person goes up.
+      // Growth never scrolls up: only a person does.
       if (isNear) at.isFollowing = true;
       else if (box.scrollTop < at.top - 1) at.isFollowing = false;
       at.top = box.scrollTop;

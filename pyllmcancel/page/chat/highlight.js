@@ -1,4 +1,4 @@
-// Colours of code, as HTML that sanitize.js passes.
+// Syntax colours, as HTML that sanitize.js accepts.
 import hljs from "../vendor/highlight/core.min.js";
 import bash from "../vendor/highlight/bash.min.js";
 import cpp from "../vendor/highlight/cpp.min.js";
@@ -21,9 +21,9 @@ hljs.registerAliases(["c", "h", "cc", "c++", "java", "cs", "csharp"], { language
 hljs.registerAliases(["shell", "console", "zsh", "sh"], { languageName: "bash" });
 hljs.registerAliases(["svg", "html", "vue"], { languageName: "xml" });
 
-const MAX_OPEN = 8_000, MAX_CLOSED = 200_000; // characters: while a block grows, and once it is whole
+const MAX_OPEN = 8_000, MAX_CLOSED = 200_000; // characters: while a block grows, and after it is complete
 
-// null: this is shown without colours.
+// null: the code is shown without colours
 export function highlighted(text, lang, isOpen) {
   if (lang === "" || hljs.getLanguage(lang) === undefined || text.length > (isOpen ? MAX_OPEN : MAX_CLOSED)) return null;
   return hljs.highlight(text, { language: lang, ignoreIllegals: true }).value;

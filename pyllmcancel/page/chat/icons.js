@@ -1,4 +1,5 @@
-// Icons of the chat, drawn with strokes in the text's colour. They say nothing to screen readers: their buttons do.
+// Icons of the chat, drawn with strokes in the text's colour. Screen readers ignore them, because their buttons have
+// names.
 import { html } from "../lib/html.js";
 
 const PATHS = {

@@ -4,7 +4,7 @@ import { Blocks } from "./blocks.js";
 import { makeCode } from "./code_block.js";
 import { safeAnswer } from "./sanitize.js";
 
-// `isLive`: the text still grows.
+// `isLive`: the text is still growing.
 export function Markdown({ text, isLive = false }) {
   const blocks = useRef(null);
   const last = useRef({ text: null });

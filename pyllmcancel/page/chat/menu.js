@@ -1,4 +1,4 @@
-// A button with a menu under it: arrows move in it, Esc and a click elsewhere close it.
+// A button with a menu below it: arrow keys move in the menu; Esc and a click outside close it.
 import { html, useRef } from "../lib/html.js";
 import { IconButton } from "./icons.js";
 
@@ -14,7 +14,7 @@ export function Menu({ label, icon = "more", entries, class: extra }) {
     Object.assign(menu.current.style, { left: `${Math.max(8, Math.max(x, right - width))}px`, top: `${Math.max(8, y)}px` });
   };
   const toggled = ({ newState }) => {
-    if (menu.current === null) return; // what was chosen took the menu away
+    if (menu.current === null) return; // the chosen entry has removed the menu
     button().setAttribute("aria-expanded", String(newState === "open"));
     if (newState !== "open") return;
     place();

@@ -1,4 +1,4 @@
-// One message: what was said, and what can be done with it.
+// One message, and the actions on it.
 import { html, useMemo, useState } from "../lib/html.js";
 import { useObservable, Observable } from "../lib/observable.js";
 import { AnswerBody, AnswerFoot } from "./answer.js";
@@ -9,10 +9,10 @@ import { IconButton } from "./icons.js";
 const NO_DRAFT = new Observable(null);
 const NAMES = { user: "You", assistant: "Answer", tool: "Result of a tool" };
 
-// `versions`: the messages that may be here instead. `isBusy`: the conversation is being answered.
+// `versions`: the messages that may be shown in this place. `isBusy`: the conversation is being answered.
 export function Message({ chats, message, versions, isLast, isBusy }) {
   const answering = message.running ? chats.draftOf(message) : null;
-  // Drawn again only when something of it changed: a long conversation costs nothing while its end is written.
+  // Drawn again only when its data change: a long conversation costs nothing while its end is written.
   return useMemo(
     () => html`<${Drawn} ...${{ chats, message, versions, isLast, isBusy, answering }} />`,
     [message, versions.length, isLast, isBusy, answering],
@@ -53,7 +53,7 @@ function Said({ message, draft, answering }) {
   }
 }
 
-// The button is gone after it: the person goes on writing.
+// The button disappears after the action, so the focus returns to the composer.
 const then = (act) => () => {
   act();
   focusComposer();
@@ -68,12 +68,12 @@ function Actions({ chats, message, versions, isBusy, onEdit }) {
   };
   const { role } = message;
   return html`
-    <div class="actions" role="group" aria-label=${`Of this ${role === "user" ? "message" : "answer"}`}>
+    <div class="actions" role="group" aria-label=${`Actions on this ${role === "user" ? "message" : "answer"}`}>
       ${versions.length > 1 && html`<${Versions} ...${{ chats, message, versions, isBusy }} />`}
       ${message.content !== "" && html`<${IconButton} icon=${isCopied ? "check" : "copy"} label=${isCopied ? "Copied" : "Copy"} onClick=${copy} />`}
       ${role === "assistant" && html`<${IconButton} icon="again" label="Answer again" disabled=${isBusy} onClick=${then(() => chats.again(message))} />`}
-      ${role !== "tool" && html`<${IconButton} icon="edit" label=${role === "user" ? "Edit, and go on from here" : "Edit the answer"} disabled=${isBusy} onClick=${onEdit} />`}
-      <${IconButton} icon="bin" label="Delete, with all that follows" disabled=${isBusy} onClick=${then(() => chats.removeMessage(message))} />
+      ${role !== "tool" && html`<${IconButton} icon="edit" label=${role === "user" ? "Edit, and continue from here" : "Edit the answer"} disabled=${isBusy} onClick=${onEdit} />`}
+      <${IconButton} icon="bin" label="Delete this and all later messages" disabled=${isBusy} onClick=${then(() => chats.removeMessage(message))} />
     </div>`;
 }
 
@@ -82,6 +82,6 @@ function Versions({ chats, message, versions, isBusy }) {
   const step = (icon, label, to) => html`<${IconButton} icon=${icon} label=${label} disabled=${isBusy || to < 0 || to >= versions.length} onClick=${() => chats.choose(versions[to])} />`;
   return html`
     <span class="versions num">
-      ${step("left", "Version before", at - 1)}<span aria-label=${`Version ${at + 1} of ${versions.length}`}>${at + 1}/${versions.length}</span>${step("right", "Version after", at + 1)}
+      ${step("left", "Previous version", at - 1)}<span aria-label=${`Version ${at + 1} of ${versions.length}`}>${at + 1}/${versions.length}</span>${step("right", "Next version", at + 1)}
     </span>`;
 }

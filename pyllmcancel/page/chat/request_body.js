@@ -1,14 +1,14 @@
-// The body of a request, from a conversation's settings. What is left empty is the server's to choose.
+// The body of a request, made of a conversation's settings. Empty settings are left to the server.
 import { requestMessages } from "./conversation.js";
 
-// Numbers that may be set; `of` is the name under which /props says what the server does without them.
+// Numbers that may be set; `of` is the name under which /props reports the server's default.
 export const FIELDS = [
   { name: "temperature", label: "Temperature", min: 0, max: 5, step: 0.05, hint: "0: always the likeliest token" },
-  { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.01, hint: "the likeliest tokens that make up this share" },
-  { name: "top_k", label: "Top k", min: 0, max: 100000, step: 1, hint: "so many of the likeliest tokens; 0: all" },
-  { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.01, hint: "a token's least share of the likeliest one's" },
-  { name: "max_tokens", label: "Most tokens", min: 1, max: 10000000, step: 1, hint: "of one answer" },
-  { name: "seed", label: "Seed", min: 0, max: 4294967294, step: 1, hint: "the same seed, the same answer" },
+  { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.01, hint: "the likeliest tokens that make up this probability" },
+  { name: "top_k", label: "Top k", min: 0, max: 100000, step: 1, hint: "number of the likeliest tokens to choose from; 0: all" },
+  { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.01, hint: "minimum probability, relative to the likeliest token's" },
+  { name: "max_tokens", label: "Token limit", min: 1, max: 10000000, step: 1, hint: "limit of one answer's tokens" },
+  { name: "seed", label: "Seed", min: 0, max: 4294967294, step: 1, hint: "the same seed gives the same answer" },
   { name: "repeat_penalty", label: "Repeat penalty", min: 0, max: 5, step: 0.05, hint: "1: none" },
   { name: "presence_penalty", label: "Presence penalty", min: -2, max: 2, step: 0.1, hint: "0: none" },
   { name: "frequency_penalty", label: "Frequency penalty", min: -2, max: 2, step: 0.1, hint: "0: none" },
@@ -16,12 +16,12 @@ export const FIELDS = [
 
 export const EFFORTS = ["none", "low", "medium", "high"];
 
-// Of `default_generation_settings.params` in /props; "" where the server has no such number.
+// Of `default_generation_settings.params` in /props; "" if the server has no such number.
 export function defaultOf(params, name) {
   const value = params?.[name];
   if (typeof value !== "number") return "";
   if (name === "max_tokens" && value < 0) return "no limit";
-  if (name === "seed") return "another each time";
+  if (name === "seed") return "a new one each time";
   return String(Number(value.toPrecision(6)));
 }
 
@@ -38,14 +38,14 @@ export function requestBody(conversation, leaf) {
   return body;
 }
 
-// {tools, problem}: of the text in the settings. A function alone is taken as well as a tool around it.
+// {tools, problem} of the text in the settings. A function is accepted with or without a tool around it.
 export function readTools(text) {
   if (text.trim() === "") return { tools: null, problem: null };
   let read;
   try {
     read = JSON.parse(text);
   } catch (error) {
-    return { tools: null, problem: `This is no JSON: ${error.message}` };
+    return { tools: null, problem: `This is not JSON: ${error.message}` };
   }
   const list = (Array.isArray(read) ? read : [read]).map((one) => (one !== null && typeof one === "object" && "name" in one ? { type: "function", function: one } : one));
   const wrong = list.find((one) => typeof one?.function?.name !== "string");

@@ -1,4 +1,4 @@
-// The chat: conversations at the side, one of them in the middle, and under it where one writes.
+// The chat: conversations at the side, one of them in the middle, and the composer below it.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { Composer } from "./composer.js";
@@ -81,7 +81,7 @@ function Toast({ chats }) {
 
 const MOST_SAID = 2000; // characters
 
-// Says each answer once, when it has ended: the thread itself is silent, it would be read token by token.
+// Announces each answer once, after it has ended. The thread itself is silent: it would be read token by token.
 function Announcer({ chats }) {
   const message = useObservable(chats.said);
   const text = message === null ? "" : `${message.content.slice(0, MOST_SAID)} ${message.error ? errorWords(message.error).title : endWords(message) ?? ""}`;

@@ -1,12 +1,12 @@
-// The one way by which HTML gets into the page. An answer is a stranger's text: what it may not be is left out here,
-// and what came through could still run nothing and reach no other host (the page's Content-Security-Policy).
+// The only way for HTML into the page. An answer is untrusted: forbidden parts are removed here, and the page's
+// Content-Security-Policy keeps the rest from running scripts and from reaching other hosts.
 import DOMPurify from "../vendor/dompurify/purify.es.mjs";
 
 const purify = DOMPurify(window);
 
 const COMMON = { ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, ALLOW_UNKNOWN_PROTOCOLS: false, RETURN_DOM_FRAGMENT: true, SANITIZE_DOM: true };
 
-// No ids and names, which scripts would find in place of their own; no styles, forms, frames or media.
+// No ids and names, which scripts could find in place of their own; no styles, forms, frames or media.
 const ANSWER = {
   ...COMMON,
   ALLOWED_TAGS: [
@@ -14,7 +14,7 @@ const ANSWER = {
     "mark", "ol", "p", "pre", "s", "small", "strong", "sub", "summary", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
   ],
   ALLOWED_ATTR: ["href", "title", "src", "alt", "start", "align", "class"],
-  // DOMPurify takes any other attribute's value for an address.
+  // DOMPurify treats the value of any other attribute as an address.
   ADD_URI_SAFE_ATTR: ["align", "start"],
   ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
 };
@@ -33,12 +33,12 @@ purify.addHook("afterSanitizeAttributes", (node) => {
   if (node.nodeName === "A" && node.hasAttribute("href")) {
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
-    // Where a link leads can be seen before it is followed, whatever its text says.
+    // A link's address can be seen before it is followed, whatever its text is.
     node.setAttribute("title", node.getAttribute("href"));
   }
   if (node.nodeName === "IMG" && !node.hasAttribute("src")) node.remove();
 });
 
-// A fragment to put into the page.
+// Return a fragment to put into the page.
 export const safeAnswer = (html) => purify.sanitize(html, ANSWER);
 export const safeColours = (html) => purify.sanitize(html, COLOURS);

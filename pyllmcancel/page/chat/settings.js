@@ -1,4 +1,4 @@
-// What a conversation says to the model besides its messages: the system prompt, sampling, tools.
+// The settings that a conversation sends with its messages: the system prompt, sampling, tools.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { NO_SETTINGS } from "./conversation.js";
@@ -43,20 +43,20 @@ export function Settings({ chats, conversation, onClose }) {
         <header class="settings-sheet-head"><h2 id="settings-title">Settings of this conversation</h2><${IconButton} icon="close" label="Close" onClick=${() => dialog.current.close()} /></header>
         <div class="settings-sheet-body">
           <label class="field">System prompt
-            <textarea name="system" rows="5" defaultValue=${settings.system} placeholder="Who the model is to be, and how it answers"></textarea>
+            <textarea name="system" rows="5" defaultValue=${settings.system} placeholder="The model's role, and how to answer"></textarea>
           </label>
           ${known?.models.length > 1 && html`
             <label class="field">Model
-              <select name="model"><option value="">The server's</option>${known.models.map((id) => html`<option value=${id} selected=${id === settings.model}>${id}</option>`)}</select>
+              <select name="model"><option value="">The server's default</option>${known.models.map((id) => html`<option value=${id} selected=${id === settings.model}>${id}</option>`)}</select>
             </label>`}
           <fieldset>
             <legend>Sampling</legend>
-            <p class="dim">What is empty is as the server has it.</p>
+            <p class="dim">Empty fields use the server's defaults.</p>
             <div class="numbers">${FIELDS.map((field) => html`<${NumberField} field=${field} value=${settings.sampling[field.name]} params=${known?.params} />`)}</div>
           </fieldset>
           ${(known?.reasons || settings.effort !== "") && html`
             <label class="field">Reasoning
-              <select name="effort"><option value="">As the model likes</option>${EFFORTS.map((effort) => html`<option value=${effort} selected=${effort === settings.effort}>${effort}</option>`)}</select>
+              <select name="effort"><option value="">The model's default</option>${EFFORTS.map((effort) => html`<option value=${effort} selected=${effort === settings.effort}>${effort}</option>`)}</select>
             </label>`}
           <label class="field">Stop strings, one a line
             <textarea name="stop" rows="2" class="mono" defaultValue=${settings.stop}></textarea>
@@ -67,12 +67,12 @@ export function Settings({ chats, conversation, onClose }) {
               <textarea name="tools" rows="8" class="mono" spellcheck=${false} defaultValue=${settings.tools} placeholder=${EXAMPLE} aria-invalid=${problem !== null} aria-describedby="tools-problem"></textarea>
             </label>
             <p class="refusal" id="tools-problem" role="alert">${problem}</p>
-            <p class="dim">You are the tools: when the model calls one, you are asked for its result.</p>
+            <p class="dim">You play the tools: when the model calls one, you are asked for its result.</p>
           </details>
         </div>
         <footer class="settings-sheet-foot row">
           <button type="submit" class="primary">Save</button>
-          <button type="submit" name="always">Save, for new ones too</button>
+          <button type="submit" name="always">Save, also for new conversations</button>
           <button type="button" class="quiet" onClick=${clear}>Clear</button>
         </footer>
       </form>

@@ -9,7 +9,7 @@ import { Menu } from "./menu.js";
 import { MAX_KEPT } from "./storage.js";
 import { count, day } from "./words.js";
 
-// `onChosen` is called when the person has gone to a conversation.
+// `onChosen` is called when the person has opened a conversation.
 export function Sidebar({ chats, onChosen }) {
   const summaries = useObservable(chats.summaries);
   const current = useObservable(chats.current);
@@ -17,7 +17,7 @@ export function Sidebar({ chats, onChosen }) {
   const [renamed, setRenamed] = useState(null);
   const last = useRef(null);
   useEffect(() => {
-    // Back to where the person was before the name was asked for.
+    // Return the focus to where it was before the name was edited.
     if (renamed === null && last.current !== null) document.querySelector(`[data-id="${last.current}"] .open`)?.focus();
     last.current = renamed;
   }, [renamed]);
@@ -59,8 +59,8 @@ export function Sidebar({ chats, onChosen }) {
         ${summaries.length === 0 && html`<p class="dim none">No conversations yet.</p>`}
       </nav>
       <p class="side-foot dim">${problem === null
-    ? html`Kept in this browser only, the last ${MAX_KEPT}.`
-    : html`<span class="refusal" role="alert">This browser keeps nothing (${problem}): export what you need.</span>`}</p>
+    ? html`The last ${MAX_KEPT} are kept, in this browser only.`
+    : html`<span class="refusal" role="alert">This browser cannot store conversations (${problem}): export those that you need.</span>`}</p>
       ${isAsking && html`<${DeleteAll} n=${summaries.length} onDone=${(yes) => { setAsking(false); if (yes) chats.removeAll(); }} />`}
     </div>`;
 }
@@ -78,7 +78,7 @@ function Entry({ chats, one, onOpen, isCurrent, isRenamed, onRename }) {
   return html`
     <li class=${`entry ${isCurrent ? "current" : ""}`} data-id=${one.id}>
       <button type="button" class="quiet open ellipsis" aria-current=${isCurrent ? "true" : undefined} title=${title} onClick=${onOpen}>${title}</button>
-      <${Menu} label=${`Of “${title}”`} entries=${entries} class="small" />
+      <${Menu} label=${`Actions on “${title}”`} entries=${entries} class="small" />
     </li>`;
 }
 
@@ -98,7 +98,7 @@ function Title({ title, onDone }) {
   const field = useRef(null), isDone = useRef(false);
   useLayoutEffect(() => { field.current.select(); }, []); // before anything is typed into it
   const done = (text) => {
-    if (isDone.current) return; // leaving the field comes after the key, too
+    if (isDone.current) return; // the field loses the focus after the key, too
     isDone.current = true;
     onDone(text);
   };
@@ -121,7 +121,7 @@ function DeleteAll({ n, onDone }) {
     <dialog ref=${dialog} aria-labelledby="delete-title" onClose=${() => onDone(dialog.current.returnValue === "yes")}>
       <form method="dialog">
         <h2 id="delete-title">Delete ${count(n, "conversation")}?</h2>
-        <p class="dim">They are in this browser only: nobody can bring them back.</p>
+        <p class="dim">They are stored in this browser only, and cannot be restored.</p>
         <div class="row"><button class="danger" value="yes">Delete all</button><button value="no" autofocus>Keep them</button></div>
       </form>
     </dialog>`;

@@ -1,4 +1,5 @@
-// Conversations in this browser: IndexedDB, bounded. Without it (a private window, say) they live as long as the page.
+// Conversations in this browser: IndexedDB, within limits. Without it (in a private window, for example) they live as
+// long as the page.
 
 const NAME = "pyllmcancel-chats", VERSION = 1;
 export const MAX_KEPT = 200, MAX_SIZE = 128 * 2 ** 20; // conversations; characters in all of them
@@ -15,7 +16,7 @@ export function sizeOf({ messages, settings }) {
 
 const newestFirst = (summaries) => summaries.sort((a, b) => b.updated - a.updated);
 
-// The ids to drop, the oldest, so that what is left is within the bounds; never the one in `kept`.
+// Return the ids to delete, the oldest first, so that the rest is within the limits; never the one in `kept`.
 export function excess(summaries, kept) {
   let size = 0, n = 0;
   const first = (one) => (one.id === kept ? 0 : 1);
@@ -45,7 +46,7 @@ class Storage {
 
   constructor(database) {
     this.#database = database;
-    // A newer page wants to change the form: it must not wait for this one.
+    // A newer page wants to change the schema, and must not wait for this one.
     database.onversionchange = () => database.close();
   }
 

@@ -1,4 +1,4 @@
-// What was said in a conversation, and where the model's next word appears.
+// The messages of a conversation, and the answer that is being written.
 import { html, useRef } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { branch, openCalls, siblings } from "./conversation.js";
@@ -34,12 +34,12 @@ function Empty({ onSend }) {
   return html`
     <div class="empty">
       <h2>${known ? html`Talk to <span class="name">${known.models[0]}</span>` : "Talk to the model"}</h2>
-      <p class="dim">Every answer can be stopped, at once, and says when computing ended.</p>
+      <p class="dim">Every answer can be stopped at once, and reports when the computation has ended.</p>
       <ul class="beginnings">${BEGINNINGS.map((text) => html`<li><button type="button" onClick=${() => onSend(text)}>${text}</button></li>`)}</ul>
     </div>`;
 }
 
-// The person is the tool.
+// The person plays the tool.
 function ResultForm({ toolCall, onResult }) {
   const field = useRef(null);
   const send = (event) => {

@@ -1,4 +1,4 @@
-// The chat's view. Its code, and that of others for Markdown, is loaded when it is first looked at.
+// The chat's view. Its code, and the libraries for Markdown, are loaded when it is first shown.
 import { html, useEffect, useState } from "../lib/html.js";
 import { useObservable, Observable } from "../lib/observable.js";
 

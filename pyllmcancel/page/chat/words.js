@@ -1,4 +1,4 @@
-// What is said of answers: figures, ends, errors.
+// Texts about answers: figures, endings, errors.
 
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
@@ -30,7 +30,7 @@ export function figures({ usage, speed }) {
 
 const ENDS = {
   superseded: "Cut: a newer request took its place",
-  deadline: "Cut: it took longer than it may",
+  deadline: "Cut: the time limit was reached",
   shutdown: "Cut: the server was shut down",
   stalled: "Cut: the server could not deliver it",
   lost: "Cut: the connection was lost",
@@ -38,28 +38,28 @@ const ENDS = {
   error: "Cut by an error",
 };
 
-// How an answer that is not whole ended; null for a whole one.
+// Return how an incomplete answer ended; null for a complete one.
 export function endWords({ cut, finish, running }) {
-  if (running) return "Not yet whole: it is being written in another window";
+  if (running) return "Incomplete: it is being written in another window";
   if (cut?.why === "stopped") {
     const when = cut.latency === null ? "" : ` · compute stopped after ${duration(cut.latency)}`;
     return `Stopped by you${when}`;
   }
   if (cut) return ENDS[cut.why] ?? ENDS.error;
-  return finish === "length" ? "Cut: no more tokens were allowed, or none fitted the context" : null;
+  return finish === "length" ? "Cut: the token limit was reached, or the context is full" : null;
 }
 
-// {title, detail}: an error of the API, or of the way to it.
+// {title, detail}: an error of the API, or of the connection to it.
 export function errorWords({ status, code, message }) {
-  // A field's name stays as it is.
+  // A field's name is not changed.
   const detail = /^[a-z]+ /.test(message) ? message.charAt(0).toUpperCase() + message.slice(1) : message;
   if (code === "unreachable") return { title: "The server cannot be reached", detail };
   if (code === "context_length_exceeded") return { title: "This conversation is too long for the model", detail: `${detail}. Delete or shorten messages, or begin a new conversation.` };
   if (status === 401 || status === 403) return { title: "The server wants another API key", detail };
-  if (status === 413) return { title: "This is more than the server takes at once", detail };
-  if (status === 429) return { title: "The server has too much to do", detail };
+  if (status === 413) return { title: "This is more than the server accepts at once", detail };
+  if (status === 429) return { title: "The server is overloaded", detail };
   if (status === 503) return { title: "The server is not ready", detail };
-  if (status === 504 || code === "deadline") return { title: "It took longer than it may", detail };
+  if (status === 504 || code === "deadline") return { title: "The time limit was reached", detail };
   if (status >= 500) return { title: "The server failed", detail };
   if (status >= 400) return { title: "The server did not accept this", detail };
   return { title: "The answer was cut by an error", detail };

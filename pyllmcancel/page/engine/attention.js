@@ -1,5 +1,5 @@
-// Where pointer and focus are in a list, so that nothing moves there: `props` for the list's element, and `held`,
-// which says of a row's uid (data-uid) whether it must stay.
+// The row that pointer and focus are on in a list, so that nothing moves there: `props` for the list's element, and
+// `held`, which returns whether the row of a uid (data-uid) must stay.
 import { useRef } from "../lib/html.js";
 
 const LINGER = 1500; // milliseconds that a row is kept after it was touched
@@ -13,7 +13,7 @@ export function useAttention() {
     onPointerDown: (event) => { at.touched = uidOf(event.target); at.until = Infinity; },
     onPointerUp: () => { at.until = performance.now() + LINGER; },
     onPointerCancel: () => { at.until = performance.now() + LINGER; },
-    // In small letters: the library knows no capitals for these.
+    // In lower case: the library has no capitals for these.
     onfocusin: (event) => { at.focus = uidOf(event.target); at.focused = true; },
     onfocusout: (event) => { if (!event.currentTarget.contains(event.relatedTarget)) { at.focus = null; at.focused = false; } },
   };

@@ -1,4 +1,4 @@
-// A button that cancels. It stays what it is, and where it is, from press to answer: a press is never lost to a redraw.
+// A button that cancels. It keeps its label and place from press to answer, so that a press is never lost to a redraw.
 import { cancelRequest, cancelSession } from "../lib/api.js";
 import { milliseconds, shorten } from "../lib/format.js";
 import { html, useRef, useState } from "../lib/html.js";
@@ -19,10 +19,10 @@ export function CancelSession({ session, live }) {
   return html`<${CancelButton} name=${`cancel session ${session.id}`} text=${live === 0 ? "Idle" : "Cancel session"} isOver=${live === 0} act=${act} />`;
 }
 
-// Not `disabled`: that would swallow a press that has begun, and lose the focus.
+// Not `disabled`, which would swallow a press that has begun, and lose the focus.
 function CancelButton({ name, text, isOver, act }) {
   const [asked, setAsked] = useState({ busy: false, problem: null });
-  // Where a press began, while there was something to cancel. It counts though the page moved beneath it meanwhile.
+  // The place where a press began, while there was something to cancel. It counts even if the page has moved below it.
   const began = useRef(null);
   const begin = (event) => {
     began.current = isOver ? null : event.currentTarget.getBoundingClientRect();

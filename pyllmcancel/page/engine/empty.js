@@ -1,4 +1,4 @@
-// What to do where nothing happens.
+// Hints for an idle engine.
 import { html, useState } from "../lib/html.js";
 
 const BASE = new URL(".", document.baseURI);
@@ -11,7 +11,7 @@ export function Empty({ model }) {
   if (model.server === null) return html`<p class="nothing">Waiting for the server.</p>`;
   return html`
     <div class="nothing">
-      <p>Nothing is computed at the moment. ${" "}<a href="#try">Try it</a>, or send a request, and leave with Ctrl+C while it is answered:</p>
+      <p>Nothing is computed at the moment. ${" "}<a href="#try">Try it</a>, or send a request, and interrupt it with Ctrl+C while it is answered:</p>
       <div class="row curl"><code class="grow">${line}</code>${navigator.clipboard && html`<button onClick=${copy}>${copied ? "Copied" : "Copy"}</button>`}</div>
     </div>`;
 }

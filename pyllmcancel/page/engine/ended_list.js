@@ -1,4 +1,5 @@
-// Requests that have ended, newest first, with why and how fast. It stands still while pointer or focus are in it.
+// Requests that have ended, newest first, with reason and speed. The list stands still while pointer or focus are in
+// it.
 import { count, duration, ending, plural, state, timeOfDay } from "../lib/format.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { useAttention } from "./attention.js";
@@ -20,7 +21,7 @@ export function EndedList({ model }) {
   const { props, quiet } = useAttention();
   const all = model.ended.filter(KINDS[kind][1]);
   const newest = model.ended.at(-1) ?? null;
-  // What has ended since pointer or focus came is kept back, and counted.
+  // Requests that have ended since pointer or focus came are held back, and counted.
   if (quiet() || shown.kind !== kind || shown.most !== most || !model.ended.includes(shown.last)) Object.assign(shown, { last: newest, kind, most });
   const end = shown.last === null ? 0 : model.ended.indexOf(shown.last) + 1;
   const settled = model.ended.slice(0, end).filter(KINDS[kind][1]);

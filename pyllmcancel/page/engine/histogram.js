@@ -1,4 +1,4 @@
-// How long it took from a cancel until the computation had stopped.
+// The time from a cancel until the computation had stopped.
 import { count, milliseconds, plural } from "../lib/format.js";
 import { buckets, quantile } from "../lib/histogram.js";
 import { html } from "../lib/html.js";

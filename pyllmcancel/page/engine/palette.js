@@ -1,9 +1,9 @@
-// The page's colours for a canvas, and patterns, so that nothing is told by colour alone.
+// The page's colours for a canvas, and patterns, so that nothing is shown by colour alone.
 
 const NAMES = ["surface", "sunken", "line", "line-strong", "text", "dim", "focus", "waiting", "prefill", "decode", "aborted", "cancel", "bg"];
 const TILE = 8; // CSS pixels
 
-// Read anew when the scheme changes: see `usePalette`.
+// Read again when the colour scheme changes: see `usePalette`.
 export function readPalette(element, scale) {
   const style = getComputedStyle(element);
   const colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
@@ -20,7 +20,7 @@ export function readPalette(element, scale) {
   };
 }
 
-// Patterns go with what they fill: `shift` in CSS pixels.
+// Patterns move with the area that they fill: `shift` is in CSS pixels.
 export function shifted(pattern, scale, shift) {
   pattern.setTransform(new DOMMatrix([1 / scale, 0, 0, 1 / scale, shift % TILE, 0]));
   return pattern;

@@ -1,9 +1,10 @@
-// The replicas side by side, where there are several: which one's figures and slots are shown below is chosen here.
+// The replicas side by side, if there are several. One of them is chosen here, and its figures and slots are shown
+// below.
 import { count, plural, shorten } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { useModel } from "./use_model.js";
 
-// The name of the replica that is shown, and what chooses another one.
+// The name of the replica that is shown, and the function that chooses another one.
 export function useReplica(fleet) {
   const [wanted, choose] = useState(null);
   useModel(fleet, 500);
@@ -17,7 +18,7 @@ export function Replicas({ fleet, chosen, onChoose }) {
   if (all.length === 0) return null;
   return html`
     <section class="card" aria-labelledby="replicas-title">
-      <div class="row"><h2 id="replicas-title" class="grow">Replicas</h2><span class="dim small">Requests below are of all of them.</span></div>
+      <div class="row"><h2 id="replicas-title" class="grow">Replicas</h2><span class="dim small">The requests below are those of all replicas.</span></div>
       <ul class="replicas">${all.map((one) => html`<li key=${one.name}><${Replica} one=${one} isChosen=${one.name === chosen} onChoose=${onChoose} /></li>`)}</ul>
     </section>`;
 }

@@ -1,5 +1,5 @@
-// Live requests, each with a button to cancel it. A row keeps its place while it lives, and for a while after: what a
-// person is about to press must not move.
+// Live requests, each with a button to cancel it. A row keeps its place while its request lives, and for a while after:
+// a button that a person is about to press must not move.
 import { ending, count, duration, plural, shorten, state } from "../lib/format.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { Places } from "../lib/places.js";
@@ -18,7 +18,7 @@ export function RequestList({ model }) {
   const places = useRef(new Places()).current;
   const [most, setMost] = useState(FIRST);
   const { props, held, quiet } = useAttention();
-  // Those that run first, should there not be a place for each.
+  // The running requests first, in case there is not a place for each.
   const live = [...model.live.values()];
   const ordered = [...live.filter((entry) => entry.t.admitted !== null), ...live.filter((entry) => entry.t.admitted === null)];
   const rows = places.update(ordered, performance.now() / 1000, { held: (entry) => held(entry.uid), quiet: quiet(), most });
@@ -62,7 +62,7 @@ export const Key = ({ name }) => html`
 
 const tokensTitle = (entry) => `${count(entry.completion_tokens)} generated; prompt of ${count(entry.prompt_tokens)}, ${count(entry.cached_tokens)} of them from the cache`;
 
-// How far the prompt or the answer is.
+// The progress of the prompt or the answer.
 function Progress({ entry }) {
   if (entry.t.admitted === null) return null;
   const isPrompt = entry.phase !== "decode";

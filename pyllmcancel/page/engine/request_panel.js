@@ -1,4 +1,4 @@
-// One request, opened: what it waited for and computed, who cancelled it, and its texts if the server exposes them.
+// One request in detail: its waiting and computing, who cancelled it, and its texts if the server exposes them.
 import { call } from "../lib/api.js";
 import { count, duration, ending, plural, shorten, state, timeOfDay } from "../lib/format.js";
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../lib/html.js";
@@ -13,7 +13,7 @@ export function RequestPanel({ fleet, id, onClose }) {
   const dialog = useRef(null);
   useEffect(() => { if (!dialog.current.open) dialog.current.showModal(); }, []);
   const entry = useEntry(fleet, id);
-  // A click on the backdrop is the dialog's own.
+  // A click on the backdrop has the dialog itself as its target.
   const outside = (event) => { if (event.target === dialog.current) onClose(); };
   return html`
     <dialog class="panel" ref=${dialog} aria-labelledby="panel-title" onCancel=${(event) => { event.preventDefault(); onClose(); }} onClick=${outside}>
@@ -22,16 +22,16 @@ export function RequestPanel({ fleet, id, onClose }) {
           <h2 id="panel-title" class="grow mono" title=${id}><bdi>${id}</bdi></h2>
           <button class="quiet" onClick=${onClose} aria-label="Close" title="Close (Esc)">✕</button>
         </div>
-        ${entry === null && html`<p class="nothing">This request is not known (any more). The server remembers the last that have ended.</p>`}
+        ${entry === null && html`<p class="nothing">This request is unknown, or is no longer remembered. The server remembers only the last ended requests.</p>`}
         ${entry === undefined && html`<p class="dim" role="status">Looking for it.</p>`}
         ${entry && html`<${Opened} model=${fleet.modelOf(entry.replica)} entry=${entry} />`}
       </div>
     </dialog>`;
 }
 
-// The model's; else the server's, which may remember more; null: of neither.
+// The model's entry, else the server's, which may remember more; null: neither has one.
 function useEntry(fleet, id) {
-  const held = useRef(null); // what was opened stays what it was, if its id comes again
+  const held = useRef(null); // keeps the opened request even if another one with its id comes
   const [fetched, setFetched] = useState(undefined);
   if (held.current?.id !== id) held.current = fleet.find(id) ?? null;
   const isKnown = held.current !== null;
@@ -54,7 +54,8 @@ function Opened({ model, entry }) {
   const now = model.serverNow() ?? entry.t.ended;
   const mine = useCallback((one) => one === entry, [entry]);
   const isOver = entry.t.ended !== null && !entry.live;
-  const seen = entry.uid !== 0 && (!isOver || entry.t.ended > model.since); // what was before the page has no blocks
+  // there are no blocks from before the page was opened
+  const seen = entry.uid !== 0 && (!isOver || entry.t.ended > model.since);
   const range = useMemo(() => (isOver ? around(entry) : null), [entry, isOver]);
   return html`
     <div class="row">

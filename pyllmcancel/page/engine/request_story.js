@@ -1,11 +1,11 @@
 // A request's life in phases and in sentences. No DOM.
 import { milliseconds, plural } from "../lib/format.js";
 
-// [{kind, name, seconds}], of what it has gone through until `now` or its end.
+// [{kind, name, seconds}]: its phases until `now` or its end.
 export function phasesOf(entry, now) {
   const { t } = entry;
   const end = t.ended ?? now;
-  const stop = t.cancelled ?? end; // what it did until then was not yet unwanted
+  const stop = t.cancelled ?? end; // work before the cancel was still wanted
   const phases = [];
   const add = (kind, name, from, until) => { if (from !== null && until >= from) phases.push({ kind, name, seconds: until - from }); };
   add("waiting", "waiting", t.arrived, Math.min(t.admitted ?? stop, stop));
@@ -17,11 +17,11 @@ export function phasesOf(entry, now) {
 
 const WHO = {
   disconnect: "its client left", stalled: "its client had stopped reading", superseded: "superseded by a newer request of its key",
-  explicit: "cancelled on request", deadline: "its time was up", shutdown: "the server shuts down",
+  explicit: "cancelled on request", deadline: "its deadline had passed", shutdown: "the server shuts down",
 };
-const ENDS = { stop: "it was done", length: "its length was reached" };
+const ENDS = { stop: "it was done", length: "the token limit was reached" };
 
-// [{after, text, link}]: seconds after it arrived, what happened, and the request that did it.
+// [{after, text, link}]: seconds after its arrival, the event, and the request that caused it.
 export function storyOf(entry) {
   const { t } = entry;
   const story = [];

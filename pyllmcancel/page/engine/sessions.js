@@ -1,4 +1,4 @@
-// The queue, and sessions as trees: families, the supersede keys in them, and their live requests.
+// The queue, and sessions as trees: families, their supersede keys, and their live requests.
 import { count, duration, plural, shorten, state } from "../lib/format.js";
 import { html, useRef } from "../lib/html.js";
 import { Places } from "../lib/places.js";
@@ -24,7 +24,7 @@ function Queue({ model }) {
   const now = model.serverNow();
   return html`
     <h3 class="tree-title">Queue <span class="dim num">${count(waiting.length)}</span></h3>
-    ${waiting.length === 0 ? html`<p class="dim small">Nobody waits for a slot.</p>` : html`
+    ${waiting.length === 0 ? html`<p class="dim small">No request is waiting for a slot.</p>` : html`
       <ol class="tree queue">
         ${waiting.slice(0, MOST_WAITING).map((entry) => html`
           <li key=${entry.uid} class="row"><${Name} entry=${entry} most=${22} />

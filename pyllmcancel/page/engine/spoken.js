@@ -1,4 +1,4 @@
-// The one thing that is said to screen readers unasked: what became of a cancel that was pressed here.
+// The only text that screen readers announce by themselves: the result of a cancel that was pressed here.
 import { html } from "../lib/html.js";
 import { Observable, useObservable } from "../lib/observable.js";
 

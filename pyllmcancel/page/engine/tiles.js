@@ -54,7 +54,7 @@ function Slots({ model }) {
 function Queue({ model, now }) {
   const waiting = model.waiting();
   const n = model.stats?.waiting ?? waiting.length;
-  const oldest = waiting.length === 0 ? "nobody waits" : `the longest for ${duration(Math.max(0, now - waiting[0].t.arrived))}`;
+  const oldest = waiting.length === 0 ? "none" : `the oldest for ${duration(Math.max(0, now - waiting[0].t.arrived))}`;
   return html`
     <${Tile} name="Queue" value=${count(Math.max(n, waiting.length))} unit="waiting" note=${oldest}>
       <${Sparkline} values=${model.series.lastKnown(now, "waiting", SHOWN)} kind="waiting" least=${4} />
@@ -70,7 +70,7 @@ function Cells({ model }) {
   const free = Math.max(0, cells - used - idle);
   return html`
     <${Tile} name="Cells in use" value=${count(used)} unit=${`of ${count(cells)}`} note=${`${count(idle)} idle, ${count(free)} free`}
-      title="In use: of live requests. Idle: prefixes kept for requests that begin alike; they make room when it is needed.">
+      title="In use: cells of live requests. Idle: prefixes kept for requests that begin alike, and evicted when the room is needed.">
       <${Bar} parts=${[["used", used], ["idle", idle], ["free", free]]} />
     </${Tile}>`;
 }
@@ -93,13 +93,13 @@ function Waste({ model }) {
   const reasons = Object.entries(stats.cancels).map(([reason, n]) => `${reason} ${n}`).join(", ");
   const { saved_tokens: saved, wasted_tokens: wasted } = stats;
   return html`
-    <${Tile} name="Saved by cancels" value=${count(saved)} unit="tokens" title=${`What cancelled requests would have computed, at most; wasted: computed in ${plural(stats.aborted_steps, "aborted step")}. ${reasons}`}
+    <${Tile} name="Saved by cancels" value=${count(saved)} unit="tokens" title=${`Upper bound of the tokens that cancelled requests would have computed. Wasted: computed in ${plural(stats.aborted_steps, "aborted step")}. ${reasons}`}
       note=${`${plural(cancels, "cancel")}; ${count(wasted)} wasted`}>
       <${Bar} parts=${[["saved", saved], ["wasted", wasted]]} />
     </${Tile}>`;
 }
 
-// Shares of a whole; the numbers are in the text beside it.
+// Shares of a whole; the text beside it has the numbers.
 function Bar({ parts }) {
   const whole = parts.reduce((sum, [, n]) => sum + n, 0) || 1;
   return html`
@@ -108,7 +108,7 @@ function Bar({ parts }) {
     </div>`;
 }
 
-// What is far above the rest is cut, and marked: it does not flatten the rest.
+// Values far above the rest are cut and marked, so that they do not flatten the rest.
 function Sparkline({ values, kind, least = 1 }) {
   const top = robustTop(values, least);
   const x = (i) => (100 * i) / (values.length - 1);

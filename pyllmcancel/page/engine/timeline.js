@@ -23,7 +23,7 @@ export function Timeline({ model, filter = null, compact = false, label = "Timel
   const [shown, setShown] = useState({ span, paused: range !== null });
   const [pointed, setPointed] = useState(null); // {entry, block or mark, row, x, y, byKey}
 
-  // One view for the canvas's life; what it is told may change.
+  // One view for the canvas's life; its properties may change.
   useEffect(() => {
     const made = new TimelineView(canvas.current, model, { span, range, onChange: setShown, onPoint: setPointed });
     view.current = made;

@@ -1,4 +1,4 @@
-// What is under the pointer, or chosen by the arrow keys: beside it, and for screen readers when it was chosen by a key.
+// Details of the block under the pointer, or of the one chosen by the arrow keys, which screen readers get, too.
 import { ending, count, duration, milliseconds, plural, shorten, timeOfDay, why } from "../lib/format.js";
 import { html, useLayoutEffect, useRef } from "../lib/html.js";
 
@@ -11,13 +11,13 @@ export function Details({ pointed, canOpen }) {
     const { offsetWidth: w, parentElement } = box.current;
     const left = Math.max(0, Math.min(pointed.x + 14, parentElement.clientWidth - w));
     box.current.style.left = `${left}px`;
-    box.current.style.top = `${pointed.y + 16}px`; // below: above are the buttons
+    box.current.style.top = `${pointed.y + 16}px`; // below the point, because the buttons are above
   }, [pointed]);
   const lines = pointed === null ? [] : linesOf(pointed);
   return html`
     ${pointed !== null && html`
       <div class="timeline-details" ref=${box} aria-hidden="true">
-        <strong><bdi>${shorten(pointed.entry?.id ?? "a request that is not known", 40)}</bdi></strong>
+        <strong><bdi>${shorten(pointed.entry?.id ?? "an unknown request", 40)}</bdi></strong>
         ${lines.map((line) => html`<span>${line}</span>`)}
         ${canOpen && pointed.entry !== null && html`<span class="dim">${pointed.byKey ? "Enter" : "Click"} to open it</span>`}
       </div>`}

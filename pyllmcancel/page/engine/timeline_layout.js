@@ -1,8 +1,8 @@
-// Where a timeline has what: its rows, the window of time, and what is at a point. No drawing.
+// The layout of a timeline: its rows, the window of time, and the object at a point. No drawing.
 import { firstAfter } from "../lib/ring.js";
 
 export const AXIS = 20; // height of the axis above the rows
-const QUEUE_ROWS = 6; // waiting requests that have a line of their own; more are counted
+const QUEUE_ROWS = 6; // waiting requests that have a line of their own; the others are counted
 const QUEUE_LINE = 6;
 
 // {kind: "queue" | "slot", slot, label, top, height, bar: {top, height}, texts}
@@ -25,25 +25,26 @@ export function layout(model, { compact, only }) {
 
 export class Window {
   span = 30;
-  pausedAt = null; // the right edge, while it does not follow
+  pausedAt = null; // the right edge, while the timeline does not follow
 
   static SPANS = [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300];
 
   to(now) { return this.pausedAt ?? now; }
 
-  // About a moment, while it stands still; null: about the middle.
+  // Zoom around a moment, while the timeline stands still; null: around the middle.
   zoom(direction, about = null) {
     const { SPANS } = Window;
     const nearest = SPANS.reduce((best, one, i) => (Math.abs(Math.log(one / this.span)) < Math.abs(Math.log(SPANS[best] / this.span)) ? i : best), 0);
     const span = SPANS[Math.min(SPANS.length - 1, Math.max(0, nearest + direction))];
     if (this.pausedAt !== null) {
-      const share = about === null ? 0.5 : (this.pausedAt - about) / this.span; // of what is shown, right of it
+      // the share of the window to the right of the moment
+      const share = about === null ? 0.5 : (this.pausedAt - about) / this.span;
       this.pausedAt += (span - this.span) * Math.min(1, Math.max(0, share));
     }
     this.span = span;
   }
 
-  // By seconds; pauses. Not beyond what is kept.
+  // Move by seconds, which pauses. The window stays within the time that is kept.
   pan(by, now) { this.pausedAt = Math.min(now, Math.max(now - 300 + this.span / 2, this.to(now) + by)); }
 }
 
@@ -51,7 +52,7 @@ export const rowLine = (row, block) => Math.min(block.row, row.lines - 1);
 export const lineTop = (row, line) => row.top + 5 + line * QUEUE_LINE;
 export const lineHeight = QUEUE_LINE - 2;
 
-// The block or cancel at a point; null where nothing is. `scale`: {x(t), t(x)}.
+// Return the block or cancel at a point; null if there is none. `scale`: {x(t), t(x)}.
 export function hit(model, rows, scale, x, y, shows) {
   const row = rows.find((one) => y >= one.top && y < one.top + one.height);
   if (row === undefined) return null;
@@ -63,7 +64,7 @@ export function hit(model, rows, scale, x, y, shows) {
   return mark === undefined ? null : { mark, row, entry: mark.entry };
 }
 
-// Blocks of a row that touch a window of time and are shown, oldest first.
+// Return the visible blocks of a row that touch a window of time, oldest first.
 export function blocksIn(model, row, from, to, shows) {
   const found = [];
   const lane = row.kind === "queue" ? model.lanes.queue : model.lanes.slots[row.slot] ?? [];
@@ -78,7 +79,7 @@ export function marksOf(model, row, from, to, shows) {
   return model.lanes.marks.filter((mark) => mark.at <= to && (mark.until ?? Infinity) >= from && isOn(mark) && shows(mark.entry));
 }
 
-// The same blocks, those in a row of one request and kind as one: what the arrow keys go through.
+// Return the same blocks, with adjacent ones of one request and kind merged: the arrow keys go through these.
 export function runsIn(model, row, from, to, shows) {
   const runs = [];
   for (const block of blocksIn(model, row, from, to, shows)) {

@@ -45,7 +45,7 @@ function axis(ctx, { from, to, width, gutter, height, palette, scale }) {
   }
 }
 
-// What is drawn where nothing is computed: the lane's own line.
+// The lane's own line, drawn where nothing is computed.
 function ground(ctx, { width, gutter, palette }, row) {
   ctx.fillStyle = palette.line;
   ctx.fillRect(gutter, row.top + row.height - 1, width - gutter, 1);
@@ -77,7 +77,7 @@ function gaps(ctx, scene) {
   return captions;
 }
 
-// In its middle, or beside it where it is narrow.
+// Draw the text in the middle of the gap, or beside a narrow gap.
 function caption(ctx, { palette, height, width, gutter }, text, x0, x1) {
   ctx.font = `12px ${palette.font}`;
   const w = ctx.measureText(text).width;
@@ -133,7 +133,7 @@ function box(ctx, scene, row, { kind, x0, x1 }) {
   }
 }
 
-// Names above their blocks, where there is room between the cancels' texts.
+// Names above their blocks, if there is room between the cancels' texts.
 function nameAll(ctx, { palette, gutter }, row, names, flags) {
   ctx.font = `11px ${palette.font}`;
   ctx.fillStyle = palette.dim;
@@ -149,8 +149,8 @@ function nameAll(ctx, { palette, gutter }, row, names, flags) {
   }
 }
 
-// A cancel: a flag where it was asked for, a bar until its computation stopped, and how long that took.
-// `next`: the row's next cancel, before which the text must end.
+// A cancel: a flag at its time, a bar until its computation stopped, and the duration. `next`: the row's next cancel,
+// before which the text must end.
 function flag(ctx, scene, mark, top, height, texts, next) {
   const { palette, scale, now } = scene;
   const x0 = scale.x(mark.at), x1 = scale.x(mark.until ?? now);

@@ -1,14 +1,14 @@
-// A timeline's canvas: when it is drawn, and what pointer and keys do. It is drawn only while it can be seen, and only
-// when something has moved by a pixel.
+// A timeline's canvas: the times of drawing, and the effects of pointer and keys. It is drawn only while it is visible,
+// and only when something has moved by a pixel.
 import { readPalette } from "./palette.js";
 import { hit, layout, runsIn, Window } from "./timeline_layout.js";
 import { paint } from "./timeline_paint.js";
 
-const DELAY = 0.4; // seconds behind the server: by then its events have come
+const DELAY = 0.4; // seconds behind the server, whose events have come by then
 const FASTEST = 33; // milliseconds between two frames
-const SHARE = 8; // a frame waits so many times what the last ones took: the engine may need the processor
+const SHARE = 8; // a frame waits this many times the duration of the last ones: the engine may need the processor
 const SLOWEST = 250; // but not longer than this
-const SLOW = 1000; // where motion is to be reduced, or nothing moves
+const SLOW = 1000; // if motion is to be reduced, or nothing moves
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class TimelineView {
@@ -62,7 +62,7 @@ export class TimelineView {
     this.#changed();
   }
 
-  // The end of what the keys have chosen, so far as it is shown.
+  // The end of the block that the keys have chosen, as far as it is shown.
   #focusedAt() { return this.#focus === null ? null : Math.min(this.#focus.block.until, this.#window.pausedAt ?? Infinity); }
 
   #changed() {
@@ -83,7 +83,7 @@ export class TimelineView {
     on("blur", () => { this.#focus = null; this.#point(null); });
     const resized = new ResizeObserver(() => { this.#isDirty = true; });
     const seen = new IntersectionObserver((changes) => {
-      // On a busy page several come at once: the last one holds.
+      // A busy page gets several at once, and the last one counts.
       this.#isVisible = changes.at(-1).isIntersecting;
       this.#isDirty = true;
     });
@@ -99,7 +99,7 @@ export class TimelineView {
     this.#isDirty = false;
     const began = performance.now();
     this.#draw();
-    // After the frame has been put on the screen.
+    // Measured after the frame has been put on the screen.
     setTimeout(() => { this.#cost += 0.2 * (performance.now() - began - this.#cost); });
   }
 
@@ -133,7 +133,7 @@ export class TimelineView {
     paint(this.#ctx, this.#scene);
   }
 
-  // Looked up once a second: a scheme changes seldom.
+  // Looked up once a second, because the colour scheme seldom changes.
   #freshPalette(scale) {
     const key = `${scale} ${Math.floor(this.#drawnAt / 1000)}`;
     if (key === this.#paletteOf) return;
@@ -143,7 +143,7 @@ export class TimelineView {
     this.#paletteOf = key;
   }
 
-  // null: every lane.
+  // null: every lane
   #lanes() {
     if (this.#shown.filter === null || !this.#shown.compact) return null;
     this.#model.lanes.slots.forEach((lane, slot) => {
@@ -186,7 +186,7 @@ export class TimelineView {
     if (found?.entry) this.#shown.onOpen?.(found.entry);
   }
 
-  // The page scrolls by the wheel; only with Ctrl, or sideways, is it the timeline's.
+  // The wheel scrolls the page; only with Ctrl, or sideways, does it move the timeline.
   #wheel(event) {
     if (event.ctrlKey) {
       this.#window.zoom(Math.sign(event.deltaY), this.#scene?.scale.t(event.offsetX) ?? null);
@@ -222,7 +222,7 @@ export class TimelineView {
     this.#changed();
   }
 
-  // The next block in a lane, or the nearest in another; time stands still meanwhile.
+  // Go to the next block in a lane, or the nearest one in another; time stands still meanwhile.
   #choose(down, right) {
     if (this.#scene === null) return;
     const { rows, from, to, scale } = this.#scene;

@@ -1,5 +1,5 @@
-// Follows the model at the pace of people: a component that uses it is drawn again at most every `ms`, and only while
-// the page can be seen. Something may change without an event (an age, a row that has lingered): `idle` draws then.
+// Draws a component again when the model changes, but at most every `ms`, and only while the page is visible. Some
+// things change without an event (an age, a row that has lingered): `idle` draws these.
 import { useEffect, useReducer } from "../lib/html.js";
 
 export function useModel(model, ms = 250, idle = 1000) {

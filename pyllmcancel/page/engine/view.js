@@ -1,4 +1,4 @@
-// What the engine does now. The address's fragment, #engine/ID, opens a request.
+// The engine's present activity. The address's fragment, #engine/ID, opens a request.
 import { fleet } from "../live.js";
 import { html, useCallback, useEffect, useState } from "../lib/html.js";
 import { EndedList } from "./ended_list.js";

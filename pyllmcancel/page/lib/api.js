@@ -1,11 +1,11 @@
-// Requests to this server, and to no other. One prompt for the key, however many requests were refused: they all wait
-// for its answer. The key lives as long as the page.
+// Requests to this server, and to no other. All refused requests wait for one prompt for the key. The key lives as long
+// as the page.
 import { Observable } from "./observable.js";
 
-// Relative: the page may be served under a prefix.
+// Relative, because the page may be served under a prefix.
 const BASE = new URL(".", document.baseURI);
 
-// null: nobody is asked; else {wrong}: whether a key was refused, which is said once.
+// null: the key is not asked for; else {wrong}: true if a key was refused, which is shown once.
 export const keyWanted = new Observable(null);
 
 let key = "";
@@ -31,7 +31,7 @@ function askForKey(refused) {
   return asking.promise;
 }
 
-// The person's answer; null: no key is given, and what waits is refused.
+// The person's answer; null: there is no key, and waiting requests are refused.
 export function giveKey(given) {
   const { resolve } = asking;
   asking = null;
@@ -40,20 +40,20 @@ export function giveKey(given) {
   resolve(given !== null);
 }
 
-// As fetch(), for a path relative to the page's; its answer is returned whatever its status, but for 401.
+// As fetch(), for a path relative to the page's. The answer is returned whatever its status, except 401.
 export async function send(path, { headers = {}, ...options } = {}) {
   for (;;) {
     const used = key;
     const authorization = used === "" ? {} : { Authorization: `Bearer ${used}` };
     const response = await fetch(new URL(path, BASE), { ...options, headers: { ...headers, ...authorization }, cache: "no-store" });
     if (response.status !== 401) return response;
-    // Another key was given meanwhile: that one is tried first.
+    // Another key was given meanwhile, and is tried first.
     if (used === key && !(await askForKey(used))) return response;
     await response.body?.cancel(); // its connection is free for the next try
   }
 }
 
-// The answer's JSON; ApiError where the status is an error's.
+// Return the answer's JSON; throws ApiError if the status is an error's.
 export async function call(path, { method = "GET", body, headers = {}, signal } = {}) {
   const json = body === undefined ? {} : { "Content-Type": "application/json" };
   const response = await send(path, { method, headers: { ...json, ...headers }, body: body === undefined ? undefined : JSON.stringify(body), signal });
@@ -66,9 +66,9 @@ export async function errorOf(response) {
   return new ApiError(response.status, body, response.headers);
 }
 
-// Cancel a request, or a session's; resolves when the computation has stopped, with what happened. `owner`: whose, for an
-// administrator's key, to which several may have the name. `hold`: seconds for which an id that is not known yet is
-// cancelled on its arrival.
+// Cancel a request, or a session's. Resolves with the result when the computation has stopped. `owner`: the owner, for
+// an administrator's key, if several owners may have the name. `hold`: seconds for which an unknown id is cancelled on
+// its arrival.
 export const cancelRequest = (id, which = {}) => cancel(`v1/requests/${encodeURIComponent(id)}/cancel`, which);
 export const cancelSession = (id, which = {}) => cancel(`v1/sessions/${encodeURIComponent(id)}/cancel`, which);
 

@@ -1,4 +1,4 @@
-// Sessions, the families that they make, and supersede keys, as far as the feed tells.
+// Sessions, their families, and supersede keys, as far as the feed reports them.
 import { capMap } from "./ring.js";
 
 const MOST_SESSIONS = 500, MOST_KEYS = 1000;
@@ -10,7 +10,7 @@ export class Families {
   #uids = 0;
   keys = new Map(); // supersede keys: {key, owner, newest: entry, superseded: number}
 
-  // From a snapshot: what it does not name is no longer known.
+  // Take over a snapshot: sessions that it does not name are forgotten.
   reset(listed) {
     this.sessions.clear();
     this.keys.clear();
@@ -43,12 +43,12 @@ export class Families {
 
   keyOf(entry) { return entry.supersede === null ? undefined : this.keys.get(nameOf(entry.owner, entry.supersede)); }
 
-  // Those without a parent that is known, in the order in which they came.
+  // Sessions without a known parent, in the order in which they came.
   roots() { return [...this.sessions.values()].filter((one) => this.#parent(one) === undefined); }
 
   childrenOf(session) { return [...session.children].map((key) => this.sessions.get(key)).filter((one) => one !== undefined); }
 
-  // How many requests live in it and below.
+  // The number of requests that live in the session and below.
   liveBelow(session, depth = 0) {
     if (depth > 16) return 0;
     return this.childrenOf(session).reduce((sum, child) => sum + this.liveBelow(child, depth + 1), session.live.size);

@@ -1,4 +1,4 @@
-// The server's feed (docs/events.md): connects, resumes where it was, and says when it could not.
+// The server's feed (docs/events.md): it connects, resumes where it was, and reports when it cannot.
 import { errorOf, send } from "./api.js";
 import { Observable } from "./observable.js";
 import { eventsOf } from "./sse.js";
@@ -7,7 +7,7 @@ const FIRST_DELAY = 250, LONGEST_DELAY = 5000; // milliseconds between two tries
 const LONGEST_SILENCE = 60_000; // milliseconds without a ping: the machine slept, or a cable was pulled
 
 export class Feed {
-  // "connecting", "live" or "lost"; and why, if it is lost.
+  // "connecting", "live" or "lost", with the reason if it is lost.
   state = new Observable({ name: "connecting", problem: null });
 
   #onEvent;
@@ -53,7 +53,7 @@ export class Feed {
     onLive();
     this.state.set({ name: "live", problem: null });
     for await (const { id, data } of eventsOf(response.body, () => silence.broken())) {
-      if (id !== "") this.#lastId = id; // first: an event that cannot be taken in is not asked for again and again
+      if (id !== "") this.#lastId = id; // set first: an event that cannot be handled is not requested again and again
       this.#onEvent(JSON.parse(data), id);
     }
   }
@@ -63,7 +63,7 @@ export class Feed {
   }
 }
 
-// Aborts when nothing has been heard for too long. It is counted from the first answer on: a key may be asked for before.
+// Aborts after too long a silence, counted from the first answer: the key may be asked for before.
 class Silence {
   #controller = new AbortController();
   #timer = null;
@@ -72,7 +72,7 @@ class Silence {
 
   broken() {
     clearTimeout(this.#timer);
-    const problem = new Error(`nothing was heard for ${LONGEST_SILENCE / 1000} s`);
+    const problem = new Error(`the feed was silent for ${LONGEST_SILENCE / 1000} s`);
     this.#timer = setTimeout(() => this.#controller.abort(problem), LONGEST_SILENCE);
   }
 

@@ -1,4 +1,4 @@
-// What the page knows of all replicas: a Model of each, and their requests together. A server without peers is one
+// All replicas as the page knows them: a Model of each, and their requests together. A server without peers is one
 // replica without a name.
 import { Model } from "./model.js";
 import { Observable } from "./observable.js";
@@ -6,11 +6,12 @@ import { Observable } from "./observable.js";
 const MOST_REPLICAS = 64;
 
 export class Fleet {
-  events = new Observable(null); // heard after each event
-  replicas = new Map(); // by name: {name, model or null: nothing is known of it yet, lost: why, or null}
-  first; // of the server that is asked
+  events = new Observable(null); // notified after each event
+  replicas = new Map(); // by name: {name, model or null if nothing is known of it yet, lost: the reason, or null}
+  first; // the replica that the page is connected to
 
-  #beginning = null; // of the feed: which replicas it has named, and whether it begins anew, until all have been
+  // set at the feed's start: the replicas that it has named, and whether it starts anew, until all are named
+  #beginning = null;
   #isLost = false;
   #uids = 0;
   #version = 0;
@@ -21,7 +22,7 @@ export class Fleet {
     this.begin();
   }
 
-  // A feed is read from here on: another one, or where it was.
+  // Read a feed from here on: another one, or the same one where it was.
   begin() { this.#beginning = { named: new Set(), anew: false }; }
 
   take(event, now, id = "") {
@@ -30,11 +31,11 @@ export class Fleet {
     if (this.#beginning !== null) this.#begin(name, event.type, id);
     if (event.type === "replica") this.#stands(name, event);
     else if (event.type === "snapshot") this.#modelFor(name)?.take(event, now);
-    else this.replicas.get(name)?.model?.take(event, now); // without a snapshot it says nothing
+    else this.replicas.get(name)?.model?.take(event, now); // without a snapshot the event has no meaning
     this.events.set(event);
   }
 
-  // Whether the feed is: of all of them then.
+  // Set whether the feed is lost, for all replicas at once.
   set lost(lost) {
     this.#isLost = lost;
     for (const one of this.replicas.values()) this.#tell(one);
@@ -42,10 +43,10 @@ export class Fleet {
 
   named() { return [...this.replicas.values()].filter((one) => one.name !== ""); }
 
-  // The model of the replica of this name; else the first that there is.
+  // Return the model of the replica of this name, else the first one.
   modelOf(name) { return this.replicas.get(name)?.model ?? this.#models()[0] ?? this.first; }
 
-  // -- as one Model's ----------------------------------------------------------------------------------------------
+  // -- as one Model's -----------------------------------------------------------------------------------------------
 
   get server() { return this.first.server; }
 
@@ -65,20 +66,21 @@ export class Fleet {
     return this.#ended.entries;
   }
 
-  // The newest request of this id.
+  // Return the newest request of this id.
   find(id) {
     const found = this.#models().map((model) => model.find(id)).filter((entry) => entry !== undefined);
     return found.sort((a, b) => b.live - a.live || b.t.arrived - a.t.arrived)[0];
   }
 
-  // By the clock of the replica that the request is on.
+  // Return the present time by the clock of the request's replica.
   nowOf(entry) { return this.modelOf(entry.replica).serverNow(); }
 
   #models() { return [...this.replicas.values()].map((one) => one.model).filter((model) => model !== null); }
 
   #made(name) { return new Model(name, () => (this.#uids += 1)); }
 
-  // A feed that begins anew first has a snapshot of the server that is asked, then names all others, the last one with an id.
+  // A feed that starts anew has a snapshot of the connected server first. Then it names all others, the last one with
+  // an id.
   #begin(name, type, id) {
     const beginning = this.#beginning;
     if (type === "snapshot" && !beginning.anew) {
@@ -91,7 +93,7 @@ export class Fleet {
     if (beginning.anew) for (const one of this.replicas.keys()) if (!beginning.named.has(one)) this.replicas.delete(one);
   }
 
-  // The server that is asked has this name: it may be another one now, or have got peers, or none any more.
+  // Note the connected server's name: it may be another one now, or may have got peers, or lost them.
   #ask(name) {
     if (this.replicas.get(name)?.model === this.first) return;
     this.replicas.delete(this.first.replica);
@@ -118,7 +120,7 @@ export class Fleet {
     if (state === "gone") return void this.replicas.delete(name);
     const known = this.#known(name);
     if (known === null) return;
-    known.lost = state === "lost" ? (why ?? "is not heard of") : null;
+    known.lost = state === "lost" ? (why ?? "has sent nothing") : null;
     this.#tell(known);
   }
 

@@ -1,4 +1,4 @@
-// Numbers and endings as people read them.
+// Numbers and endings in a readable form.
 
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -6,7 +6,7 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 export const count = (n) => (n === null || n === undefined ? "–" : n >= 100_000 ? short.format(n) : whole.format(Math.round(n)));
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-// Three digits that mean something: 0.42 ms, 1.9 ms, 12 ms, 1.2 s, 3 min 5 s.
+// Three significant digits: 0.42 ms, 1.9 ms, 12 ms, 1.2 s, 3 min 5 s.
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   const ms = seconds * 1000;
@@ -23,7 +23,7 @@ export const milliseconds = (ms) => (ms === null || ms === undefined ? "–" : d
 const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 export const timeOfDay = (t) => clock.format(new Date(1000 * t));
 
-// The beginning and the end of a long name: ids differ in either.
+// The beginning and the end of a long name, since ids may differ in either.
 export const shorten = (text, most = 24) => {
   const letters = [...text];
   if (letters.length <= most) return text;
@@ -32,20 +32,20 @@ export const shorten = (text, most = 24) => {
 };
 
 const REASONS = {
-  disconnect: "client left", stalled: "client stopped reading", explicit: "cancelled on request", deadline: "out of time", shutdown: "server shut down",
+  disconnect: "client left", stalled: "client stopped reading", explicit: "cancelled on request", deadline: "deadline passed", shutdown: "server shut down",
 };
 
-// Why a request ended, or is about to.
+// Return why a request ended, or is about to.
 export function why(entry) {
   if (entry.lost === "restarted") return "the server restarted";
   if (entry.lost === "lost") return "ended while the feed was lost";
   if (entry.cancel_reason === "superseded") return entry.superseded_by === null ? "superseded" : `superseded by ${shorten(entry.superseded_by, 16)}`;
   if (entry.cancel_reason !== null && entry.status !== "finished") return REASONS[entry.cancel_reason] ?? entry.cancel_reason;
   if (entry.status === "error") return entry.error ?? "failed";
-  return { stop: "complete", length: "length reached" }[entry.finish_reason] ?? entry.finish_reason ?? "";
+  return { stop: "complete", length: "token limit reached" }[entry.finish_reason] ?? entry.finish_reason ?? "";
 }
 
-// How fast its computation stopped; "" for what was not cancelled.
+// Return how fast the computation stopped; "" for a request that was not cancelled.
 export function howFast(entry) {
   if (entry.cancel_latency_ms === null || entry.status !== "cancelled") return "";
   const waited = entry.t.admitted === null ? "left the queue" : "compute stopped";
@@ -54,7 +54,7 @@ export function howFast(entry) {
 
 export const ending = (entry) => [why(entry), howFast(entry)].filter((text) => text !== "").join(", ");
 
-// What it does, in one word; a badge's class too.
+// Return the request's status in one word, which is also a badge's class.
 export function state(entry) {
   if (entry.status === "running") return entry.paused ? "paused" : entry.phase === "decode" ? "decode" : "prefill";
   return entry.status;

@@ -1,4 +1,4 @@
-// The one place that names the front-end library: Preact with htm, which needs no build.
+// The only module that names the front-end library: Preact with htm, which needs no build.
 import htm from "../vendor/htm/htm.module.js";
 import { h } from "../vendor/htm/preact-standalone.js";
 
@@ -6,8 +6,8 @@ export {
   render, createContext, useContext, useState, useReducer, useEffect, useLayoutEffect, useRef, useMemo, useCallback,
 } from "../vendor/htm/preact-standalone.js";
 
-// htm keeps what is static in a template, and each thing kept would hold the tree in which it was first drawn, with all
-// that was drawn since: a page that is open for hours would grow. So it is told that nothing is static.
+// htm keeps the static parts of a template, and each kept part would hold the tree in which it was first drawn, with
+// everything drawn since. A page that is open for hours would grow, so htm is told that nothing is static.
 const NOTHING_IS_STATIC = 3;
 
 export const html = htm.bind(function make(...args) {

@@ -1,9 +1,9 @@
-// What each slot computed, and who waited: the blocks that a timeline draws. Times are seconds since the epoch.
+// The blocks that a timeline draws: the work of each slot, and the waiting requests. Times are seconds since the epoch.
 import { cap, trim } from "./ring.js";
 
-const KEEP = 300; // seconds of blocks
+const KEEP = 300; // seconds for which blocks are kept
 const MOST_BLOCKS = 3000; // of one lane
-const MERGED = 0.25; // seconds: shorter blocks of one request and kind become one
+const MERGED = 0.25; // seconds: shorter blocks of one request and kind are merged
 const TOUCHING = 0.03; // seconds between two blocks that are drawn as one
 
 // A block: {kind, entry, choice, at, until, busy, tokens, steps, number}; `kind` is "prefill", "decode" or "aborted".
@@ -12,10 +12,11 @@ export class Lanes {
   queue = []; // {entry, row, at, until}; `until` is Infinity while it waits
   marks = []; // cancels: {entry, at, until, slots, row}; `until` is null until the computation has stopped
 
-  #rows = []; // of the queue: which waiting request has it
+  #rows = []; // of the queue: the waiting request in each row
   #taken = new Map(); // lanes by the engine's numbers of sequences
 
-  // The lane of a sequence, the lowest that is free. There are more sequences than slots: idle prefixes have numbers, too.
+  // Return the lane of a sequence, the lowest free one. There are more sequences than slots, because idle prefixes have
+  // numbers, too.
   of(sequence) {
     if (!this.#taken.has(sequence)) {
       const taken = new Set(this.#taken.values());
@@ -26,7 +27,7 @@ export class Lanes {
     return this.#taken.get(sequence);
   }
 
-  // What had these lanes has ended.
+  // The requests that had these lanes have ended.
   free(lanes) {
     for (const [sequence, lane] of this.#taken) if (lanes.includes(lane)) this.#taken.delete(sequence);
   }
@@ -55,7 +56,7 @@ export class Lanes {
     cap(this.queue, MOST_BLOCKS);
   }
 
-  // It was admitted, or ended without.
+  // The request was admitted, or ended before that.
   waitedUntil(entry, until) {
     const row = this.#rows.indexOf(entry);
     if (row < 0) return;

@@ -1,5 +1,5 @@
-// What the page knows of the engine, from the feed's events (docs/events.md): pure state, bounded, no DOM.
-// All times that it gives are seconds since the epoch, by the server's clock; `serverNow` says what it shows now.
+// The engine's state as the page knows it, from the feed's events (docs/events.md): pure state, with limits, no DOM.
+// All its times are seconds since the epoch, by the server's clock, whose present time is `serverNow`.
 import { Families } from "./families.js";
 import { Lanes } from "./lanes.js";
 import { Observable } from "./observable.js";
@@ -7,13 +7,14 @@ import { cap, capMap, trim } from "./ring.js";
 import { Series } from "./series.js";
 
 const MOST_ENDED = 500, MOST_EARLY = 200, MOST_LIVE = 20_000;
-const KEEP = 300; // seconds of cancels and gaps
+const KEEP = 300; // seconds for which cancels and gaps are kept
 const seconds = () => performance.now() / 1000;
 
-// An entry is the feed's, and: `replica` ("" of a server without peers), `uid` (one for each request, ids may come again), `t` (its times, since the epoch),
-// `live`, `lost` (it ended unseen: null, "restarted" or "lost"), `wasted` (tokens of aborted steps).
+// An entry is the feed's, and: `replica` ("" for a server without peers), `uid` (unique, since ids may be used again),
+// `t` (its times, since the epoch), `live`, `lost` (it ended unseen: null, "restarted" or "lost"), `wasted` (tokens of
+// aborted steps).
 export class Model {
-  events = new Observable(null); // heard after each event
+  events = new Observable(null); // notified after each event
   server = null; // the last snapshot
   live = new Map(); // entries by uid, oldest first
   ended = []; // entries, newest last
@@ -21,10 +22,10 @@ export class Model {
   families = new Families();
   series = new Series(KEEP);
   latencies = []; // of cancels: {until, ms, entry}
-  lost = false; // whether the feed is: set by who reads it
-  since = null; // the first snapshot: before it nothing is known
-  gaps = []; // {at, until, why}: what happened in them is not known; why: "restarted" or "lost"
-  stats = null; // the last, if the feed shows every owner's requests
+  lost = false; // whether the feed is lost: set by its reader
+  since = null; // the time of the first snapshot, before which nothing is known
+  gaps = []; // {at, until, why}: times about which nothing is known; why: "restarted" or "lost"
+  stats = null; // the last event `stats`, if the feed shows every owner's requests
 
   #base = 0; // from the server's monotonic clock to the epoch
   #heard = null; // time of the last event
@@ -34,27 +35,27 @@ export class Model {
   #early = new Map(); // cancels of requests that have not come yet
   #nextUid;
 
-  // `nextUid()` numbers its requests.
+  // `nextUid()` returns the next request's number.
   constructor(replica = "", nextUid = counter()) {
     this.replica = replica;
     this.#nextUid = nextUid;
   }
 
   take(event, now = seconds()) {
-    this[TAKES[event.type]]?.(event); // types that it does not know are of a newer server
+    this[TAKES[event.type]]?.(event); // a newer server may send unknown types
     const at = event.until ?? event.at;
     if (at !== undefined) this.#heardAt(at + this.#base, now);
     this.events.set(event);
   }
 
-  // The moment that the server is at, in seconds since the epoch; null before the first event.
+  // Return the server's present time, in seconds since the epoch; null before the first event.
   serverNow(now = seconds()) { return this.#heard === null ? null : Math.max(this.#heard, now - this.#ahead); }
 
   nowOf() { return this.serverNow(); }
 
   get heard() { return this.#heard; }
 
-  // The newest request of this id.
+  // Return the newest request of this id.
   find(id) { return this.#ids.get(id); }
 
   byUid(uid) { return this.live.get(uid) ?? this.ended.findLast((entry) => entry.uid === uid); }
@@ -63,7 +64,7 @@ export class Model {
 
   #heardAt(t, now) {
     this.#heard = Math.max(this.#heard ?? t, t);
-    // The quickest event says best how far apart the clocks are; it is forgotten slowly, since clocks drift.
+    // The quickest event shows best how far the clocks are apart; it is forgotten slowly, since clocks drift.
     this.#ahead = Math.min(this.#ahead + 0.0005, now - t);
     this.lanes.trim(this.#heard);
     trim(this.latencies, (one) => one.until < this.#heard - KEEP);
@@ -86,7 +87,7 @@ export class Model {
     while (this.lanes.slots.length < event.capacity.slots) this.lanes.slots.push([]);
   }
 
-  // What lives in the page but not in the snapshot ended unseen.
+  // Requests that live here but are not in the snapshot ended unseen.
   #gap(until, why, event) {
     this.gaps.push({ at: Math.min(this.#heard, until), until, why });
     cap(this.gaps, 50);
@@ -116,7 +117,7 @@ export class Model {
     const name = nameOf(request.owner, request.id);
     const older = this.#named.get(name);
     if (older?.created === request.created) return; // the snapshot had it already
-    if (older?.live) this.#end(older); // its ending was not seen
+    if (older?.live) this.#end(older); // its ending was missed
     const entry = this.#entry(request);
     entry.live = true;
     this.live.set(entry.uid, entry);
@@ -149,7 +150,8 @@ export class Model {
       } else if (isAborted && entry !== undefined) {
         entry.wasted += one.n_tokens;
       }
-      const slot = entry?.live ? this.lanes.of(one.slot) : entry?.slots[0]; // a lane that was given back may be another's
+      // a lane that was given back may be another request's
+      const slot = entry?.live ? this.lanes.of(one.slot) : entry?.slots[0];
       if (slot === undefined) continue;
       if (!entry.slots.includes(slot)) entry.slots = [...entry.slots, slot];
       const part = { kind, entry, choice: one.choice, at, until, busy: event.busy, tokens: one.n_tokens };
@@ -158,7 +160,7 @@ export class Model {
     if (event.wasted) this.series.add(at, until, "wasted", event.wasted);
   }
 
-  // Two owners may have requests of one id: it is the one that has the slot.
+  // Two owners may have requests of one id: the one that has the slot is meant.
   #inStep({ request: id, slot }) {
     const newest = this.#ids.get(id);
     if (newest === undefined || newest.slots.includes(slot)) return newest;
@@ -183,12 +185,12 @@ export class Model {
 
   onEnded({ request }) {
     const name = nameOf(request.owner, request.id);
-    this.#early.delete(name); // told once more, after its end: it must not cancel a later request of this id
+    this.#early.delete(name); // sent again, after its end: it must not cancel a later request of this id
     const entry = this.#named.get(name);
     if (!entry?.live) return this.#listed(request);
     const slots = entry.slots;
     this.#fill(entry, request);
-    entry.slots = slots; // where it was: an ended request has none
+    entry.slots = slots; // the slots that it had: an ended request has none
     this.#end(entry);
     this.#measure(entry);
   }
@@ -206,7 +208,7 @@ export class Model {
     this.lanes.free(entry.slots);
     this.live.delete(entry.uid);
     this.lanes.waitedUntil(entry, entry.t.admitted ?? entry.t.ended);
-    // At the latest: what ended unseen is not stopping for ever.
+    // At the latest here: a request that ended unseen must not look as if it were stopping for ever.
     if (entry.t.cancelled !== null) this.lanes.stopped(entry, entry.t.ended ?? this.#heard);
     this.families.ended(entry);
     this.#remember(entry);
@@ -250,7 +252,7 @@ const TIMES = ["arrived", "admitted", "first_token", "cancelled", "ended"];
 const counter = () => { let last = 0; return () => (last += 1); };
 const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
-// What a live request has by now; its last event says it exactly.
+// The present counts of a live request, as an estimate; its last event has the exact ones.
 function advance(entry, kind, tokens, until) {
   entry.phase = kind;
   if (kind === "prefill") {

@@ -1,4 +1,4 @@
-// A value that components follow. `set` is heard at once, by each listener once.
+// A value that components follow. `set` notifies each listener at once.
 import { useLayoutEffect, useReducer } from "./html.js";
 
 export class Observable {
@@ -15,7 +15,7 @@ export class Observable {
     this.changed();
   }
 
-  // What `value` holds was altered in place.
+  // Notify after the object in `value` was changed in place.
   changed() { for (const listener of [...this.#listeners]) listener(this.#value); }
 
   subscribe(listener) {
@@ -24,10 +24,10 @@ export class Observable {
   }
 }
 
-// The value, in a component that is drawn again when it changes.
+// Return the value, in a component that is drawn again when the value changes.
 export function useObservable(observable) {
   const [, redraw] = useReducer((n) => n + 1, 0);
-  // Before anything else can run: what is set between the drawing and an effect after it would never be drawn.
+  // Subscribed before anything else can run: a value set between the drawing and a later effect would never be drawn.
   useLayoutEffect(() => observable.subscribe(redraw), [observable]);
   return observable.value;
 }

@@ -1,14 +1,14 @@
-// Which row of a list a thing has. Nothing moves under a pointer: a newcomer takes the place of what has ended, and
-// places are given up only while nobody is at the list.
+// The rows of items in a list. Nothing moves under a pointer: a new item takes the row of one that has ended, and rows
+// are removed only while nobody uses the list.
 
 const LINGER = 3; // seconds that a row stays after its end, at least
-const LINGER_LONG = 6; // seconds after which its place is closed if nothing came
+const LINGER_LONG = 6; // seconds after which an unused row is removed
 
 export class Places {
   #rows = []; // {item, endedAt: seconds or null}
 
-  // `items` are those that live, in order. `held` says of an item that it must stay (pointer, focus, a press);
-  // `quiet` that nobody is at the list. Returns the rows' items, those that have just ended among them.
+  // `items` are the live ones, in order. `held` returns whether an item must stay (pointer, focus, a press); `quiet` is
+  // true while nobody uses the list. Returns the rows' items, including those that have just ended.
   update(items, now, { held = () => false, quiet = true, most = 200 } = {}) {
     const live = new Set(items);
     for (const row of this.#rows) {

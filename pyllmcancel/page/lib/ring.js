@@ -1,16 +1,16 @@
-// The last things of a kind: what is kept must not grow with the hours.
+// Lists with a limit, so that a page that is open for hours does not grow.
 
-// Drops from the front of `list` what `isOld` says, in one go and not at every call.
+// Drops the items at the front of `list` for which `isOld` is true, in batches instead of at every call.
 export function trim(list, isOld, slack = 64) {
   let n = 0;
   while (n < list.length && isOld(list[n])) n += 1;
   if (n >= slack) list.splice(0, n);
 }
 
-// Drops the oldest until `list` has `most` at most; returns what was dropped.
+// Drops the oldest items until `list` has at most `most`; returns the dropped ones.
 export const cap = (list, most) => (list.length > most ? list.splice(0, list.length - most) : []);
 
-// The same for a Map, in the order of insertion.
+// As `keepLast`, for a Map, in the order of insertion.
 export function capMap(map, most, mayGo = () => true) {
   if (map.size <= most) return;
   for (const [key, value] of map) {
@@ -19,7 +19,7 @@ export function capMap(map, most, mayGo = () => true) {
   }
 }
 
-// Index of the first of a list in order of `until` that ends after `t`.
+// Return the index of the first item that ends after `t`, in a list sorted by `until`.
 export function firstAfter(list, t) {
   let low = 0, high = list.length;
   while (low < high) {

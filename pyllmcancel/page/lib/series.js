@@ -1,4 +1,4 @@
-// Numbers by the second, of the last minutes.
+// Numbers per second, for the last minutes.
 
 export class Series {
   #seconds;
@@ -33,26 +33,26 @@ export class Series {
 
   get(t, name) { return this.#values.get(Math.floor(t))?.[name] ?? null; }
 
-  // The mean of the whole seconds before `now`, where nothing is 0.
+  // Return the mean of the whole seconds before `now`; a second without a value counts as 0.
   rate(now, name, seconds = 3) {
     let sum = 0;
     for (let back = 1; back <= seconds; back += 1) sum += this.get(now - back, name) ?? 0;
     return sum / seconds;
   }
 
-  // `n` values, oldest first, of the whole seconds before `now`; where there is none: `otherwise`.
+  // Return `n` values, oldest first, of the whole seconds before `now`; a missing one is `otherwise`.
   last(now, name, n, otherwise = 0) {
     return Array.from({ length: n }, (_, i) => this.get(now - n + i, name) ?? otherwise);
   }
 
-  // The same, with the one before where there is none.
+  // Return the same, with the preceding value in place of a missing one.
   lastKnown(now, name, n) {
     let known = 0;
     return Array.from({ length: n }, (_, i) => { known = this.get(now - n + i, name) ?? known; return known; });
   }
 }
 
-// The top of a chart's axis: a few spikes do not flatten the rest. At least `least`.
+// Return the top of a chart's axis, at least `least`: a few spikes do not flatten the rest.
 export function robustTop(values, least = 1) {
   const sorted = values.filter((value) => value > 0).sort((a, b) => a - b);
   if (sorted.length === 0) return least;

@@ -1,7 +1,7 @@
-// Server-sent events of a fetched body: EventSource can send no key.
+// Server-sent events of a fetched body: EventSource cannot send a key.
 
-// Yields {id, event, data} (texts); ends with the body. Comments and pings are passed over, but `onHeard()` is called
-// whenever anything comes.
+// Yields {id, event, data} (texts) until the end of the body. Comments and pings are ignored, but `onHeard()` is called
+// whenever any data come.
 export async function* eventsOf(body, onHeard = () => {}) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let line = "", lines = [];
@@ -10,7 +10,7 @@ export async function* eventsOf(body, onHeard = () => {}) {
       const { done, value } = await reader.read();
       if (done) return;
       onHeard();
-      // Only what is new is searched: a snapshot is one long line, which comes in many pieces.
+      // Only the new part is searched: a snapshot is one long line, which comes in many pieces.
       const [rest, ...begun] = value.split("\n");
       line += rest;
       for (const next of begun) {
@@ -30,7 +30,7 @@ export async function* eventsOf(body, onHeard = () => {}) {
   }
 }
 
-// null: the lines before a blank one hold no data.
+// null: the lines before a blank one have no data
 export function eventOf(lines) {
   const event = { id: "", event: "message", data: [] };
   for (const line of lines) {

@@ -1,4 +1,4 @@
-// One completion of POST /v1/completions: its text as it comes, and how it ended. Never throws.
+// One completion by POST /v1/completions: its text so far, and how it ended. Never throws.
 import { cancelRequest, errorOf, send } from "../lib/api.js";
 import { eventsOf } from "../lib/sse.js";
 
@@ -33,7 +33,7 @@ async function streamed(response, onPiece) {
     if (event.usage) ending.usage = event.usage;
     if (event.timings) ending.timings = event.timings;
   }
-  // Without [DONE] it is not whole, whatever was said before.
+  // Without [DONE] the answer is incomplete, whatever came before.
   return { ...ending, outcome: "failed", problem: "the stream ended before the answer did" };
 }
 
@@ -43,7 +43,7 @@ function whole(answer, onPiece) {
   return { outcome: "finished", reason: choice.finish_reason, usage: answer.usage, timings: answer.timings };
 }
 
-// Codes of a cancel (docs of the API: 499, 503, 504); all others are failures.
+// The codes of a cancel (API documentation: 499, 503, 504); all others are failures.
 const CANCELS = new Set(["superseded", "explicit", "deadline", "disconnect", "stalled", "shutdown"]);
 
 function refusal(body, status) {
@@ -53,8 +53,8 @@ function refusal(body, status) {
   return { outcome, code: error.code, problem, param: error.param, usage: body?.usage };
 }
 
-// Milliseconds until the computation had stopped; null: nothing of it was running any more, or it cannot be said.
-// `hold`: it may overtake the request on its way, which is then cancelled on its arrival.
+// Return the milliseconds until the computation had stopped; null: nothing was running any more, or the time is
+// unknown. `hold`: the cancel may overtake the request, which is then cancelled on its arrival.
 export async function stop(id) {
   const told = await cancelRequest(id, { hold: 5 }).catch(() => null);
   return told?.outcome === "cancelled" ? told.cancel_latency_ms ?? null : null;

@@ -31,7 +31,7 @@ export function Completion() {
     mine.latency = await stop(mine.id);
     setRun({ ...mine });
   };
-  // The view is left: the server notices that its client has gone.
+  // The view is closed: the server notices that its client has left.
   useEffect(() => () => current.current?.controller.abort(), []);
   const escape = (event) => { if (event.key === "Escape" && isOpen) { event.preventDefault(); halt(); } };
   const wrong = run?.ending?.outcome === "failed" ? run.ending : null;
@@ -45,7 +45,7 @@ export function Completion() {
           <label for="complete-prompt">Prompt</label>
           <textarea id="complete-prompt" class="mono" name="prompt" rows="6" required spellcheck=${false} defaultValue=${PROMPT} ...${invalid("prompt")}></textarea>
           <div class="row">
-            <label>Most tokens <input name="max_tokens" type="number" inputmode="numeric" min="1" required defaultValue="256" ...${invalid("max_tokens")} /></label>
+            <label>Token limit <input name="max_tokens" type="number" inputmode="numeric" min="1" required defaultValue="256" ...${invalid("max_tokens")} /></label>
             <label>Temperature <input name="temperature" type="number" inputmode="decimal" min="0" max="2" step="0.1" required defaultValue="0.6" ...${invalid("temperature")} /></label>
             <label class="try-check"><input name="stream" type="checkbox" defaultChecked /> as a stream</label>
           </div>
@@ -70,7 +70,7 @@ function bodyOf(form) {
   };
 }
 
-// Calls once a frame at most.
+// Calls at most once per frame.
 function drawer(draw) {
   let waiting = false;
   return () => {
@@ -80,7 +80,7 @@ function drawer(draw) {
   };
 }
 
-const REASONS = { length: "as many tokens as allowed", stop: "the model had finished" };
+const REASONS = { length: "the token limit was reached", stop: "the model had finished" };
 
 function summary({ tokens, askedAt, firstAt, endedAt, ending, latency }) {
   const parts = [];

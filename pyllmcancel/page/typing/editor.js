@@ -1,5 +1,6 @@
-// A textarea with grey text after its caret. The grey text is a mirror below the textarea: the same letters, unseen, then
-// the suggestion. Both break lines between any two letters, so that no suggestion moves a word of what was typed.
+// A textarea with grey text after its caret. The grey text is in a mirror below the textarea: the same letters,
+// invisible, then the suggestion. Both break lines between any two letters, so that no suggestion moves a word of the
+// typed text.
 import { html, useEffect, useLayoutEffect, useRef } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 
@@ -9,13 +10,13 @@ export function Editor({ pane, label, hint, readOnly, onKey, onStop }) {
   useObservable(pane.changed);
   const { suggestion } = pane;
 
-  // Typed for the person: the caret goes where a person's would be, and is seen.
+  // Typed on the person's behalf: the caret moves as a person's would, and stays visible.
   useLayoutEffect(() => {
     if (readOnly) area.current.setSelectionRange(pane.caret, pane.caret);
   }, [readOnly, pane.text]);
-  // Where the panes are below each other, the one that is typed in comes into sight.
+  // If the panes are below each other, the one that is typed in is scrolled into view.
   useLayoutEffect(() => { if (readOnly) box.current.scrollIntoView({ block: "nearest" }); }, [readOnly]);
-  // Grey text that ends below the box is brought into it, where the person's own scrolling would have left the caret.
+  // Grey text that ends below the box is scrolled into view, unless the person has scrolled.
   useLayoutEffect(() => {
     const overflow = ghost.current.getBoundingClientRect().bottom + 10 - box.current.getBoundingClientRect().bottom;
     if (overflow > 0 && (readOnly || suggestion !== "")) box.current.scrollTop += overflow;
@@ -29,7 +30,7 @@ export function Editor({ pane, label, hint, readOnly, onKey, onStop }) {
   useEffect(() => {
     const moved = () => {
       const { value, selectionEnd } = area.current;
-      // Before its `input` event a new text is not the pane's yet.
+      // Before its `input` event a new text is not the pane's text yet.
       if (document.activeElement === area.current && !readOnly && value === pane.text) pane.put(value, selectionEnd);
     };
     document.addEventListener("selectionchange", moved);
@@ -38,7 +39,7 @@ export function Editor({ pane, label, hint, readOnly, onKey, onStop }) {
   const accept = () => {
     area.current.focus();
     accepting.current = true;
-    // The one way to insert that can be undone.
+    // The only way to insert that can be undone.
     document.execCommand("insertText", false, suggestion);
     accepting.current = false;
   };

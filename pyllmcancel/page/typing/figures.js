@@ -9,11 +9,11 @@ export function Figures({ pane }) {
   return html`
     <dl class="try-figures">
       <${Figure} name="Key to first grey text" value=${milliseconds(last)} more=${`median ${milliseconds(median)}`}
-        title="Of the newest key that was answered, and of all that were answered." />
-      <${Figure} name="Requests not ended" value=${count(open)} more=${`${count(pane.mostOpen)} at most`}
+        title="The newest answered key, and all answered keys." />
+      <${Figure} name="Open requests" value=${count(open)} more=${`${count(pane.mostOpen)} at most`}
         title="Sent to the server or waiting to be sent." />
       <${Figure} name="Tokens for nobody" value=${count(wasted)} more=${`${share} % of all computed`}
-        title="Computed after a newer key had made their request obsolete: from the moment when the server could know it." bad=${share >= 50} />
+        title="Tokens computed after a newer key had made their request obsolete, counted from when the server could know that." bad=${share >= 50} />
     </dl>`;
 }
 
@@ -51,7 +51,7 @@ function Bar({ request, scale, now }) {
   return html`<span class=${`try-bar ${kind}`} style=${{ height: `${Math.min(100, 100 * length / scale)}%` }}></span>`;
 }
 
-// shown: in time; late: after a newer key; asked: no text yet; none: it ended without.
+// shown: in time; late: after a newer key; asked: no text yet; none: ended without text
 export function kindOf(request) {
   if (request.firstAt !== null) return request.obsoleteAt !== null && request.obsoleteAt < request.firstAt ? "late" : "shown";
   return request.endedAt === null ? "asked" : "none";

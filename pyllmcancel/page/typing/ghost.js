@@ -1,9 +1,9 @@
-// Where grey text may stand, and how much of an answer is shown there.
+// The place of grey text, and the part of an answer that is shown there.
 
 const MOST_LINES = 5, MOST_LETTERS = 200;
 
-// null: nowhere; else {before, after, lines}. It stands at the end of a line only; where text follows, it is one line,
-// because what follows is the textarea's own text, which does not move for it.
+// null: no place; else {before, after, lines}. Grey text stands only at the end of a line. If text follows, the grey
+// text is one line, because the text after it is the textarea's own, and does not move.
 export function placeOf(text, caret) {
   const before = text.slice(0, caret), after = text.slice(caret);
   const [restOfLine] = after.split("\n", 1);
@@ -11,7 +11,7 @@ export function placeOf(text, caret) {
   return { before, after, lines: after.trim() === "" ? MOST_LINES : 1 };
 }
 
-// The shown part of an answer: its first lines, up to a word's end, without blank ends.
+// Return the shown part of an answer: its first lines, up to a word's end, without blank ends.
 export function shownOf(answer, lines) {
   const first = answer.split("\n").slice(0, lines).join("\n");
   if (first.length <= MOST_LETTERS) return first.trimEnd();
@@ -19,7 +19,8 @@ export function shownOf(answer, lines) {
   return (/^[^]*\s(?=\S*$)/.exec(end)?.[0].trimEnd() || end);
 }
 
-// What is sent of a long text, as editors do it: whole lines near the caret, since the context may be small.
+// Return the part of a long text that is sent, as editors do it: whole lines near the caret, since the context may be
+// small.
 const MOST_BEFORE = 4000, MOST_AFTER = 1000; // characters
 
 export function endOf(before) {

@@ -1,19 +1,20 @@
-// One editor's requests: which are sent, which wait here, and what becomes of them. No page, no network: both are given.
+// One editor's requests: those that are sent, those that wait here, and their results. It uses no page and no network
+// itself.
 import { Observable } from "../lib/observable.js";
 import { placeOf, shownOf } from "./ghost.js";
 
-// A browser opens six connections to a server: one is the feed's, one must stay free for a cancel. What waits for one of
-// the four waits here; the server is somebody's.
+// A browser opens six connections to a server: one is for the feed, and one must stay free for a cancel. Requests
+// beyond the other four wait here, and not at the server, which may be somebody else's.
 export const LIMITS = { inFlight: 4, waiting: 60, lifetime: 30_000 };
 
 export class Pane {
-  changed = new Observable(0);   // heard after each key, and once a frame at most while answers come
+  changed = new Observable(0);   // notified after each key, and at most once per frame while answers come
   text = "";
   caret = 0;
-  requests = [];                 // all of this run, oldest first
+  requests = [];                 // all requests of this run, oldest first
   mostOpen = 0;
-  unsent = 0;                    // keys that got no request, because too many waited
-  note = null;                   // what the last stop did: {stopped, latency, why}
+  unsent = 0;                    // keys without a request, because too many waited
+  note = null;                   // the result of the last stop: {stopped, latency, why}
 
   #name; #supersedes; #ask; #stopOne; #stopAll; #now; #frame; #alarm;
   #drawing = false;
@@ -48,10 +49,10 @@ export class Pane {
     return shownOf(this.newest.text, place.lines);
   }
 
-  // Why the newest request failed; null: it did not.
+  // The error of the newest request; null if it did not fail.
   get problem() { return this.newest?.ending?.outcome === "failed" ? this.newest.ending.problem : null; }
 
-  // A new text without a request, and nothing of the last run; what was open is cancelled.
+  // Take a new text without a request, and forget the last run; open requests are cancelled.
   begin(text) {
     this.stop("begin");
     this.requests = [];
@@ -61,7 +62,7 @@ export class Pane {
     this.put(text, text.length);
   }
 
-  // The text or the caret is another, and nothing is asked for it.
+  // Note that the text or the caret has changed, without a request.
   put(text, caret) {
     if (text !== this.text || caret !== this.caret) this.dismiss();
     this.text = text;
@@ -69,7 +70,7 @@ export class Pane {
     this.#drawNow();
   }
 
-  // A key was pressed: its text is asked for, and what was asked before is obsolete.
+  // Take a pressed key: request a completion of its text; earlier requests become obsolete.
   type(text, caret) {
     this.text = text;
     this.caret = caret;
@@ -82,7 +83,7 @@ export class Pane {
     this.#drawNow();
   }
 
-  // No suggestion is wanted. A pane that supersedes also cancels; the other goes on for nobody, as such servers do.
+  // Drop the suggestion. A pane that supersedes also cancels; the other one continues for nobody, as such servers do.
   dismiss() {
     if (this.#dismissed) return;
     this.#dismissed = true;
@@ -91,7 +92,7 @@ export class Pane {
     this.#draw();
   }
 
-  // Cancel all; what has not been sent never is.
+  // Cancel all requests; unsent ones are never sent.
   async stop(why = "stop") {
     this.#dismissed = true;
     this.#outdate();
@@ -101,12 +102,12 @@ export class Pane {
     const run = this.#run;
     for (const request of open) if (request.sentAt === null) this.#end(request, { outcome: "unsent" });
     const { latency, reached } = await this.#stopAll();
-    // One that was not there yet when the others were cancelled: the server notices that its client has left.
+    // A request that was not there yet when the others were cancelled: the server notices that its client has left.
     for (const request of open) if (!reached.includes(request.id)) request.controller.abort();
     if (run === this.#run) this.#tell({ stopped: reached.length, latency, why });
   }
 
-  // What the feed says of a request that has ended.
+  // Take the feed's event of a request that has ended.
   learn(entry) {
     const request = this.requests.find(({ id }) => id === entry.id);
     if (request === undefined) return;
@@ -116,7 +117,7 @@ export class Pane {
 
   #add(place) {
     const waiting = this.requests.filter((request) => request.sentAt === null && request.endedAt === null);
-    // Of those that supersede each other only the newest needs to be sent.
+    // Only the newest of requests that supersede each other needs to be sent.
     if (this.#supersedes) for (const request of waiting) this.#end(request, { outcome: "unsent" });
     else if (waiting.length >= LIMITS.waiting) { this.unsent += 1; return; }
     this.#numbered += 1;
@@ -164,7 +165,7 @@ export class Pane {
   #outdate() {
     const last = this.newest;
     if (last === null || last.obsoleteAt !== null) return;
-    // Had it ended before, nothing was computed for nobody.
+    // If it had ended before, nothing was computed for nobody.
     last.obsoleteAt = last.endedAt === null ? this.#now() : null;
     last.tokensWhenObsolete = last.tokens;
   }
@@ -196,13 +197,13 @@ export class Pane {
     });
   }
 
-  // Another text makes the grey one wrong: it goes with the same frame.
+  // Another text makes the grey one wrong, so it is removed in the same frame.
   #drawNow() { this.changed.set(this.changed.value + 1); }
 }
 
 const SHOWN = 14;
 
-// The end of the line, by which a person knows the request again.
+// The end of the line, by which a person recognises the request.
 function lastKeys(text) {
   const line = text.slice(text.lastIndexOf("\n") + 1).trimStart();
   return line.length > SHOWN ? `…${line.slice(1 - SHOWN)}` : line;

@@ -1,4 +1,4 @@
-// A pane: the editor, what it cost, and its requests.
+// A pane: the editor, its costs, and its requests.
 import { milliseconds } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { Editor } from "./editor.js";
@@ -13,7 +13,7 @@ const TEXTS = {
   },
   false: {
     title: "Without",
-    about: html`Every request runs to its end; four at once, the others wait.`,
+    about: html`Every request runs to its end; four run at once, the others wait.`,
   },
 };
 

@@ -6,7 +6,7 @@ import { Pane } from "./pane.js";
 
 export const settings = { maxTokens: 96, temperature: 0.3 };
 
-// Grey text that grows at every frame is motion: who wants less of it gets it in larger pieces.
+// Grey text that grows at every frame is motion: people who prefer less of it get larger pieces.
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const frame = (draw) => (calm.matches ? setTimeout(draw, 400) : requestAnimationFrame(draw));
 
@@ -15,7 +15,7 @@ export const alarm = (ring, delay) => {
   return () => clearTimeout(number);
 };
 
-// Of this page only: another page's keys supersede nothing here.
+// Keys of this page only: another page's keys supersede nothing here.
 const page = `try-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
 
 function paneOf(word, supersedes) {
@@ -32,7 +32,7 @@ function paneOf(word, supersedes) {
   });
 }
 
-// `latency`: until the last of them had stopped; null: none was running.
+// `latency`: the time until the last one had stopped; null: none was running.
 async function stopSession(name) {
   const told = await call(`v1/sessions/${encodeURIComponent(name)}/cancel`, { method: "POST" }).catch(() => null);
   const cancelled = (told?.requests ?? []).filter((request) => request.outcome === "cancelled");

@@ -1,4 +1,4 @@
-// A pane's requests, newest first, and what became of each.
+// A pane's requests, newest first, and their results.
 import { milliseconds, plural } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { latencyOf } from "./statistics.js";
@@ -10,7 +10,7 @@ export function RequestList({ pane }) {
   return html`
     <div class="try-requests" role="region" aria-label=${`Requests ${pane.supersedes ? "with" : "without"} superseding`} tabindex="0">
       <table>
-        <thead><tr><th scope="col">Typed</th><th scope="col">First text</th><th scope="col">Tokens</th><th scope="col">What became of it</th></tr></thead>
+        <thead><tr><th scope="col">Typed</th><th scope="col">First text</th><th scope="col">Tokens</th><th scope="col">Result</th></tr></thead>
         <tbody>
           ${rows.map((request) => html`<${Row} key=${request.id} request=${request} />`)}
           ${rows.length === 0 && html`<tr><td colspan="4" class="dim">Each key becomes a request.</td></tr>`}
@@ -33,7 +33,7 @@ function Row({ request }) {
 
 const REASONS = { explicit: "stopped", superseded: "superseded" };
 
-// How a request stands, in words.
+// Return a request's state, in words.
 export function fateOf({ sentAt, firstAt, obsoleteAt, endedAt, ending, entry }) {
   const forNobody = obsoleteAt !== null;
   if (endedAt === null) {

@@ -1,8 +1,9 @@
-// How long a person waits before each key. A script of typing is {before, keys: [{text, caret, delay}, …]}.
+// The delays with which a person types. A script of typing is {before, keys: [{text, caret, delay}, …]}.
 
 const KEY = 95, WORD = 70, SYMBOL = 60, SPREAD = 60, THOUGHT = 260, SEED = 20011; // milliseconds, but for the seed
 
-// A text typed at the end of `before`; the same delays each time, so that two runs are typed alike.
+// Return a script that types a text at the end of `before`, with the same delays each time, so that two runs are typed
+// alike.
 export function scriptOf(before, typed) {
   let state = SEED, text = before, previous = "";
   const chance = () => { state = (state * 1103515245 + 12345) % 2147483648; return state / 2147483648; };
@@ -19,7 +20,7 @@ export function scriptOf(before, typed) {
 
 const MOST_KEYS = 200, LONGEST_DELAY = 800;
 
-// What a person typed, to be typed again: the last keys of it, long pauses shortened.
+// Return a script of a person's own keys: the last ones, with long pauses shortened.
 export class Recording {
   #keys = [];
   #lastAt = null;

@@ -1,7 +1,4 @@
-// "Type for me": the same keys at the same rhythm, first with superseding, then without.
-//
-// In turn, and not at once: both panes share one engine, so what the one leaves running would slow the other down, and the
-// figures would compare nothing. In turn each has the engine to itself, and the two rows of bars have one scale.
+// "Type for me": the same keys in the same rhythm, first with superseding, then without.
 import { Observable } from "../lib/observable.js";
 
 export class Showing {
@@ -13,7 +10,7 @@ export class Showing {
 
   constructor({ alarm }) { this.#alarm = alarm; }
 
-  // Resolves to whether it came to its end.
+  // Resolves with whether it came to its end.
   async run(panes, { before, keys }) {
     this.stop();
     const controller = this.#controller = new AbortController();

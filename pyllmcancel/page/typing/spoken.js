@@ -1,4 +1,4 @@
-// A text for screen readers only: once it has rested, and not more often than they can say it.
+// A text for screen readers only. It is announced after it has stopped changing, and no more often than they can speak.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 
 const REST = 700, BETWEEN = 3000; // milliseconds

@@ -1,4 +1,4 @@
-// What a pane's requests have cost and brought. Times are milliseconds of one clock.
+// The costs and results of a pane's requests. Times are milliseconds of one clock.
 
 export function median(numbers) {
   if (numbers.length === 0) return null;
@@ -6,12 +6,12 @@ export function median(numbers) {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-// From the key to the first text of its answer; null: there was none.
+// Return the time from the key to the first text of its answer; null: there was none.
 export const latencyOf = (request) => (request.firstAt === null ? null : request.firstAt - request.keyAt);
 
-// {computed, wasted}: tokens of a request, and those of them that were computed after a newer key had made it obsolete.
-// One that was obsolete when it was sent was for nobody from its first prompt token on; the others' prompts were wanted.
-// `next`: the newer key's request; null: there is none.
+// Return {computed, wasted}: tokens of a request, and those computed after a newer key had made it obsolete. A request
+// that was obsolete when it was sent was wasted from its first prompt token on; the other requests' prompts were
+// wanted. `next`: the newer key's request; null: there is none.
 export function tokensOf(request, next = null) {
   const { sentAt, obsoleteAt, tokens, tokensWhenObsolete, entry } = request;
   const { completion_tokens = 0, prompt_tokens_done = 0, cached_tokens = 0 } = entry ?? {};
@@ -25,8 +25,8 @@ export function tokensOf(request, next = null) {
 
 const AT_ONCE = 20; // milliseconds from the key to the request
 
-// The share of the answer that was computed after the newer request had come, by the server's clock; null: not known. What
-// the page has read by then says less: it reads late where the machine is busy.
+// Return the share of the answer that was computed after the newer request had come, by the server's clock; null:
+// unknown. The part that the page has read by then is smaller, because the page reads late on a busy machine.
 function shareAfter(times, next) {
   const newer = next?.entry?.times;
   if (!times || !newer || next.sentAt === null || next.sentAt - next.keyAt > AT_ONCE) return null;

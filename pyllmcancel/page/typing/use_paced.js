@@ -1,4 +1,4 @@
-// As useObservable, but drawn again every `ms` at most: the page runs on the machine whose engine it shows.
+// As useObservable, but drawn again at most every `ms`: the page may run on the machine whose engine it shows.
 import { useEffect, useReducer } from "../lib/html.js";
 
 export function usePaced(observable, ms) {
@@ -12,7 +12,7 @@ export function usePaced(observable, ms) {
     };
     const soon = () => { timer ??= setTimeout(draw, Math.max(0, drawn + ms - performance.now())); };
     const forget = observable.subscribe(soon);
-    soon(); // what changed before this effect
+    soon(); // for changes before this effect
     return () => { forget(); clearTimeout(timer); };
   }, [observable, ms]);
 }

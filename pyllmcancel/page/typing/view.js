@@ -24,9 +24,9 @@ const BEFORE = `class Settings:
         `;
 const TYPED = 'with open(self.path, "w") as file:\n            json.dump(';
 
-const PACE = 150; // milliseconds between two drawings of what is not the text
+const PACE = 150; // milliseconds between two drawings of everything but the text
 
-// They outlive the view: what was typed is there when the person comes back.
+// These outlive the view: typed text is still there when the person comes back.
 const panes = makePanes();
 for (const pane of panes) pane.put(BEFORE, BEFORE.length);
 const showing = new Showing({ alarm });
@@ -44,7 +44,7 @@ function learn(event) {
 
 export function TypingView() {
   useEffect(() => fleet.events.subscribe(learn), []);
-  // Nobody looks: nothing is left running.
+  // Nobody looks, so nothing is left running.
   useEffect(() => {
     const hidden = () => { if (document.hidden) stopAll(); };
     document.addEventListener("visibilitychange", hidden);
@@ -60,7 +60,7 @@ export function TypingView() {
 function TypeAhead() {
   for (const pane of panes) usePaced(pane.changed, PACE);
   const turn = useObservable(showing.state);
-  const [shown, setShown] = useState(null); // the script whose showing has come to its end
+  const [shown, setShown] = useState(null); // the script whose showing has ended
   const script = useMemo(() => scriptOf(BEFORE, TYPED), []);
 
   const show = async (order, played) => {
@@ -114,7 +114,7 @@ function MaxTokens() {
   return html`<select value=${value} onChange=${choose}>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
 }
 
-// What was seen, once both have typed `keys` keys.
+// Shows the result, after both panes have typed `keys` keys.
 function Verdict({ keys }) {
   const [one, two] = panes.map((pane) => ({ ...figuresOf(pane.requests), newest: pane.newest }));
   const isTold = keys !== undefined && one.keys === two.keys && one.keys > 0;
