@@ -1,7 +1,7 @@
 """An OpenAI-compatible LLM server and library on llama.cpp in which a cancel is exact, immediate and harms no other.
 
-A request's way through the package: `server.generate`, `engine.engine`, `engine.loop`, `engine.generation`. A cancel's:
-`requests.watcher`, `engine.engine`, `cancellation`, `requests.endings`.
+A request passes through `server.generate`, `engine.engine`, `engine.loop` and `engine.generation`. A cancel passes
+through `requests.watcher`, `engine.engine`, `cancellation` and `requests.endings`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and only then: the command can answer to Ctrl-C before NumPy is imported."""
+    """Import a name when it is first used: the command can be interrupted by Ctrl-C before NumPy is imported."""
     for module, names in _MODULES.items():
         if name in names:
             found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)

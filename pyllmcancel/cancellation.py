@@ -1,7 +1,7 @@
 """The intent to cancel one request: from any thread, sticky, first reason wins, a no-op after the end.
 
-Two things are kept apart here. *Cancelling* is what this module does: it records a reason and raises the request's own
-flag. *Aborting* is what the compiled core may do when it sees that flag in the middle of a step.
+Two things are kept apart. *Cancelling* is done by this module, which records a reason and raises the request's own
+flag. *Aborting* may be done by the compiled core when it sees that flag in the middle of a step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Protocol
 
 
 class CancelReason(StrEnum):
-    """Why a request was cancelled. The list is closed.
+    """The reason why a request was cancelled. The list is closed.
 
-    A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md.
-    If its client is not to be told, ``error_told`` in `pyllmcancel.server.generate` has to know it.
+    A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md. If
+    its client gets no error, ``error_told`` in `pyllmcancel.server.generate` has to know it.
     """
 
     DISCONNECT = "disconnect"
@@ -35,11 +35,11 @@ class Flag(Protocol):
 
 
 class Cancellation:
-    """The state of one request's cancel: whether, why and when it came, and whether it is too late for one.
+    """The state of one request's cancel: its reason and time if it came, and whether it is too late for one.
 
     A request ends exactly once, when the responsible thread calls :meth:`seal`. `seal` and :meth:`request` are atomic
-    with respect to each other, so either the cancel came first and the request ends as cancelled, or it came too late
-    and its caller learns so. There is no third outcome.
+    with respect to each other, so either the cancel came first and the request ends as cancelled, or the cancel came
+    too late and its caller learns that. There is no third outcome.
     """
 
     __slots__ = ("_flag", "_lock", "_reason", "_requested_at", "_sealed")
@@ -67,7 +67,7 @@ class Cancellation:
 
     @property
     def requested_at(self) -> float | None:
-        """When the first cancel came, on the monotonic clock, in seconds."""
+        """The time of the first cancel, on the monotonic clock, in seconds."""
         return self._requested_at
 
     @property
@@ -85,7 +85,7 @@ class Cancellation:
         with self._lock:
             if self._sealed or self._reason is not None:
                 return False
-            # The reason before the flag: a thread that sees the flag finds a reason.
+            # The reason is set before the flag, so that a thread that sees the flag finds a reason.
             self._requested_at = time.monotonic()
             self._reason = reason
             self._flag.set()
@@ -97,7 +97,7 @@ class Cancellation:
         Raises
         ------
         RuntimeError
-            It had been sealed before: the request is ended for the second time.
+            The request had been sealed before, and is being ended for the second time.
         """
         with self._lock:
             if self._sealed:

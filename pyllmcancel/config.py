@@ -1,4 +1,6 @@
-"""How an engine is set up: sizes, limits and targets. Values only; the command line and the environment fill it."""
+"""The configuration of an engine: sizes, limits and targets. Values only; the command line and the environment set
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from pyllmcancel.system import usable_cores
 
 
 def default_threads() -> int:
-    """As many compute threads as this process may use cores: those of its affinity, within its control group's quota.
+    """Return the number of cores that this process may use: those of its affinity, within its control group's quota.
 
-    A quota of one and a half cores gives one thread: two that meet at barriers would be halted in each period.
+    A quota of one and a half cores gives one thread: two threads that meet at barriers would be halted in each period.
     """
     return max(1, int(min(usable_cores(), core_quota())))
 
 
 def core_quota(groups: Path = Path("/sys/fs/cgroup")) -> float:
-    """CPU time per second, in cores, that the control group allows its processes; infinite where it sets no limit.
+    """Return the CPU time per second, in cores, that the control group allows its processes; infinite without a limit.
 
     In a container `groups` shows the container's own group as its root.
     """
@@ -49,67 +51,69 @@ class EngineConfig:
     model
         A GGUF file; None serves the small model in the package.
     alias
-        The model's names for its clients, separated by commas; without one it is called as its file is.
+        The model's names for clients, separated by commas; by default the name of its file.
     parallel
-        Most sequences that compute at once.
+        The limit of sequences that compute at once.
     ctx_size
-        The context in tokens, which one request may have as a whole; with `kv_unified` False, of all `parallel`
-        sequences together. 0 chooses: the model's own context, at most 16,384.
+        The context in tokens of one request; with `kv_unified` False, of all `parallel` sequences together. 0: the
+        model's own context, at most 16,384.
     kv_unified
-        None: each of `parallel` sequences has `ctx_size` cells of its own. The last bits of an answer then do not
-        depend on other requests. The cells take memory when they are first used. This holds for attention models on a
-        CPU, if the cells of all sequences fit into half of the machine's memory; otherwise it is as with True.
-        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256; the
-        command line says this where ``--parallel`` is given. Recurrent and hybrid models are always unified.
+        None: each of `parallel` sequences has `ctx_size` cells of its own, so that the last bits of an answer do not
+        depend on other requests. The cells take memory when they are first used. This applies to attention models on a
+        CPU, if the cells of all sequences fit into half of the machine's memory; otherwise None is the same as True.
+        True: any sequence may use any of `ctx_size` cells. False: each has its part of them, rounded up to 256, as the
+        command line sets if ``--parallel`` is given. Recurrent and hybrid models are always unified.
     batch_size, ubatch_size
         llama.cpp's logical and physical batch. Here a step, the unit in which everything is computed, cancelled and
-        redone, is always one physical batch: the smaller of the two is the most tokens of a step.
+        redone, is always one physical batch: the smaller of the two is the limit of a step's tokens.
     threads, threads_batch
-        Compute threads, and those for prompts. 0: one for each core, or as many for prompts as for the rest. With both
-        0 there are fewer while other programs keep cores busy, from step to step: a thread that shares its core stops
-        all others at every node of the graph. No result depends on their number.
+        The number of compute threads, and that for prompts. 0: one for each core, or as many for prompts as for the
+        rest. With both 0, steps use fewer threads while other programs keep cores busy: a thread that shares its core
+        stops all others at every node of the graph. No result depends on their number.
     cached_sequences
-        Idle prefixes kept in cells beside the running sequences. Attention models with unified cells only; divided ones
-        keep what `cache_ram` can, recurrent and hybrid models one at most, of a preempted request for example.
+        The number of idle prefixes kept in cells beside the running sequences. This applies to attention models with
+        unified cells. With divided cells, `cache_ram` is the limit. Recurrent and hybrid models keep one at most, for
+        example of a preempted request.
     cache_ram
-        On a CPU: most MiB of idle prefixes that are swapped out of the cells into plain memory after some steps; 0:
-        none, None: no limit. llama.cpp's attention walks over all cells in use, so that idle ones slow down every step.
-        With divided cells a prefix is swapped out when its slot is taken. Copies are made ahead while nothing runs. A
-        prefix of more than 128 MiB is not swapped out while other requests would wait for it; prefixes of recurrent,
-        hybrid and sliding-window models, and prefixes computed without flash attention, never are.
+        On a CPU, the limit in MiB of idle prefixes that are swapped out of the cells into plain memory after some
+        steps; 0: none, None: no limit. llama.cpp's attention walks over all cells in use, so that idle ones slow down
+        every step. With divided cells a prefix is swapped out when its slot is taken. Copies are made ahead while
+        nothing runs. A prefix of more than 128 MiB is not swapped out while other requests would wait for it; prefixes
+        of recurrent, hybrid and sliding-window models, and prefixes computed without flash attention, never are.
     checkpoint_interval, ctx_checkpoints, checkpoint_mib
-        Recurrent, hybrid and sliding-window models only, whose memory cannot be rolled back: copy a prompt's state
-        every so many tokens (0: never), keep so many copies of a sequence, and at most so many MiB of all. A cancelled
-        prompt loses what it computed since its last copy.
+        Only for recurrent, hybrid and sliding-window models, whose memory cannot be rolled back: the number of tokens
+        between two copies of a prompt's state (0: no copies), the limit of copies of a sequence, and the limit of all
+        copies in MiB. A cancelled prompt loses the tokens computed since its last copy.
     max_queue
-        Most requests of one owner that may wait; one more is refused.
+        The limit of one owner's waiting requests; further ones are refused.
     max_running
-        Most requests of one owner that run at once, the others wait; None: no limit.
+        The limit of one owner's running requests; the others wait. None: no limit.
     request_timeout
-        Deadline of a request without one of its own, in seconds from its arrival; None for no deadline.
+        The deadline of a request without one of its own, in seconds from its arrival; None: no deadline.
     cache_type_k, cache_type_v
-        How the cells keep keys and values: a name of `CACHE_TYPES`.
+        The types of keys and values in the cells: names in `CACHE_TYPES`.
     pooling
-        What makes one vector of a text's tokens: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
-        has a model generate that would pool, ``auto`` does what the model says.
+        The pooling of a text's token vectors: ``mean``, ``cls`` or ``last`` serves embeddings of any model, ``none``
+        makes an embedding model generate, ``auto`` follows the model's file.
     embeddings
-        Refuse to load a model that would generate.
+        If True, refuse to load a model that would generate.
     matryoshka
-        The model was trained so that its embeddings can be cut short: serve those of fewer `dimensions`.
+        True if the model was trained so that its embeddings can be cut: requests may ask for fewer `dimensions`.
     flash_attn
         ``auto``, ``on`` or ``off``.
     placement
-        Which layers are on which devices, and what else is.
+        The placement of layers and other tensors on devices.
     lora
-        LoRA adapters to apply, each a GGUF file and its scale.
+        The LoRA adapters to apply, each a GGUF file and its scale.
     itl_target
-        Longest time, in seconds, that a prompt may put between two tokens of decoding requests: its chunk's step and
-        theirs. Chunks with less than half the speed of large ones are not made for it.
+        The limit in seconds of the time that a prompt may put between two tokens of decoding requests: its chunk's step
+        and theirs. Chunks are never made so small that they have less than half the speed of large ones.
     max_step_seconds
-        Longest prefill step when no other request decodes: it bounds how long a newcomer waits for the next step.
+        The limit of a prefill step in seconds when no other request decodes, which bounds the time that a new request
+        waits for the next step.
     steps_ahead
-        Begin a decode step before the last one's tokens are looked at, where nothing has changed. None: where most
-        layers are computed on a GPU, which would wait for Python between two steps.
+        If True, a decode step begins before Python has read the previous step's tokens, as long as nothing has changed.
+        None: True if most layers are computed on a GPU, which would wait for Python between two steps.
     """
 
     model: Path | None = None
@@ -144,34 +148,34 @@ class EngineConfig:
     matryoshka: bool = False
 
     def aliases(self) -> tuple[str, ...]:
-        """The model's names, sorted: as in llama-server, the first of them is the one in answers."""
+        """The model's names, sorted; as in llama-server, the first one is used in answers."""
         names = (name.strip() for name in (self.alias or "").split(","))
         return tuple(sorted({name for name in names if name}))
 
     def step_tokens(self) -> int:
-        """Most tokens of one step."""
+        """The limit of one step's tokens."""
         return min(self.batch_size, self.ubatch_size)
 
     def context_size(self, n_ctx_train: int) -> int:
-        """Cells to ask for, in tokens."""
+        """The number of cells to ask for, in tokens."""
         return self.ctx_size if self.ctx_size > 0 else min(n_ctx_train * self.parallel, 16_384)
 
     def swap_bytes(self) -> int:
-        """Most bytes of idle prefixes outside the cells; -1, as llama-server has it, is no limit either."""
+        """The limit in bytes of idle prefixes outside the cells; llama-server's -1 also means no limit."""
         return sys.maxsize if self.cache_ram is None or self.cache_ram < 0 else self.cache_ram << 20
 
     def n_threads(self) -> int:
         return self.threads if self.threads > 0 else default_threads()
 
     def adapts_threads(self) -> bool:
-        """Return whether the engine may compute with fewer threads: not where their number was chosen."""
+        """Return whether the engine may compute with fewer threads: not if their number was chosen."""
         return self.threads <= 0 and self.threads_batch <= 0
 
     def n_threads_batch(self) -> int:
         return self.threads_batch if self.threads_batch > 0 else self.n_threads()
 
     def memory_options(self) -> dict[str, Any]:
-        """Options of the compiled core, for generating and for embedding, on which the memory of a context depends."""
+        """Return the compiled core's options that decide a context's memory, for generating and for embedding."""
         return {
             "kv_offload": self.placement.kv_offload,
             "op_offload": self.placement.op_offload,
@@ -181,7 +185,7 @@ class EngineConfig:
         }
 
     def thread_options(self) -> dict[str, Any]:
-        """Options of the compiled core, for generating and for embedding, that say how many threads compute a step."""
+        """Return the compiled core's options for the number of threads of a step, for generating and for embedding."""
         return {
             "n_threads": self.n_threads(),
             "n_threads_batch": self.n_threads_batch(),

@@ -3,23 +3,23 @@
 ::
 
     Error
-     ├─ ModelLoadError        the file is no model that this build can serve
-     ├─ LoadCancelled         the progress callback said so
-     ├─ HubError              the hub of models has not what was asked for, or does not give it
+     ├─ ModelLoadError        the file is not a model that this build can serve
+     ├─ LoadCancelled         the progress callback returned False
+     ├─ HubError              the hub does not have the requested model, or refuses it
      │   └─ HubUnreachable        … because it does not answer
-     ├─ PlacementError        what is to go to a device does not fit there; it says what would
+     ├─ PlacementError        a placement does not fit on a device; the message says what would
      ├─ ContextError          no memory for the cells, or a model that cannot generate
      ├─ ContextBusy           a second thread entered a context during a step
-     ├─ UsageError            a call that makes no sense; nothing was changed (also a ValueError)
-     ├─ InvalidRequestError   a request that can never be served as it stands (also a ValueError)
+     ├─ UsageError            an invalid call; nothing was changed (also a ValueError)
+     ├─ InvalidRequestError   a request that can never be served in this form (also a ValueError)
      │   └─ ContextLengthError   … because its prompt does not fit into the context
-     │       └─ TextLengthError    … or a text into what is embedded at once
+     │       └─ TextLengthError    … or a text exceeds the limit of one embedding
      ├─ ConstraintError       the constraint of one answer failed in the middle of it
-     ├─ QueueFullError        a limit on what may wait or be remembered is reached; try again later
+     ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
      ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
-     │   └─ EngineDiedError       … or its thread has died; `__cause__` is what it died of
+     │   └─ EngineDiedError       … or its thread has died; `__cause__` is the error
      ├─ CoreAbortedError      an assertion of ggml failed in a step: the process is about to end
-     ├─ RequestFailed         the computation of this request failed; its neighbours go on
+     ├─ RequestFailed         the computation of this request failed; other requests continue
      └─ RequestCancelled      the request was cancelled before its end; carries the reason
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """Base of all errors raised by this package."""
+    """The base of all errors raised by this package."""
 
 
 class ModelLoadError(Error):
@@ -45,15 +45,15 @@ class LoadCancelled(Error):  # noqa: N818 - reads as the event it is
 
 
 class HubError(Error):
-    """The hub has no such model, does not give it, or gave something else."""
+    """The hub has no such model, refuses it, or gave something else."""
 
 
 class HubUnreachable(HubError):  # noqa: N818
-    """The hub cannot be reached, or does not answer sensibly: what is cached may do."""
+    """The hub cannot be reached, or gives an invalid answer; a cached copy may be used."""
 
 
 class PlacementError(Error):
-    """A device has no room for what is to go there; the message says what would fit. Nothing was loaded."""
+    """A placement does not fit on a device; the message says what would fit. Nothing was loaded."""
 
 
 class ContextError(Error):
@@ -65,16 +65,16 @@ class ContextBusy(Error):  # noqa: N818
 
 
 class UsageError(Error, ValueError):
-    """A call that makes no sense, with these arguments or at this time. Nothing was changed."""
+    """An invalid call, with these arguments or at this time. Nothing was changed."""
 
 
 class InvalidRequestError(Error, ValueError):
-    """A request that can never be served as it stands.
+    """A request that can never be served in this form.
 
     Parameters
     ----------
     message
-        What is wrong, for the client's eyes.
+        The mistake, in words for the client.
     param
         The field of the request that is at fault, if one is.
     """
@@ -95,17 +95,18 @@ class ContextLengthError(InvalidRequestError):
 
 
 class TextLengthError(ContextLengthError):
-    """A text is longer than what the model embeds at once."""
+    """A text is longer than the model can embed at once."""
 
     def __init__(self, index: int, n_tokens: int, n_text_max: int) -> None:
-        message = f"text {index} is too large: {n_tokens:,} tokens, and this model embeds {n_text_max:,} at most"
+        message = f"text {index} is too large: {n_tokens:,} tokens, but this model embeds at most {n_text_max:,}"
         InvalidRequestError.__init__(self, message, "input")
         self.n_prompt_tokens = n_tokens
         self.n_ctx = n_text_max
 
 
 class ConstraintError(Error):
-    """A constraint could not compute the next token's mask, or take a token; the request fails, its neighbours go on.
+    """A constraint could not compute the next token's mask, or accept a token. The request fails, other requests
+    continue.
 
     `param` is the field of the request that caused it, if one did.
     """
@@ -116,17 +117,17 @@ class ConstraintError(Error):
 
 
 class QueueFullError(Error):
-    """A limit on what may wait or be remembered is reached: requests, sessions, holds, or helper processes."""
+    """A limit of waiting or remembered things is reached: requests, sessions, holds, or helper processes."""
 
 
 class EngineClosedError(Error):
-    """The engine takes no more requests."""
+    """The engine accepts no more requests."""
 
 
 class EngineDiedError(EngineClosedError):
-    """The engine's thread has died, of a defect or of a lack of memory: make another engine.
+    """The engine's thread has died, because of a defect or a lack of memory: make another engine.
 
-    What it died of is the `__cause__`.
+    The error is the `__cause__`.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -135,12 +136,12 @@ class EngineDiedError(EngineClosedError):
 
 
 def said(error: BaseException) -> str:
-    """An exception in one line."""
+    """Return an exception in one line."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 class CoreAbortedError(Error):
-    """An assertion of ggml failed in a step, in a back end's driver perhaps; the process is about to end."""
+    """An assertion of ggml failed in a step, perhaps in a back end's driver; the process is about to end."""
 
 
 class RequestFailed(Error):  # noqa: N818
@@ -149,7 +150,7 @@ class RequestFailed(Error):  # noqa: N818
     Attributes
     ----------
     usage : Usage
-        What had been computed by then.
+        The tokens processed by then.
     param : str or None
         The field of the request that caused it; None for a fault of the model, the machine or the engine.
     """
@@ -166,9 +167,9 @@ class RequestCancelled(Error):  # noqa: N818
     Attributes
     ----------
     reason : CancelReason
-        Why; the first reason that was given.
+        The first reason that was given.
     usage : Usage
-        What had been computed by then.
+        The tokens processed by then.
     """
 
     def __init__(self, reason: CancelReason, usage: Usage) -> None:

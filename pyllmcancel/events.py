@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class RequestStatus(StrEnum):
-    """Where a request is. "Cancelling" is derived: cancelled and not yet FINISHED.
+    """The phase of a request. "Cancelling" is derived: cancelled and not yet FINISHED.
 
-    PREPARING comes before there is a `Request`: its schema is being compiled, say.
+    PREPARING comes before there is a `Request`, for example while its schema is being compiled.
     """
 
     PREPARING = "preparing"
@@ -44,7 +44,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of a request. After a cancel: what had been processed by then.
+    """The tokens of a request; after a cancel, those that had been processed by then.
 
     `prompt_tokens` counts tokens that were computed or came from the cache, `cached_tokens` the latter alone.
     """
@@ -92,15 +92,15 @@ class Ending:
     finish_reason
         STOP or LENGTH (of the last choice to end), CANCELLED, or ERROR.
     limit
-        What LENGTH was, if not tokens.
+        The limit behind LENGTH, if it was not the number of tokens.
     cancel_reason
-        Why, when CANCELLED.
+        The reason, when CANCELLED.
     error
-        What went wrong, when ERROR.
+        The error's message, when ERROR.
     param
         The field of the request that caused the error, if one did.
     phase
-        Where the request was when it ended.
+        The request's phase when it ended.
     cancel_latency
         Seconds from `cancel()` until the computation had stopped and the slot was free; None if not cancelled.
     """
@@ -119,14 +119,14 @@ Event = Delta | Ending
 
 
 class Sink(Protocol):
-    """Where a request's events go. `loop` is None for readers that are plain threads."""
+    """The receiver of a request's events. `loop` is None for readers that are plain threads."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
 
     @property
     def full(self) -> bool:
-        """True if the reader leaves so much unread that nothing more is to be generated for now; read in any thread."""
+        """True if the reader leaves so much unread that generation should pause; read in any thread."""
 
     def put(self, event: Event) -> None:
         """Take one event: in `loop`'s thread if there is one, else in any."""

@@ -1,7 +1,7 @@
-"""Another process for what may never end: it has so much time and memory, and can be ended at any moment.
+"""A helper process for work that may never end: it has limits of time and memory, and can be ended at any moment.
 
-A template computes whatever it likes within one bytecode, a schema compiles within one call into a library: no thread
-of ours can be stopped there. What runs over there is in `helper_process`.
+A template may compute for any time within one bytecode, and a schema compiles within one call into a library: no thread
+of ours could be stopped there. The functions that run in the process are in `helper_process`.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from pyllmcancel.system import Ending, start_with_socket, wait_readable, why_end
 logger = logging.getLogger("pyllmcancel.server")
 
 CPU_SECONDS = 2.0  # of one call
-OPENING_CPU_SECONDS = 5.0  # libraries are loaded, a template is rendered dozens of times to find out what it knows
+OPENING_CPU_SECONDS = 5.0  # libraries are loaded, and a template is rendered dozens of times to find out its needs
 WALL_SECONDS = 10.0  # of one call, however busy the machine is
 START_SECONDS = 30.0
-MEMORY_MIB = 512  # more than it has when it begins
+MEMORY_MIB = 512  # above the memory at its start
 MAX_ANSWER = 64 << 20  # bytes
-LOOK_EVERY = 0.05  # seconds between two looks at whether the caller still waits
-HEAD = 8  # bytes that tell a message's length
+LOOK_EVERY = 0.05  # seconds between two checks that the caller still waits
+HEAD = 8  # bytes of a message's length
 
 
 class HelperError(Exception):
-    """It said why it cannot."""
+    """The process reported an error."""
 
 
 class HelperEnded(HelperError):  # noqa: N818 - it did not fail, it was ended
-    """It had no time or memory left; the message says which."""
+    """The process exceeded its time or memory; the message says which."""
 
 
 class HelperLost(HelperEnded):
-    """It was killed from outside, by the operator or for want of memory. The call is not to blame."""
+    """The process was killed from outside, by the operator or for lack of memory. The call is not to blame."""
 
 
 class HelperClosed(HelperError):  # noqa: N818
-    """It was closed."""
+    """The helper was closed."""
 
     def __init__(self) -> None:
         super().__init__("the server is shutting down")
 
 
 class Helper:
-    """One process, started by the first call, and anew after it was ended. Any thread may call any method.
+    """One process, started by the first call, and again after it was ended. Any thread may call any method.
 
     Parameters
     ----------
     opening
-        Name and arguments of the call that each new process gets first.
+        The name and arguments of the call that each new process gets first.
     cpu_seconds
-        Time that each call but the first may take.
+        The time limit of each call but the first.
     """
 
     def __init__(self, *opening: Any, cpu_seconds: float = CPU_SECONDS) -> None:
@@ -70,30 +70,30 @@ class Helper:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._opened: Any = None
-        self._opens_until: float | None = None  # while the answer to the opening call is to come
+        self._opens_until: float | None = None  # set until the answer to the opening call has come
         self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """The process; None while there is none."""
+        """The process's id; None while there is no process."""
         process = self._process
         return None if process is None else process.pid
 
     def begin(self) -> None:
-        """Start the process if there is none, and wait for nothing. What is wrong with it `open` will say."""
+        """Start the process if there is none, without waiting. `open` reports errors."""
         with self._lock, contextlib.suppress(HelperError, QueueFullError):
             if self._process is None:
                 self._begin()
 
     def open(self) -> Any:
-        """Start the process if there is none; what the opening call returned.
+        """Start the process if there is none; return the result of the opening call.
 
         Raises
         ------
         HelperError
             The opening call failed.
         QueueFullError
-            The system has no descriptor, or no room for a process, or kills it again and again.
+            The system has no descriptor, or no room for a process, or kills the process again and again.
         """
         with self._lock:
             self._once_more(lambda: self._ensure(no_pause))
@@ -105,14 +105,14 @@ class Helper:
         Parameters
         ----------
         pause
-            Called now and then; what it raises ends the process, and is raised here.
+            Called now and then; an error that it raises ends the process, and is raised here.
 
         Raises
         ------
         HelperError
-            See there, and its kinds. After each but HelperClosed the next call finds a process all the same.
+            The call failed; see the kinds of this error. After each but HelperClosed the next call finds a process.
         QueueFullError
-            As of `open`.
+            As for `open`.
         """
         while not self._lock.acquire(timeout=LOOK_EVERY):
             pause()
@@ -134,14 +134,14 @@ class Helper:
         try:
             return attempt()
         except HelperLost as error:
-            raise QueueFullError(f"no helper process can be kept now: {error}") from error
+            raise QueueFullError(f"no helper process survives at present: {error}") from error
 
     def close(self) -> None:
-        """End it, whatever it is doing, and start none again. Idempotent."""
+        """End the process, whatever it is doing, and start none again. Idempotent."""
         self._closed = True
         process = self._process
         if process is not None:
-            process.kill()  # a call in progress sees its end
+            process.kill()  # a call in progress notices its end
         with self._lock:
             self._end()
 
@@ -160,10 +160,12 @@ class Helper:
             self._opens_until = self._ask(list(self._opening), START_SECONDS)
         except OSError as error:
             self._end()
-            raise QueueFullError(f"no process can be started now: {error.strerror}") from error
+            raise QueueFullError(f"no process can be started at present: {error.strerror}") from error
 
     def _finish_opening(self, pause: Pause) -> None:
-        """A caller that gives up leaves it to the next: if each of many ended the process, none would have one."""
+        """Wait for the opening call. A caller that gives up leaves the process to the next: if each of many ended it,
+        none would have one.
+        """
         assert self._socket is not None
         assert self._opens_until is not None
         while not wait_readable(self._socket, LOOK_EVERY) and time.monotonic() < self._opens_until:
@@ -181,7 +183,7 @@ class Helper:
             command = (sys.executable, "-P", "-m", "pyllmcancel.chat.helper_process")
             self._process = start_with_socket([*command, str(self._cpu_seconds), str(MEMORY_MIB)], theirs)
         if self._closed:
-            self._process.kill()  # close() may have come before there was one to end
+            self._process.kill()  # close() may have come before there was a process to end
 
     def _ask(self, message: list[Any], seconds: float) -> float:
         """Until when there must be an answer."""
@@ -205,7 +207,7 @@ class Helper:
 
     @contextlib.contextmanager
     def _ended_unless_done(self) -> Iterator[None]:
-        """End the process if it is not heard in time, or what is done with it is given up."""
+        """End the process if there is no answer in time, or if the caller gives up."""
         done = False
         try:
             yield
@@ -242,10 +244,10 @@ class Helper:
         return bytes(received)
 
     def _cause(self) -> HelperEnded:
-        """Why there was no answer."""
+        """Return why there was no answer."""
         assert self._process is not None
         why: Ending = "time"
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it is still at it
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is still running
             why = why_ended(self._process.wait(timeout=LOOK_EVERY))
         match why:
             case "time":

@@ -1,4 +1,6 @@
-"""Why the compiled module cannot be loaded: a build for a GPU, on a machine that lacks the GPU's libraries."""
+"""The message for a compiled module that cannot be loaded: a build for a GPU, on a machine without the GPU's
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import re
 
 MODULE = "_native"
 
-# What brings a library, by the beginning of its name. The first that fits counts.
+# The provider of a library, by the beginning of the library's name. The first match counts.
 PROVIDERS = (
     (r"libcuda\.|nvcuda", "NVIDIA's driver", "cuda"),
     (
@@ -29,9 +31,9 @@ NAMES = (
 
 
 def missing_library(error: ImportError) -> str | None:
-    """A sentence or two for what an `import` raised; None if no library of the compiled module is missing.
+    """Return a sentence or two about an error of `import`; None if no library of the compiled module is missing.
 
-    Windows does not say which library it is.
+    Windows does not name the missing library.
     """
     # Python names a module that its loader could not open by the last part of its name alone.
     if (error.name or "").rpartition(".")[2] != MODULE or isinstance(error, ModuleNotFoundError):

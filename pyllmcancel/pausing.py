@@ -1,12 +1,12 @@
-"""How long work tells where it can be ended."""
+"""The pause function, by which work can be ended."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# Called by the work between two of its parts; ends it by raising.
+# The work calls this between two of its parts; it ends the work by raising an error.
 Pause = Callable[[], None]
 
 
 def no_pause() -> None:
-    """For work that cannot be given up, or is too short for that."""
+    """The pause of work that cannot be given up, or is too short for that."""

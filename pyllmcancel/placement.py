@@ -1,4 +1,4 @@
-"""Where a model is computed: layers, devices and their shares, under llama-server's names. Values and their checks."""
+"""The placement of a model: layers, devices and their shares, under llama-server's names. Values and their checks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pyllmcancel.errors import UsageError
 SplitMode = Literal["none", "layer", "row", "tensor"]
 SPLIT_MODES: dict[str, int] = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama.cpp's numbers
 
-# llama.cpp's patterns (common/common.h): the experts of all layers, or with a block's number of one; the same of models
-# without experts.
+# llama.cpp's patterns (common/common.h): the experts of all layers or, with a block's number, of one layer; and the
+# same for models without experts.
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 FEED_FORWARD = r"\.ffn_(up|down|gate)\."
 CPU = "CPU"  # the buffer type of plain memory, and the device
 GIB = 1 << 30
-MOST_LAYERS = (1 << 31) - 1  # people say 99999 for "all"
-MOST_BLOCKS = 1024  # that have patterns of their own; llama.cpp has models of 512 at most
+MOST_LAYERS = (1 << 31) - 1  # people write 99999 for "all"
+MOST_BLOCKS = 1024  # blocks with patterns of their own; llama.cpp's models have 512 at most
 MOST_MIB = 1 << 30
 
 
 class Device(NamedTuple):
     """A device that can compute beside the CPU.
 
-    `total` and `free` are bytes; `preferred` says whether it is used where no devices are named. An `accelerator`
-    has no memory of its own, takes no layers, and helps the CPU in any case.
+    `total` and `free` are bytes; `preferred` is True if it is used by default. An `accelerator` has no memory of its
+    own, takes no layers, and helps the CPU in any case.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Device(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """The memory that a model and its context would take of one device, in bytes."""
+    """The memory of one device that a model and its context would take, in bytes."""
 
     name: str
     total: int
@@ -56,33 +56,36 @@ class DeviceUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where weights, cells and computation go. Without a device all of it is the CPU's.
+    """The placement of weights, cells and computation. Without a device everything is on the CPU.
 
     Attributes
     ----------
     n_gpu_layers
-        The last so many layers, that of the output included, are on devices; ``all``, or ``auto``: as many as fit.
+        The number of layers on devices, counted from the last, the output layer included; ``all``, or ``auto``: as many
+        as fit.
     devices
-        Names of `Device`; empty: none. None is llama.cpp's choice: all GPUs or, if there is none, integrated ones.
+        The names of devices; empty: no device. None is llama.cpp's default: all GPUs or, if there is none, integrated
+        ones.
     split_mode
-        ``layer``: each of several devices has layers of its own. ``row``: each has rows of all weights. ``none``: all
-        is on `main_gpu`. ``tensor``: as ``row``, cells too; llama.cpp's experiment.
+        ``layer``: each of several devices has layers of its own. ``row``: each has rows of all weights. ``none``:
+        everything is on `main_gpu`. ``tensor``: as ``row``, and cells, too; experimental in llama.cpp.
     tensor_split
-        Each device's share, in any unit; by free memory if empty.
+        Each device's share, in any unit; in proportion to free memory if empty.
     main_gpu
-        For ``none`` and ``row``: number of the device, counted from 0.
+        For ``none`` and ``row``: the number of the device, counted from 0.
     override_tensors
-        Regular expressions that find tensors by their names, each with a buffer type; the first that matches counts.
+        Regular expressions that match names of tensors, each with a buffer type; the first match counts.
     cpu_moe, n_cpu_moe, n_cpu_ffn
-        Keep the experts of all layers on the CPU, those of the first layers, or the first layers' feed-forward weights.
+        The CPU keeps the experts of all layers, those of the first layers, or the first layers' feed-forward weights.
     kv_offload
-        The cells of an offloaded layer, and its attention, are on its device.
+        True if the cells of an offloaded layer, and its attention, are on its device.
     op_offload
-        A device may compute large batches with weights that the CPU keeps.
+        True if a device may compute large batches whose weights are in the CPU's memory.
     fit
-        Measure before loading: ``auto`` takes what fits, and what was asked for and does not fit is an error.
+        True if memory is measured before loading: ``auto`` uses what fits, and a placement that does not fit is an
+        error.
     fit_target
-        MiB of each device that ``auto`` leaves free; one number is for all.
+        The MiB that ``auto`` leaves free on each device; a single number is for all.
     """
 
     n_gpu_layers: int | Literal["auto", "all"] = "auto"
@@ -100,11 +103,11 @@ class Placement:
     fit_target: tuple[int, ...] = (1024,)
 
     def last_layers(self) -> int:
-        """How many are offloaded, at most; -1 for all."""
+        """The limit of offloaded layers; -1 for all."""
         return self.n_gpu_layers if isinstance(self.n_gpu_layers, int) else -1
 
     def overrides(self) -> tuple[tuple[str, str], ...]:
-        """All patterns of tensors and their buffer types, in the order in which they count."""
+        """Return all patterns of tensors and their buffer types, in the order in which they count."""
         found = list(self.override_tensors)
         found += [(EXPERTS, CPU)] if self.cpu_moe else []
         found += [(rf"blk\.{layer}{EXPERTS}", CPU) for layer in range(min(self.n_cpu_moe, MOST_BLOCKS))]
@@ -112,12 +115,12 @@ class Placement:
         return tuple(found)
 
     def used(self, there: Sequence[Device]) -> list[Device]:
-        """The devices that layers may go to.
+        """Return the devices that layers may go to.
 
         Raises
         ------
         UsageError
-            One that is named is not `there`.
+            A device that is named is not `there`.
         """
         if self.devices is None:
             found = [device for device in there if device.preferred]
@@ -131,12 +134,12 @@ class Placement:
         return found
 
     def check(self, there: Sequence[Device], buffer_types: Sequence[str]) -> None:
-        """Return whether it makes sense on a machine with these devices.
+        """Check that the placement is possible on a machine with these devices.
 
         Raises
         ------
         UsageError
-            It names what is not there, contradicts itself, or has shares that do not add up.
+            The placement names a device that is not there, contradicts itself, or has impossible shares.
         """
         self._check_alone()
         several = Placement(devices=self.devices).used(there)
@@ -149,7 +152,9 @@ class Placement:
         for pattern, buffer_type in self.override_tensors:
             if buffer_type not in buffer_types:
                 there_are = ", ".join(buffer_types)
-                raise UsageError(f"--override-tensor {pattern}: no buffer type is {buffer_type}; there are {there_are}")
+                raise UsageError(
+                    f"--override-tensor {pattern}: there is no buffer type {buffer_type}; there are {there_are}"
+                )
 
     def _check_alone(self) -> None:
         """Raise UsageError for options that are wrong on any machine."""
@@ -167,15 +172,15 @@ class Placement:
         if self.main_gpu < 0:
             raise UsageError(f"--main-gpu must not be negative, not {self.main_gpu}")
         if any(not share >= 0.0 or math.isinf(share) for share in self.tensor_split):  # NaN is refused too
-            raise UsageError("the shares of --tensor-split must be numbers, and none negative")
+            raise UsageError("the shares of --tensor-split must be numbers, none of them negative")
         if self.tensor_split and not sum(self.tensor_split):
             raise UsageError("the shares of --tensor-split are all 0")
         if self.tensor_split and self.split_mode == "none":
-            raise UsageError("--tensor-split shares a model among devices, and --split-mode none takes one")
+            raise UsageError("--tensor-split shares a model among devices, but --split-mode none uses one")
         if self.devices == () and (self.n_gpu_layers not in ("auto", 0) or self.tensor_split):
             raise UsageError("--device none leaves no device for --n-gpu-layers or --tensor-split")
         if self.cpu_moe and self.n_cpu_moe:
-            raise UsageError("--cpu-moe is for all layers, --n-cpu-moe for some: say one")
+            raise UsageError("--cpu-moe is for all layers and --n-cpu-moe for some: give only one of them")
 
 
 NO_DEVICE = "none (pyllmcancel serve --list-devices)"
@@ -186,12 +191,12 @@ def listed(devices: Sequence[Device]) -> str:
 
 
 def gib(n_bytes: int) -> str:
-    """Bytes for people: ``1.5 GiB``, ``300 MiB``."""
+    """Return bytes in readable form: ``1.5 GiB``, ``300 MiB``."""
     return f"{n_bytes / GIB:.1f} GiB" if n_bytes >= GIB else f"{n_bytes / (1 << 20):.0f} MiB"
 
 
 def described(device: Device) -> str:
-    """A line of ``--list-devices``."""
+    """Return a line of ``--list-devices``."""
     if device.accelerator:
         return f"{device.name}: {device.description}, {device.back_end}, used beside the CPU"
     return (

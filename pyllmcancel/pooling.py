@@ -15,7 +15,7 @@ POOLINGS = ("auto", "none", "mean", "cls", "last")
 
 
 class Pooling(IntEnum):
-    """How the vectors of a text's tokens become one; the numbers are llama.cpp's (``llama_pooling_type``)."""
+    """The pooling of a text's token vectors into one; the numbers are llama.cpp's (``llama_pooling_type``)."""
 
     NONE = 0
     MEAN = 1
@@ -27,9 +27,9 @@ class Pooling(IntEnum):
 class EmbedRow(NamedTuple):
     """The result of one text from a step that returned OK.
 
-    `embedding`, shape (n_embd,), float32, read-only and of length 1 (L2), is there when the text's last token is
-    computed, unless the request had been cancelled by then. It is not there either if `faulty` says that the numbers
-    are no embedding: not finite, or all zero.
+    `embedding`, shape (n_embd,), float32, read-only and of length 1 (L2), is set after the text's last token is
+    computed, unless the request had been cancelled by then. It is not set either if the result is `faulty`: not finite,
+    or all zero.
     """
 
     seq: int

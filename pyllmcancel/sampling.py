@@ -1,4 +1,4 @@
-"""How the next token is chosen: one request's sampling parameters."""
+"""The sampling parameters of one request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pyllmcancel.errors import InvalidRequestError
 
 MAX_LOGPROBS = 1000
-# llama-server's names and its order.
+# llama-server's names and order.
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
-# For filling gaps: it prefers to end where the best candidates disagree. Only on request, after the truncations.
+# For filling gaps: it prefers to end where the best candidates disagree. It applies only on request, after the
+# truncations.
 SAMPLERS_ON_REQUEST = ("infill",)
-# llama.cpp's letters for them.
+# llama.cpp's letters for the samplers.
 SAMPLER_LETTERS = dict(zip("edskypmxti", (*SAMPLERS, *SAMPLERS_ON_REQUEST), strict=True))
 
 
@@ -23,7 +24,7 @@ class SamplingParams:
     Attributes
     ----------
     temperature
-        Below 1e-6 takes the likeliest token, unless Mirostat is on.
+        The temperature; below 1e-6 the likeliest token is taken, unless Mirostat is on.
     top_k
         Keep the k likeliest tokens; 0 or less keeps all.
     top_p, min_p, typical_p
@@ -41,30 +42,31 @@ class SamplingParams:
     grammar
         GBNF whose root rule is ``root``; empty for none.
     grammar_prefix
-        What the prompt begins the answer with, if the grammar's texts begin so: it goes on from there.
+        The beginning of the answer that is part of the prompt, if the grammar's texts begin with it: the grammar
+        continues from there.
     grammar_triggers
-        Pairs of kind and value. If there are any, the grammar sleeps until the answer has one of them: a ``token`` (its
-        number), a ``word``, a ``pattern`` (a regular expression, searched) or a ``pattern_full`` (of all the answer).
-        It then goes on from the trigger, or of a pattern from its first group that is not empty. An answer in which
-        this is not what the grammar allows goes on without it.
+        Pairs of kind and value. If there are any, the grammar is inactive until the answer contains one of them: a
+        ``token`` (its id), a ``word``, a ``pattern`` (a regular expression to search for) or a ``pattern_full`` (which
+        matches the whole answer). The grammar then applies from the trigger on, or for a pattern from its first group
+        that is not empty. If the text there violates the grammar, the answer continues without the grammar.
     thinking_start, thinking_ends
-        Marks between which no trigger counts; a mark that ends the thinking may be one.
+        Marks between which no trigger counts; a mark that ends the thinking may itself be a trigger.
     top_n_sigma
-        Keep tokens within so many standard deviations of the best logit; 0 or less: off.
+        Keep tokens within this number of standard deviations of the best logit; 0 or less: off.
     dynatemp_range, dynatemp_exponent
         Entropy-dependent temperature within `temperature` ± range; a range of 0: off.
     xtc_probability, xtc_threshold
         Exclude top choices, with that probability, above that threshold.
     min_keep
-        Truncations leave at least so many tokens.
+        The minimum of tokens that truncations leave.
     mirostat, mirostat_tau, mirostat_eta
         0: off; 1 or 2: Mirostat of that version, with target entropy tau and learning rate eta, instead of truncation.
     dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers
-        "Don't repeat yourself": penalty on going on with a sequence that has occurred; a multiplier of 0: off.
+        "Don't repeat yourself": the penalty on continuing a sequence that has occurred; a multiplier of 0: off.
     samplers
-        Which of `SAMPLERS` and `SAMPLERS_ON_REQUEST` apply, in which order.
+        The samplers to apply, in their order, out of `SAMPLERS` and `SAMPLERS_ON_REQUEST`.
     logprobs_after_sampling
-        Report the probabilities that were left after truncation and temperature, not the model's own.
+        Report probabilities after truncation and temperature, not the model's own.
     """
 
     temperature: float = 0.8
@@ -127,7 +129,7 @@ class SamplingParams:
         _between("dry_allowed_length", self.dry_allowed_length, 0, 1_000_000)
         _between("dry_penalty_last_n", self.dry_penalty_last_n, -1, 1_000_000)
         if len(set(self.samplers)) != len(self.samplers):
-            raise InvalidRequestError("a sampler stands twice", "samplers")
+            raise InvalidRequestError("a sampler is named twice", "samplers")
         if unknown := set(self.samplers) - {*SAMPLERS, *SAMPLERS_ON_REQUEST}:
             raise InvalidRequestError(f"unknown samplers: {', '.join(sorted(unknown))}", "samplers")
         if self.n_logprobs is not None:

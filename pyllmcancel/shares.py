@@ -1,8 +1,9 @@
-"""How owners share what is bounded, so that none of them takes what others need.
+"""The sharing of limited resources among owners, so that none takes what others need.
 
-Two rules. What is given out and comes back is given to an owner only while it has no more of it than is left free: so
-there is always some for the next owner, however many are greedy. Of what is kept, and forgotten when it is too much,
-the owner that has the most loses its own first: so nobody loses anything to others within its share.
+There are two rules. The first is for resources that are given out and come back: an owner gets more only while it has
+no more than is left free. So there is always some for the next owner, however many owners are greedy. The second is for
+things that are kept until there are too many: the owner that has the most loses its own first. So no owner loses
+anything to others within its share.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ T = TypeVar("T")
 
 
 class Shares:
-    """Given out and come back. Not synchronised.
+    """A resource that is given out and comes back. Not synchronised.
 
     Parameters
     ----------
     total
-        At most as much is given out, to all owners.
+        The limit of what is given out to all owners together.
     several
-        There are several owners; if there is one, it may have all.
+        True if there are several owners; a single owner may have all.
     least
-        As much is given to an owner in any case, if it is free.
+        The amount that an owner gets in any case, if it is free.
     """
 
     def __init__(self, total: int, *, several: bool, least: int = 1) -> None:
@@ -35,12 +36,12 @@ class Shares:
         self._held = Counter[str]()
 
     def has(self, owner: str, amount: int = 1) -> bool:
-        """Return whether there is room for so much more of an owner's."""
+        """Return whether an owner may take `amount` more."""
         held, free = self._held[owner] + amount, self._total - self._held.total() - amount
         return free >= 0 and (not self._several or held <= max(free, self._least))
 
     def take(self, owner: str, amount: int = 1) -> bool:
-        """Return whether there was."""
+        """Take the amount if there is room; return whether there was."""
         fits = self.has(owner, amount)
         if fits:
             self._held[owner] += amount

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Tokens of prompts whose logprobs one step can give: each costs a row of logits as long as the vocabulary.
+# The limit of prompt tokens whose logprobs one step gives: each costs a row of logits as long as the vocabulary.
 MOST_DESCRIBED = 32
 
 
@@ -27,7 +27,7 @@ class StepStatus(IntEnum):
 
 
 class LogitFault(IntEnum):
-    """Why a row of logits could not be sampled."""
+    """The reason why a row of logits could not be sampled."""
 
     NONE = 0
     NOT_FINITE = 1
@@ -64,9 +64,9 @@ class StepRow(NamedTuple):
 class StepResult(NamedTuple):
     """The outcome of a step; `rows` is empty unless `status` is OK.
 
-    `spared` says that a member was cancelled and the step finished for the others all the same; `polls` counts the
-    graph nodes computed; times are in microseconds, and `began_us` is on the clock of `time.monotonic`; `n_threads`
-    computed it. `ahead`: the step after it has begun, and is to be collected.
+    `spared` is True if a member was cancelled and the step finished for the others. `polls` counts the graph nodes
+    computed. Times are in microseconds, and `began_us` is on the clock of `time.monotonic`. `n_threads` is the number
+    of compute threads. `ahead` is True if the next step has begun, and is to be collected.
     """
 
     status: StepStatus

@@ -1,6 +1,6 @@
-"""Calls that not every system has, and what stands for them elsewhere: all of it is here.
+"""System calls that not every system has, and their replacements, all in one place.
 
-Linux is where this is tested. On macOS and Windows it is checked by types, and has never run.
+The package is tested on Linux. For macOS and Windows only types are checked; it has never run there.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ Ending = Literal["time", "killed", "stack", "memory"]
 
 
 def usable_cores() -> int:
-    """Those of this process's affinity; where there is no such thing, all."""
+    """Return the cores of this process's affinity; all cores if the system has no affinity."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory_bytes() -> int | None:
-    """Memory of the machine; None where Python does not tell."""
+    """Return the memory of the machine; None if Python cannot find out."""
     if sys.platform == "win32":
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def load_average() -> tuple[float, float, float] | None:
-    """Over 1, 5 and 15 minutes; None on Windows, which has none."""
+    """Return the load over 1, 5 and 15 minutes; None on Windows, which has none."""
     if sys.platform == "win32":
         return None
     return os.getloadavg()
@@ -58,7 +58,7 @@ def load_average() -> tuple[float, float, float] | None:
 
 
 def descriptor_limits() -> tuple[float, float]:
-    """Most descriptors of this process as it is, and the most that it may ask for. Infinite on Windows."""
+    """Return the limit of this process's descriptors, and the highest that it may ask for. Infinite on Windows."""
     if sys.platform == "win32":
         return inf, inf
     else:  # noqa: RET505 - mypy looks up names after a return
@@ -67,7 +67,7 @@ def descriptor_limits() -> tuple[float, float]:
 
 
 def ask_for_descriptors(most: int) -> None:
-    """Have so many, if the system lets us; not more than `descriptor_limits` allows."""
+    """Raise the limit to `wanted` descriptors if the system allows it, within `descriptor_limits`."""
     if sys.platform != "win32":
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         with contextlib.suppress(ValueError, OSError):
@@ -75,7 +75,9 @@ def ask_for_descriptors(most: int) -> None:
 
 
 def lock(file: IO[str], on_wait: Callable[[], object]) -> None:
-    """Wait until no other process has locked it; `on_wait` is called first if one has. The end of a process unlocks."""
+    """Lock a file, after waiting for other processes; `on_wait` is called before a wait. The end of a process
+    unlocks.
+    """
     if sys.platform == "win32":
         waits = False
         while True:
@@ -99,26 +101,27 @@ def lock(file: IO[str], on_wait: Callable[[], object]) -> None:
 
 
 def claim_address(listener: socket.socket) -> None:
-    """Have `bind` succeed although connections of a former process linger, and fail if another one listens there."""
+    """Let `bind` succeed although connections of a former process linger, and fail if another process listens there."""
     if sys.platform == "win32":
-        # There SO_REUSEADDR would let two listen at once; connections that linger are in nobody's way.
+        # On Windows SO_REUSEADDR would let two processes listen at once, and lingering connections do not block an
+        # address.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
     else:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def wait_readable(connection: socket.socket, seconds: float) -> bool:
-    """Return whether there is something to read, or the end, within so many seconds."""
+    """Return whether there is data to read, or the end, within `seconds`."""
     if sys.platform == "win32":
         return bool(select.select([connection], [], [], seconds)[0])
-    # select() elsewhere takes no descriptor above 1,023.
+    # On other systems select() accepts no descriptor above 1,023.
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def send_datagram(address: str, data: bytes) -> None:
-    """To a socket of the file system, or an abstract one after a null, without ever waiting; OSError if it fails."""
+    """Send to a socket of the file system, or an abstract one after a null, without waiting; OSError if it fails."""
     if sys.platform == "win32":
         raise OSError("Windows has no such sockets")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
@@ -130,7 +133,7 @@ def send_datagram(address: str, data: bytes) -> None:
 
 
 def terminal_mode(descriptor: int) -> list[Any]:
-    """For `restore_terminal`; OSError on Windows."""
+    """Return the terminal's mode for `restore_terminal`; OSError on Windows."""
     if sys.platform == "win32":
         raise OSError("Windows's terminals have other modes")
     else:  # noqa: RET506
@@ -138,7 +141,7 @@ def terminal_mode(descriptor: int) -> list[Any]:
 
 
 def give_keys_at_once(descriptor: int) -> None:
-    """No echo, no waiting for a line's end; Ctrl-C and Ctrl-Z are still signals."""
+    """Switch off echo and line buffering; Ctrl-C and Ctrl-Z are still signals."""
     if sys.platform != "win32":
         tty.setcbreak(descriptor)
 
@@ -153,8 +156,8 @@ def restore_terminal(descriptor: int, mode: list[Any]) -> None:
 
 
 def start_with_socket(command: Sequence[str], theirs: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a process that finds `theirs` by `socket_given`. Ctrl-C does not reach it."""
-    import subprocess  # the command line imports this module, and starts none
+    """Start a process that gets `theirs` by `socket_given`. Ctrl-C does not reach it."""
+    import subprocess  # imported late: the command line imports this module, and starts no process
 
     if sys.platform == "win32":
         process = subprocess.Popen(
@@ -171,16 +174,16 @@ def start_with_socket(command: Sequence[str], theirs: socket.socket) -> subproce
 
 
 def socket_given() -> socket.socket:
-    """In a process that `start_with_socket` started."""
+    """Return the socket, in a process that `start_with_socket` started."""
     if sys.platform == "win32":
         return socket.fromshare(sys.stdin.buffer.read())
     return socket.socket(fileno=0)
 
 
 def limit_call(cpu_seconds: float, wall_seconds: float) -> None:
-    """End this process, whatever it is in, unless it calls this again in time; 0: no limit.
+    """End this process after a time, whatever it is doing, unless it calls this again before; 0: no limit.
 
-    On Windows nothing can: there the parent's own time-out ends it.
+    Windows has no such limit: there the parent's own time-out ends the process.
     """
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
@@ -188,7 +191,7 @@ def limit_call(cpu_seconds: float, wall_seconds: float) -> None:
 
 
 def end_by_limits_only() -> None:
-    """Ignore SIGTERM, and let `limit_call` end this process, also where its parent had that ignored."""
+    """Ignore SIGTERM, and let `limit_call` end this process, even if the parent ignored that signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform != "win32":
         for number in (signal.SIGPROF, signal.SIGALRM):
@@ -212,7 +215,7 @@ def why_ended(status: int) -> Ending:
 
 
 def limit_memory(mib: int) -> None:
-    """Let this process have so much more than it has. Where that cannot be told, time alone is a limit."""
+    """Limit this process's memory to `more` above its present use. If the use is unknown, only time is limited."""
     if sys.platform != "win32":
         size = memory_in_use(0)
         if size is not None:
@@ -222,9 +225,9 @@ def limit_memory(mib: int) -> None:
 
 
 def memory_in_use(field: int) -> int | None:
-    """Bytes of this process: 0 all, 1 resident; None where that cannot be told.
+    """Return the bytes of this process: 0 all, 1 resident; None if unknown.
 
-    Not by `getrusage`, whose peak is that of the process that started this one.
+    `getrusage` is not used, because its peak includes the process that started this one.
     """
     try:
         return int(Path("/proc/self/statm").read_text().split()[field]) * mmap.PAGESIZE
@@ -246,7 +249,9 @@ class LastResort:
         self._timer: threading.Timer | None = None
 
     def start(self, seconds: float) -> None:
-        """Called by any thread. The alarm needs neither memory, nor the GIL, nor an event loop; Windows's does."""
+        """Start the clock, in any thread. The alarm needs neither memory, nor the GIL, nor an event loop, except on
+        Windows.
+        """
         if sys.platform == "win32":
             self._timer = threading.Timer(seconds, os._exit, (1,))
             self._timer.daemon = True
@@ -255,7 +260,7 @@ class LastResort:
             signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def call_off(self) -> None:
-        """Called by the main thread. Idempotent."""
+        """Call it off, in the main thread. Idempotent."""
         if sys.platform != "win32":
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         elif self._timer is not None:

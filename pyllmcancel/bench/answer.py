@@ -13,7 +13,7 @@ FINISH_REASONS = ("stop", "length", "tool_calls", "function_call", "content_filt
 
 
 class ErrorKind(StrEnum):
-    """Names under which failures are counted, with what they mean; an HTTP error is ``http_`` and its status."""
+    """The names under which failures are counted, with their meaning; an HTTP error is ``http_`` and its status."""
 
     text: str
 
@@ -27,16 +27,16 @@ class ErrorKind(StrEnum):
     DISCONNECTED = "disconnected", "a fresh connection was closed before any answer"
     BROKEN_ANSWER = "broken_answer", "the connection ended in the middle of an answer"
     NO_DONE = "no_done", "a stream ended properly, but without [DONE]"
-    NO_FINISH_REASON = "no_finish_reason", "an answer looked complete, but no choice said why it finished"
-    BAD_ANSWER = "bad_answer", "an answer that is no JSON, or not of the expected shape"
+    NO_FINISH_REASON = "no_finish_reason", "an answer looked complete, but no choice had a finish reason"
+    BAD_ANSWER = "bad_answer", "an answer that is not JSON, or not of the expected shape"
     ERROR_EVENT = "error_event", "an error event in a stream"
     SUPERSEDED = "superseded", "cancelled by the server for a newer request of the same key"
     TIMEOUT = "timeout", "no answer within --timeout"
-    PROTOCOL_ERROR = "protocol_error", "bytes that are no HTTP"
+    PROTOCOL_ERROR = "protocol_error", "bytes that are not HTTP"
 
 
 class ExchangeError(Exception):
-    """A request failed; `kind` is what it is counted as."""
+    """A request failed; `kind` is the name under which it is counted."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
         super().__init__(f"{kind}: {detail}" if detail else kind)
@@ -50,7 +50,7 @@ class AnswerReader:
     Attributes
     ----------
     token_at
-        When each event with text came; servers send one event a token, but for parts of a character.
+        The time of each event with text. Servers send one event per token, except for parts of a character.
     """
 
     def __init__(self, status: int, content_type: str) -> None:
@@ -89,7 +89,7 @@ class AnswerReader:
             raise ExchangeError(ErrorKind.BAD_ANSWER, str(error)) from error
 
     def finish(self) -> None:
-        """Judge the complete body; ExchangeError if it is no proper answer."""
+        """Check the complete body; ExchangeError if it is not a proper answer."""
         if self.status != 200:
             raise self._http_error()
         if not self._streams:
@@ -118,7 +118,9 @@ class AnswerReader:
 
 
 def text_of(choice: dict[str, Any]) -> str:
-    """All that a choice says: a completion's text, or a message's or a delta's content, thoughts and tool calls."""
+    """Return all text of a choice: a completion's text, or a message's or a delta's content, reasoning and tool
+    calls.
+    """
     said = choice.get("delta") or choice.get("message") or {}
     parts = [choice.get("text"), said.get("content"), said.get("reasoning_content")]
     calls = [(call.get("function") or {}).get("arguments") for call in said.get("tool_calls") or ()]
@@ -129,17 +131,17 @@ def parse_object(text: str | bytearray) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ExchangeError(ErrorKind.BAD_ANSWER, f"no JSON: {text[:80]!r}") from error
+        raise ExchangeError(ErrorKind.BAD_ANSWER, f"not JSON: {text[:80]!r}") from error
     if not isinstance(value, dict):
         raise ExchangeError(ErrorKind.BAD_ANSWER, f"not an object: {value!r:.80}")
     return value
 
 
 def error_of(payload: dict[str, Any], kind: str) -> ExchangeError:
-    """The failure that an OpenAI error body or event stands for."""
+    """Return the failure that an OpenAI error body or event reports."""
     error = payload.get("error", payload)
     if not isinstance(error, dict):
         return ExchangeError(kind, str(error))
     detail = f"{error.get('code') or error.get('type') or ''} {error.get('message') or ''}".strip()
-    superseded = "superseded" in (error.get("code"), error.get("reason"))  # the latter in llama-server's shape
+    superseded = "superseded" in (error.get("code"), error.get("reason"))  # `reason` is llama-server's field
     return ExchangeError(ErrorKind.SUPERSEDED if superseded else kind, detail)

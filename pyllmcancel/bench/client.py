@@ -20,7 +20,7 @@ PATHS = {"completions": "v1/completions", "chat": "v1/chat/completions"}
 
 
 class Client:
-    """Makes requests of one server, on connections of its own.
+    """Sends requests to one server, on connections of its own.
 
     Not thread-safe; for use in one event loop. `close` aborts idle connections.
     """
@@ -28,20 +28,20 @@ class Client:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.url = parse_url(target.url)
-        # Made once: reading the machine's certificates takes longer than most requests.
+        # Made once: reading the machine's certificates takes longer than most requests do.
         self._verify = ssl.create_default_context() if self.url.scheme == "https" else False
         self._idle: list[Connection] = []
 
     def start(self, ask: Ask) -> Call:
-        """Begin a request; the call goes on by itself."""
+        """Begin a request; the call continues by itself."""
         return Call(self, ask)
 
     async def ask(self, ask: Ask) -> Exchange:
-        """Make a request, and wait for its end."""
+        """Send a request, and wait for its end."""
         return await self.start(ask).ended()
 
     async def fetch(self, method: str, path: str, body: Any = None, *, within: float = 60.0) -> tuple[int, bytes]:
-        """A request beside the load, on a connection that is used once: status and body.
+        """Send a request beside the load, on a connection that is used once; return status and body.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class Client:
         return answer.status_code, answer.content
 
     async def fetch_json(self, method: str, path: str, body: Any = None) -> Any:
-        """As `fetch`; None if the server does not know the path, or answers something else than JSON."""
+        """As `fetch`; None if the server does not know the path, or does not answer with JSON."""
         status, content = await self.fetch(method, path, body)
         try:
             return json.loads(content) if status == 200 else None
@@ -65,7 +65,9 @@ class Client:
             return None
 
     def take(self) -> Connection | None:
-        """An open connection that was used before; those that the server has closed meanwhile are dropped."""
+        """Take an open connection that was used before; connections that the server has closed meanwhile are
+        dropped.
+        """
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
@@ -74,14 +76,14 @@ class Client:
         return None
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request if the answer on it was complete, be it an error; else close it."""
+        """Keep a connection for the next request if the answer on it was complete, even an error; else close it."""
         if self.target.keep_alive and connection.reset_for_next():
             self._idle.append(connection)
         else:
             connection.abort()
 
     def head(self, ask: Ask, n_bytes: int) -> h11.Request:
-        """The head of a generation request with so long a body."""
+        """Return the head of a generation request with a body of this length."""
         headers = {"Host": self.url.netloc.decode(), "User-Agent": "pyllmcancel-bench", "X-Request-Id": ask.request_id}
         headers |= {"Content-Type": "application/json", "Content-Length": str(n_bytes)}
         if self.target.api_key is not None:
@@ -94,7 +96,7 @@ class Client:
         return h11.Request(method="POST", target=path, headers=list(headers.items()))
 
     def body(self, ask: Ask) -> bytes:
-        """The body of a generation request; greedy, so that answers can be compared."""
+        """Return the body of a generation request; greedy, so that answers can be compared."""
         target = self.target
         fields: dict[str, Any] = {"model": target.model, "max_tokens": ask.max_tokens, "temperature": 0.0}
         if target.api == "chat":
@@ -137,17 +139,17 @@ class Call:
         return self.exchange.outcome is not None
 
     async def sent(self) -> bool:
-        """Wait until everything is with the socket; False if it ended before."""
+        """Wait until the socket has taken everything; False if the call ended before."""
         await self._sent.wait()
         return self.exchange.sent_at is not None
 
     async def first_token(self) -> bool:
-        """Wait for the first token; False if it ended before."""
+        """Wait for the first token; False if the call ended before."""
         await self._first_token.wait()
         return bool(self.exchange.token_at)
 
     def cut(self) -> float:
-        """Hang up; the monotonic time at which the client closed, or had ended before."""
+        """Hang up; return the monotonic time at which the client closed, or had ended before."""
         if self.exchange.ended_at is not None:
             return self.exchange.ended_at
         if self._cut_at is None:
@@ -182,7 +184,7 @@ class Call:
         if seconds is not None and seconds > 0.0:
             return asyncio.get_running_loop().call_later(seconds, self.cut)
         if seconds is not None:
-            # In the very step of the event loop that sent it: nothing of an answer has been read.
+            # In the same step of the event loop that sent the request: nothing of an answer has been read.
             self.cut()
         return None
 
@@ -267,7 +269,7 @@ class Call:
                 exchange.error, exchange.detail = self._kind_of_loss(), str(error)
 
     def _kind_of_loss(self) -> ErrorKind:
-        """Return the kind of error that a lost connection is, by how far the answer had come."""
+        """Return the kind of error that a lost connection is, which depends on how far the answer had come."""
         if self.exchange.first_byte_at is not None:
             return ErrorKind.BROKEN_ANSWER
         return ErrorKind.KEEPALIVE_CLOSED if self.exchange.reused else ErrorKind.DISCONNECTED

@@ -32,9 +32,9 @@ Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, and show what was found; the exit status: 1 if nothing could be measured."""
+    """Measure, and show the results; return the exit status: 1 if nothing could be measured."""
     if arguments.plots is not None:
-        # Before an hour of measuring, not after it.
+        # Checked before an hour of measuring, not after it.
         import matplotlib  # noqa: F401
     try:
         target = target_of(arguments)
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def measure(target: Target, arguments: argparse.Namespace) -> tuple[list[Run], dict[str, Any]]:
-    """The runs, and the document that describes them."""
+    """Do the runs, and return the document that describes them."""
     with ProgressBar(Console(stderr=True)) as progress:
         options = {"pid": arguments.pid, "prompt_seed": arguments.prompt_seed, "progress": progress}
         async with open_workbench(target, **options) as bench:
@@ -78,7 +78,7 @@ def target_of(arguments: argparse.Namespace) -> Target:
 
 
 async def runs_of(bench: Workbench, arguments: argparse.Namespace) -> list[Run]:
-    """Run the scenario that was asked for; once for each percentage where it has any."""
+    """Run the requested scenario, once for each percentage if it has any."""
     match arguments.scenario:
         case "mix":
             mixes = [replace(mix_of(arguments), percent=percent) for percent in arguments.percent]
@@ -103,7 +103,7 @@ def mix_of(arguments: argparse.Namespace) -> PlanOptions:
 
 
 def options_of(kind: type[Options], arguments: argparse.Namespace, **given: Any) -> Options:
-    """Options by the names of their fields; an argument that is None, or that does not exist, leaves the default."""
+    """Return options by the names of their fields; an argument that is None, or does not exist, leaves the default."""
     named = {field.name: getattr(arguments, field.name, None) for field in fields(kind)} | given
     return kind(**{name: value for name, value in named.items() if value is not None})
 
@@ -112,7 +112,7 @@ HIDDEN = ("run", "command", "bench_command", "api_key")
 
 
 def shown(value: Any) -> Any:
-    """An option's value as JSON has it."""
+    """Return an option's value as JSON has it."""
     match value:
         case None | str() | int() | float():
             return value

@@ -1,4 +1,4 @@
-"""One connection to a server, spoken to with h11 so that nothing happens on it behind the caller's back."""
+"""One connection to a server, which uses h11 so that nothing happens on it without the caller."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ READ_SIZE = 65_536
 def parse_url(url: str) -> httpx.URL:
     """Parse ``http://host:port[/prefix]``.
 
-    A trailing ``/v1`` is dropped: the paths asked for have their own.
+    A trailing ``/v1`` is dropped, because the requested paths contain it.
 
     Raises
     ------
     ValueError
-        If the URL is no http or https URL.
+        If the URL is not an http or https URL.
     """
     try:
         parsed = httpx.URL(url)
@@ -39,7 +39,7 @@ class Connection:
     Attributes
     ----------
     at_eof
-        The server has closed its side; seen while reading.
+        True if the server has closed its side, as seen while reading.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ class Connection:
         context = ssl.create_default_context() if url.scheme == "https" else None
         port = url.port or (443 if context else 80)
         reader, writer = await asyncio.open_connection(url.host, port, ssl=context)
-        # Then drain() returns when nothing is left in user space: "sent" means handed to the socket, all of it.
+        # So drain() returns when nothing is left in user space: "sent" means that the socket has taken everything.
         writer.transport.set_write_buffer_limits(high=0)
         return cls(reader, writer)
 
@@ -65,7 +65,9 @@ class Connection:
         await self._writer.drain()
 
     async def receive(self) -> h11.Event | type[h11.PAUSED]:
-        """The next part of the answer; h11.RemoteProtocolError if the connection ends before it is complete."""
+        """Return the next part of the answer; h11.RemoteProtocolError if the connection ends before the answer is
+        complete.
+        """
         while True:
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
@@ -90,7 +92,8 @@ class Connection:
 
     def abort(self) -> None:
         """Close at once, in any state: the server gets a FIN before this returns. Idempotent."""
-        # asyncio closes a socket when its loop comes to that: milliseconds later, on cores that a server keeps busy.
+        # asyncio closes a socket when its loop comes to that, which is milliseconds later on cores that a server keeps
+        # busy.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._writer.transport.abort()

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Outcome(StrEnum):
-    """How a request ended: answered, cancelled (hung up on by us, or superseded), or failed."""
+    """The end of a request: answered, cancelled (hung up on by us, or superseded), or failed."""
 
     OK = "ok"
     CANCELLED = "cancelled"
@@ -19,23 +19,23 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server, and how it is to be asked.
+    """A server, and the form of requests to it.
 
     Attributes
     ----------
     api
         ``completions`` or ``chat``.
     supersede_headers
-        The headers in which a key travels under which a newer request supersedes an older one. Older
-        versions of this server used ``X-Session-Id`` for this; llama-server takes ``X-Conversation-Id``.
+        The headers that carry the supersede key. Older versions of this server used ``X-Session-Id`` for this;
+        llama-server uses ``X-Conversation-Id``.
     ignore_eos
         Ask for answers of full length. Servers that do not know the field ignore or refuse it.
     keep_alive
-        Use a connection again after a complete answer.
+        Reuse a connection after a complete answer.
     extra
-        Further fields of every body.
+        Fields to add to every body.
     timeout
-        Seconds for one exchange, after which it is an error.
+        The time limit of one exchange in seconds, after which it is an error.
     """
 
     url: str
@@ -57,15 +57,15 @@ class Ask:
     Attributes
     ----------
     prompt
-        Text; for completions also tokens.
+        The prompt as text, or for completions as tokens.
     cut_after
         Seconds from "fully sent" until the client hangs up, unless the answer is complete by then; None: never.
     supersede
-        Key under which it supersedes, and is superseded; None: it has none.
+        The supersede key; None: no key.
     label
-        What the request is in its scenario.
+        The request's role in its scenario.
     lane
-        The client that makes it, where a scenario has several.
+        The client that sends the request, if a scenario has several.
     """
 
     prompt: str | list[int]
@@ -80,22 +80,23 @@ class Ask:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, and what became of it. All times in seconds on the monotonic clock; None: it did not happen.
+    """One request and its outcome. All times are in seconds on the monotonic clock; None: the event did not happen.
 
     Attributes
     ----------
     began_at
-        When it was started, before any connecting.
+        The time of the start, before connecting.
     connected_at
-        None on a connection that was used before.
+        The time of the connection; None if the connection was used before.
     sent_at
-        When the socket had taken the last byte.
+        The time when the socket had taken the last byte.
     token_at
-        When each event with text came.
+        The time of each event with text.
     ended_at
-        When the last byte of the answer had come, the client hung up, or it failed.
+        The time when the last byte of the answer had come, the client hung up, or the request failed.
     error
-        What it is counted as if it failed, or was superseded: an `ErrorKind`, or ``http_`` and the status.
+        The name under which a failure, or a superseded request, is counted: an `ErrorKind`, or ``http_`` and the
+        status.
     """
 
     ask: Ask
@@ -117,25 +118,25 @@ class Exchange:
 
     @property
     def hung_up(self) -> bool:
-        """True if it was the client that ended it."""
+        """True if the client ended the exchange."""
         return self.outcome is Outcome.CANCELLED and self.error is None
 
     @property
     def ttft(self) -> float | None:
-        """Seconds from "fully sent" to the first token."""
+        """The seconds from "fully sent" to the first token."""
         return self.token_at[0] - self.sent_at if self.token_at and self.sent_at is not None else None
 
     @property
     def latency(self) -> float | None:
-        """Seconds from "fully sent" to the end."""
+        """The seconds from "fully sent" to the end."""
         return self.ended_at - self.sent_at if self.ended_at is not None and self.sent_at is not None else None
 
     @property
     def itl(self) -> list[float]:
-        """Seconds between one token and the next."""
+        """The seconds between one token and the next."""
         return [later - earlier for earlier, later in pairwise(self.token_at)]
 
     @property
     def n_tokens(self) -> int:
-        """Tokens generated, by the server's own account if it gave one, else counted by events."""
+        """The number of generated tokens, as the server reports it, or else as counted by events."""
         return self.completion_tokens if self.completion_tokens is not None else len(self.token_at)

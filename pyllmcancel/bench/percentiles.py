@@ -1,4 +1,4 @@
-"""Percentiles, and what they are taken of."""
+"""Percentiles and distributions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PERCENTS = (50, 90, 99)
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """On the line between the two nearest ranks; None of nothing."""
+    """Return the percentile, interpolated between the two nearest ranks; None without values."""
     return float(np.percentile(values, percent)) if len(values) else None
 
 
@@ -21,7 +21,9 @@ def median(values: Sequence[float | None]) -> float | None:
 
 
 def distribution(values: Iterable[float | None], scale: float = 1.0) -> dict[str, float | int | None]:
-    """How many there are, their mean, p50, p90, p99, smallest and largest, each times `scale`; None is left out."""
+    """Return the number of values, their mean, p50, p90, p99, smallest and largest, each times `scale`; None is left
+    out.
+    """
     known = [value * scale for value in values if value is not None]
     found: dict[str, float | int | None] = {"n": len(known), "mean": sum(known) / len(known) if known else None}
     found |= {f"p{percent}": percentile(known, percent) for percent in PERCENTS}

@@ -1,4 +1,4 @@
-"""Every plot that some runs have something for."""
+"""All plots for which the given runs have data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyllmcancel.bench.workbench import Run
 
 
 def draw(runs: Mapping[str, Run], summaries: Sequence[Figures], folder: Path, about: str) -> list[Path]:
-    """Draw them; the files. Runs by their names, `summaries` in their order."""
+    """Draw the plots; return the files. Runs are given by name, `summaries` in the same order."""
     figures = {
         "endings": plots.endings({name: endings_of(run) for name, run in runs.items()}, about=about),
         "first-token": first_tokens(runs, about),
@@ -28,7 +28,7 @@ def draw(runs: Mapping[str, Run], summaries: Sequence[Figures], folder: Path, ab
 
 
 def endings_of(run: Run) -> Counter[str]:
-    """How many requests ended how; one that was superseded was cancelled, not failed."""
+    """Return how many requests had each kind of end; a superseded request was cancelled, and did not fail."""
     names = {Outcome.OK: "answered", Outcome.ERROR: "failed"}
     return Counter(
         ("hung up" if entry.hung_up else "superseded") if entry.outcome is Outcome.CANCELLED else names[entry.outcome]
@@ -66,7 +66,7 @@ def waste(runs: Mapping[str, Run], about: str) -> Figure | None:
 
 
 def goodput(runs: Mapping[str, Run], summaries: Sequence[Figures], about: str) -> Figure | None:
-    """Over the share that was really cancelled: of those to be cut some have ended before, others were superseded."""
+    """Plot over the share that was really cancelled: some requests to be cut ended before, others were superseded."""
     points = [
         (100.0 * found["cancelled"] / found["requests"], found["goodput_tokens_per_s"])
         for run, found in zip(runs.values(), summaries, strict=True)

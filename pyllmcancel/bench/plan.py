@@ -1,9 +1,9 @@
-"""Which requests are made, when, how long they are, and which of them are cut; and two loops that make them.
+"""Plans of requests (their times and lengths, and which ones are cut), and two loops that carry them out.
 
-A plan is the same for the same seed. The semantics are those of AIPerf's request cancellation: every request is chosen
-or not by itself (so 10 % of 50 need not be 5), by its number and the seed alone. Neither the server's speed nor the
-delay, the concurrency or the number of warm-up requests changes the choice. A request that is chosen at 10 % is chosen
-at 30 % too: that makes a sweep smooth.
+A plan is the same for the same seed. The semantics are those of AIPerf's request cancellation: each request is chosen
+independently, by its number and the seed alone, so 10 % of 50 need not be 5. Neither the server's speed nor the delay,
+the concurrency or the number of warm-up requests changes the choice. A request that is chosen at 10 % is also chosen at
+30 %, which makes a sweep smooth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Length:
     stddev: float = 0.0
 
     def draw(self, chance: random.Random) -> int:
-        # Drawn even where nothing spreads, so that one option does not shift another's numbers.
+        # Drawn even if nothing spreads, so that one option does not shift another's numbers.
         return max(1, round(self.mean + self.stddev * chance.gauss(0.0, 1.0)))
 
 
@@ -49,9 +49,9 @@ class PlanOptions:
     Attributes
     ----------
     percent
-        How likely a request is to be cut, 0 to 100. Warm-up requests never are.
+        The probability that a request is cut, 0 to 100. Warm-up requests are never cut.
     rate
-        Arrivals a second, in a Poisson process; None: a closed loop, whose next request starts when one has ended.
+        Arrivals per second, in a Poisson process; None: a closed loop, whose next request starts when one has ended.
     """
 
     requests: int
@@ -71,11 +71,11 @@ class PlannedRequest:
     Attributes
     ----------
     number
-        Counts from 0; warm-up requests from 0 as well.
+        The number, counted from 0; warm-up requests are counted from 0 as well.
     arrives_at
-        Seconds from the start of the plan; None in a closed loop.
+        The arrival in seconds from the start of the plan; None in a closed loop.
     cut_after
-        Seconds from "fully sent"; None if the request was not chosen.
+        Seconds from "fully sent" to the hang-up; None if the request was not chosen.
     """
 
     number: int
@@ -87,7 +87,7 @@ class PlannedRequest:
 
 
 def make_plan(options: PlanOptions) -> tuple[PlannedRequest, ...]:
-    """The requests that are measured."""
+    """Return the requests that are measured."""
     chosen, delays = _stream(options, "chosen"), _stream(options, "delay")
     prompts, outputs, gaps = _stream(options, "prompt"), _stream(options, "output"), _stream(options, "gap")
     now, plan = 0.0, []
@@ -102,7 +102,7 @@ def make_plan(options: PlanOptions) -> tuple[PlannedRequest, ...]:
 
 
 def make_warmup(options: PlanOptions) -> tuple[PlannedRequest, ...]:
-    """The requests that come before, in a closed loop; they are not measured, and none is cut."""
+    """Return the requests that come before, in a closed loop. They are not measured, and none is cut."""
     prompts, outputs = _stream(options, "warm-up prompt"), _stream(options, "warm-up output")
     return tuple(
         PlannedRequest(number, options.prompt.draw(prompts), options.output.draw(outputs), None, None, warmup=True)
@@ -111,7 +111,7 @@ def make_warmup(options: PlanOptions) -> tuple[PlannedRequest, ...]:
 
 
 def _stream(options: PlanOptions, name: str) -> random.Random:
-    """Chance of its own for each thing that is drawn, so that they do not disturb each other."""
+    """Return a random stream for each kind of draw, so that draws do not influence each other."""
     return random.Random(f"{options.seed}: {name}")
 
 
@@ -120,7 +120,9 @@ Make = Callable[[PlannedRequest, int], Coroutine[Any, Any, None]]
 
 
 async def run_closed_loop(plan: Iterable[PlannedRequest], concurrency: int, make: Make) -> None:
-    """`concurrency` clients, each of which takes the plan's next request when its last one has ended, or was cut."""
+    """Run `concurrency` clients, each of which takes the plan's next request when its last one has ended, or was
+    cut.
+    """
     remaining = iter(plan)
 
     async def work(lane: int) -> None:
@@ -133,7 +135,7 @@ async def run_closed_loop(plan: Iterable[PlannedRequest], concurrency: int, make
 
 
 async def run_arrivals(plan: Sequence[PlannedRequest], clients: int, make: Make) -> None:
-    """Each request at its own time, however many are under way; the clients take turns."""
+    """Start each request at its own time, however many are under way; the clients take turns."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with asyncio.TaskGroup() as group:

@@ -1,7 +1,7 @@
-"""Plots, with matplotlib: distributions of times, goodput, how requests ended.
+"""Plots, with matplotlib: distributions of times, goodput, and the ends of requests.
 
 The functions take plain numbers, named by what is compared (servers, percentages), so that a report over several
-servers draws with the same ones. Times are milliseconds in all of them, and small print explains the words.
+servers uses the same functions. All times are in milliseconds, and small print explains the words.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from pyllmcancel.bench.percentiles import percentile
 
-# Okabe and Ito's colours, which colour-blind readers tell apart.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK, FAINT, GRID = "#222222", "#666666", "#e4e4e4"
-LEGEND_CHARACTERS, NOTE_CHARACTERS = 12.5, 16.0  # in an inch
+LEGEND_CHARACTERS, NOTE_CHARACTERS = 12.5, 16.0  # per inch
 LEGEND_INCHES, LINE_INCHES, MARGIN = 0.25, 0.17, 0.15
-SHORTEST_MS = 0.01  # what is less is nothing
-ENOUGH_FOR_P99 = 100  # values: of fewer it would be the largest by another name
+SHORTEST_MS = 0.01  # smaller values count as 0
+ENOUGH_FOR_P99 = 100  # values; p99 of fewer would just be the largest
 FORMATS = ("png", "svg")
 
-PERCENTILES = "p50: half of the values are no larger; p99: 99 of 100; max: none is larger; n: how many there are."
+PERCENTILES = (
+    "p50: half of the values are no larger; p99: 99 of 100 are no larger; max: the largest; n: the number of values."
+)
 CANCEL_LATENCY = (
     "Cancel latency: from the moment at which a client hangs up until the server's process uses no more CPU time, by "
     f"the operating system's account. {PERCENTILES}"
@@ -48,7 +50,7 @@ GOODPUT = (
 
 
 def new_figure(title: str, width: float = 8.0, height: float = 4.5, *, about: str = "") -> tuple[Figure, Axes]:
-    """An empty plot in the house's style; `about` says in a line under the title what was measured."""
+    """Make an empty plot in the house's style; `about` is a line under the title that describes the measurement."""
     # Room for a last tick's label that is wider than its tick.
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.08))
     axes = figure.add_subplot()
@@ -66,7 +68,7 @@ def new_figure(title: str, width: float = 8.0, height: float = 4.5, *, about: st
 
 
 def finish(figure: Figure, axes: Axes, note: str = "") -> None:
-    """Add what stands under the axes, where it hides nothing: the legend, then in small print what the words mean."""
+    """Add the legend below the axes, where it hides nothing, and small print that explains the words."""
     width, height = figure.get_size_inches()
     handles, labels = axes.get_legend_handles_labels()
     columns = min(len(labels), max(1, int(width * LEGEND_CHARACTERS / (max(map(len, labels), default=0) + 6)))) or 1
@@ -88,7 +90,7 @@ def finish(figure: Figure, axes: Axes, note: str = "") -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write as PNG and SVG; the files."""
+    """Write the plot as PNG and SVG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{suffix}" for suffix in FORMATS]
     for path in paths:
@@ -99,16 +101,16 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 def distribution(
     found: Mapping[str, Sequence[float]], *, title: str, axis: str, counted: str, note: str, about: str = ""
 ) -> Figure:
-    """Which share of values is no larger than what, a line for each name.
+    """Plot the share of values that are no larger than x, with a line for each name.
 
-    Most values may be 0, which has a place of its own at the left of the logarithmic axis.
+    Most of the values may be 0, which has a place of its own at the left of the logarithmic axis.
 
     Parameters
     ----------
     found
         Milliseconds.
     axis, counted
-        What lies along the axis, and what each of the values is of, as in "share of cancels".
+        The label of the axis, and the counted things, as in "share of cancels".
     """
     figure, axes = new_figure(title, about=about)
     known = {name: [shown_ms(value) for value in sorted(values)] for name, values in found.items() if values}
@@ -124,7 +126,7 @@ def distribution(
         if n_zero:
             axes.plot([0.0], [shares[n_zero - 1]], "o", color=colour, markersize=6, clip_on=False, zorder=3)
     least = min((sum(value == 0.0 for value in values) / len(values) for values in known.values()), default=0.0)
-    # Where nearly all are 0, the rest is what there is to see.
+    # If nearly all values are 0, the axis shows the rest.
     bottom = min(90, math.floor(10 * least) * 10) if least >= 0.6 else 0
     axes.set_ylabel(f"share of {counted}, %" + (f" (from {bottom} %)" if bottom else ""), color=INK)
     axes.set_ylim(bottom, 100 + 0.02 * (100 - bottom))
@@ -134,7 +136,7 @@ def distribution(
 
 
 def cancel_latency_cdf(latencies: Mapping[str, Sequence[float]], *, title: str = "Cancel latency") -> Figure:
-    """How many cancels had taken effect after which time, a line for each name.
+    """Plot the share of cancels that had taken effect after x, with a line for each name.
 
     Parameters
     ----------
@@ -147,7 +149,9 @@ def cancel_latency_cdf(latencies: Mapping[str, Sequence[float]], *, title: str =
 
 
 def goodput(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str = "Goodput", about: str = "") -> Figure:
-    """Tokens of complete answers a second, over the percentage of requests that are cancelled; a line for each name."""
+    """Plot tokens of complete answers per second over the percentage of cancelled requests, with a line for each
+    name.
+    """
     figure, axes = new_figure(title, about=about)
     for colour, (name, points) in zip(cycle(COLOURS), curves.items(), strict=False):
         ordered = sorted(points)
@@ -171,7 +175,7 @@ ENDINGS_NOTE = (
 
 
 def endings(counts: Mapping[str, Mapping[str, int]], *, about: str = "") -> Figure:
-    """How the requests of each run ended, by the names in `ENDINGS`."""
+    """Plot the ends of each run's requests, by the names in `ENDINGS`."""
     figure, axes = new_figure("How the requests ended", height=1.7 + 0.5 * len(counts), about=about)
     names = list(counts)
     begun = [0] * len(names)
@@ -197,12 +201,14 @@ def endings(counts: Mapping[str, Mapping[str, int]], *, about: str = "") -> Figu
 
 
 def shown_ms(value: float) -> float:
-    """Nothing at all is 0: on a logarithmic axis noise would take most of the room."""
+    """Treat tiny values as 0: on a logarithmic axis noise would take most of the room."""
     return value if value >= SHORTEST_MS else 0.0
 
 
 def _time_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Logarithmic, from the smallest to the largest; with 0 at its left end, if there are any."""
+    """Make the axis logarithmic, from the smallest to the largest value, with 0 at its left end if there are any
+    zeros.
+    """
     positive = [value for value in values if value > 0.0] or [1.0]
     low, high = _step_below(min(positive)), _step_above(max(positive))
     if low == high or max(values, default=0.0) == 0.0:
@@ -226,7 +232,7 @@ def _time_axis(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _step_below(value: float) -> float:
-    """The largest of 1, 2 and 5 times a power of ten that is no larger."""
+    """Return the largest value of 1, 2 and 5 times a power of ten that is no larger."""
     decade = 10.0 ** math.floor(math.log10(value) + 1e-9)
     return max(factor * decade for factor in (1, 2, 5) if factor * decade <= value * (1 + 1e-9))
 

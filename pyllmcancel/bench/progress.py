@@ -1,4 +1,4 @@
-"""A progress bar with a count of how the requests ended."""
+"""A progress bar with a count of the requests' ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), 
 
 
 class ProgressBar(Progress):
-    """Shown on a terminal only; a log file has no use for it. Without a console it shows nothing."""
+    """A progress bar, on a terminal only: a log file has no use for it. Without a console it shows nothing."""
 
     def __init__(self, console: Console | None = None) -> None:
         disable = console is None or not console.is_terminal
@@ -21,20 +21,20 @@ class ProgressBar(Progress):
         self._endings: Counter[str] = Counter()
 
     def begin(self, text: str, total: int) -> None:
-        """`total` exchanges follow; 0: they are not counted."""
+        """Begin `total` exchanges; with 0 they are not counted."""
         self.end()
         self._endings.clear()
         self.add_task(text, total=total or None, endings="")
 
     def count(self, exchange: Exchange) -> None:
-        """One of them has ended."""
+        """Count one exchange that has ended."""
         self._endings[str(exchange.outcome)] += 1
         shown = ", ".join(f"{count} {name}" for name, count in sorted(self._endings.items()))
         for task in self.tasks[-1:]:
             self.update(task.id, advance=1, endings=shown)
 
     def end(self) -> None:
-        """Nothing more comes of what has begun."""
+        """End the bar: no more exchanges will be counted."""
         for task in self.tasks[-1:]:
             self.stop_task(task.id)
             if not task.total:

@@ -1,4 +1,4 @@
-"""Prompts of given lengths in the server's own tokens."""
+"""Prompts of given lengths, counted in the server's own tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 from pyllmcancel.bench.answer import ExchangeError
 from pyllmcancel.bench.client import Ask, Client, Outcome
 
-# Short, common words, each of which is one token, or a few, to any tokenizer of English.
+# Short, common words, each of which is one or a few tokens for any tokenizer of English.
 COMMON = """
 about again all also and answer around away because before below big both but came car children close could cut did
 does door each eat enough every eye family father few first food found from girl good group had hard have hear her
@@ -21,8 +21,8 @@ WORDS = tuple(COMMON.split())
 TRIES = 12
 
 
-# How servers are asked to count: llama-server and this project's, vLLM, llama-cpp-python. One field each, because some
-# refuse what they do not know.
+# The ways to ask servers for a count: of llama-server and this project, of vLLM, of llama-cpp-python. One field each,
+# because some servers refuse unknown fields.
 WAYS = (("/tokenize", "content"), ("/tokenize", "prompt"), ("/extras/tokenize/count", "input"))
 
 
@@ -32,8 +32,8 @@ class Prompts:
     Attributes
     ----------
     how
-        ``tokenize``: counted by the server's own endpoint for that; ``usage``: by its ``usage`` of two probe requests,
-        a line through which tells tokens from words; ``words``: the server says nothing, a word counts as a token.
+        ``tokenize``: the server's own endpoint counts; ``usage``: two probe requests' ``usage`` gives a line from words
+        to tokens; ``words``: the server does not count, and a word counts as a token.
     """
 
     def __init__(self, client: Client, how: str, fixed: float, per_word: float, way: tuple[str, str] = WAYS[0]) -> None:
@@ -45,7 +45,7 @@ class Prompts:
 
     @classmethod
     async def learn(cls, client: Client) -> Prompts:
-        """Find out how this server counts."""
+        """Find out how this server counts tokens."""
         few, many = [await usage_of(client, n) for n in (20, 120)]
         for way in WAYS:
             counted = await count_tokens(client, way, " ".join(sample(120)))
@@ -58,7 +58,9 @@ class Prompts:
         return cls(client, "usage", few - 20 * per_word, per_word)
 
     async def make(self, n_tokens: int, seed: str) -> str:
-        """A prompt of `n_tokens` tokens, or as near as words allow; other seeds, other words from the first on."""
+        """Make a prompt of `n_tokens` tokens, or as near as words allow; other seeds give other words from the first
+        on.
+        """
         chance = random.Random(f"prompt: {seed}")
         words = drawn(chance, max(1, round((n_tokens - self._fixed) / self._per_word)))
         if self.how == "tokenize":
@@ -66,7 +68,7 @@ class Prompts:
         return " ".join(words)
 
     async def _fit(self, words: list[str], n_tokens: int, chance: random.Random) -> list[str]:
-        """Add or drop words at the end until the server counts `n_tokens`; the nearest, where none is exact."""
+        """Add or drop words at the end until the server counts `n_tokens`, or as near as possible."""
         best: tuple[int, list[str]] | None = None
         for _ in range(TRIES):
             counted = await count_tokens(self._client, self._way, " ".join(words))
@@ -86,14 +88,14 @@ def drawn(chance: random.Random, n_words: int) -> list[str]:
 
 
 def sample(n_words: int) -> list[str]:
-    """The same words every time."""
+    """Return the same words every time."""
     return drawn(random.Random("sample"), n_words)
 
 
 async def count_tokens(client: Client, way: tuple[str, str], text: str) -> int | None:
-    """Ask the server to count; None if it has no such endpoint."""
+    """Let the server count; None if it has no such endpoint."""
     path, field = way
-    # vLLM wants to know the model; llama-server does not.
+    # vLLM needs the model's name; llama-server does not.
     fields = {field: text} | ({"model": client.target.model} if field == "prompt" else {})
     try:
         found = await client.fetch_json("POST", path, fields)
@@ -109,9 +111,9 @@ async def count_tokens(client: Client, way: tuple[str, str], text: str) -> int |
 
 
 async def usage_of(client: Client, n_words: int) -> int | None:
-    """Prompt tokens that the server counts for so many sample words; None if it does not say."""
+    """Return the prompt tokens that the server counts for `n_words` sample words; None if it does not report them."""
     request_id = f"bench-usage-{uuid.uuid4().hex}"
-    # Not as a stream: there some servers leave the usage out.
+    # Not as a stream: some servers leave the usage out of streams.
     ask = Ask(prompt=" ".join(sample(n_words)), max_tokens=1, request_id=request_id, stream=False)
     exchange = await client.ask(ask)
     return exchange.prompt_tokens if exchange.outcome is Outcome.OK else None

@@ -1,4 +1,4 @@
-"""Everything that a bench found, as JSON: for programs, and for looking again later."""
+"""All results of a bench as JSON, for programs, and for another look later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOMENTS = ("began_at", "connected_at", "sent_at", "first_byte_at", "ended_at")
 
 
 async def describe_server(client: Client) -> dict[str, Any]:
-    """Return a server's description of itself: the model it lists, and the build where it names one."""
+    """Return a server's description of itself: the model that it lists, and its build if it names one."""
     models = await client.fetch_json("GET", "/v1/models")
     props = await client.fetch_json("GET", "/props")
     return {
@@ -34,7 +34,7 @@ async def describe_server(client: Client) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """The processor, and what of it this process may use."""
+    """Describe the processor, and the part of it that this process may use."""
     return {
         "cpu": processor_name(),
         "cores": usable_cores(),
@@ -55,7 +55,7 @@ def processor_name() -> str:
 def as_json(
     runs: Sequence[Run], *, server: Mapping[str, Any], options: Mapping[str, Any], prompts: str
 ) -> dict[str, Any]:
-    """Everything that is known, in values that JSON has."""
+    """Return all results in values that JSON has."""
     return {
         "schema": SCHEMA,
         "tool": "pyllmcancel bench cancel",
@@ -72,7 +72,7 @@ def as_json(
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """One run; its beginning on the monotonic clock, all other times in seconds since then."""
+    """Return one run: its beginning on the monotonic clock, and all other times in seconds since then."""
     return {
         "scenario": run.scenario,
         "options": run.options,

@@ -1,7 +1,7 @@
-"""The real work of a server's process, by Linux's account of its CPU time: any server, of any make.
+"""The real work of a server's process, by Linux's account of its CPU time, for any server of any make.
 
-Returned is not stopped: a server may close a connection at once and compute on for seconds. Nothing that it says about
-itself is used here.
+A server may close a connection at once and compute for seconds more, so nothing that the server reports about itself is
+used here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-CPUCLOCK_SCHED = 2  # the kind of clock, in the low bits of its id; above them, inverted, whose it is
+CPUCLOCK_SCHED = 2  # the kind of clock, in the low bits of its id; the inverted process id is above them
 SAMPLE_EVERY = 0.001
 WATCH_EVERY = 0.02
 LONGEST_WAIT = 120.0
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far: of all its threads, those that have ended and those that run this moment.
+    """Return the CPU time of a process so far, of all its threads, including ended ones.
 
     Linux's CPU clock of another process, exact to the nanosecond and read in half a microsecond. The files under /proc
     are less exact: ``schedstat`` forgets threads that have ended, ``stat`` counts in hundredths of a second.
@@ -45,7 +45,9 @@ def cpu_seconds(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How a process came to rest: when, after the moment asked about, and the CPU seconds that it used until then."""
+    """The moment at which a process came to rest, counted from the requested one, and the CPU seconds used until
+    then.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -60,16 +62,16 @@ def watch_until_quiet(
     at_most: float = 0.001,
     give_up: float = LONGEST_WAIT,
 ) -> Stop:
-    """Wait until a process's threads stop using CPU: when, after `since` (monotonic), and how much they used.
+    """Wait until a process's threads stop using CPU; return when, after `since` (monotonic), and how much they used.
 
     Quiet means: in the `window` seconds that follow, all threads together use at most `at_most` CPU seconds, and no
-    thread waits for a CPU. The answer is that window's beginning, and the CPU time used since `used_before` was read,
+    thread waits for a CPU. The result is that window's beginning, and the CPU time used since `used_before` was read,
     by default since now. Blocks, so call it in a thread.
 
     Raises
     ------
     TimeoutError
-        If it is not quiet `give_up` seconds after `since`.
+        The process is not quiet `give_up` seconds after `since`.
     """
     samples: list[tuple[float, float]] = []
     first = cpu_seconds(pid) if used_before is None else used_before
@@ -78,7 +80,7 @@ def watch_until_quiet(
         samples.append((now, cpu_seconds(pid)))
         while now - samples[0][0] >= window:
             when, used = samples.pop(0)
-            # On a busy machine a process may get no CPU for so long, and want it all the while.
+            # On a busy machine a process that wants a CPU may get none for that long.
             if samples[-1][1] - used <= at_most and not is_runnable(pid):
                 return Stop(max(0.0, when - since), used - first)
         if now - since > give_up:
@@ -100,14 +102,14 @@ def is_runnable(pid: int) -> bool:
 
 
 async def stopped_after(pid: int, since: float, *, give_up: float = LONGEST_WAIT) -> Stop:
-    """`watch_until_quiet`, without blocking the event loop."""
+    """As `watch_until_quiet`, without blocking the event loop."""
     used_before = cpu_seconds(pid)
     return await asyncio.to_thread(watch_until_quiet, pid, since, used_before=used_before, give_up=give_up)
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSample:
-    """CPU seconds used by a process up to a moment on the monotonic clock."""
+    """The CPU seconds that a process has used up to a moment on the monotonic clock."""
 
     at: float
     cpu_seconds: float
@@ -148,12 +150,12 @@ class CpuWatch:
 
 
 def cpu_at(samples: Sequence[CpuSample], moment: float) -> float:
-    """CPU time at a moment, on the line between the samples before and after it."""
+    """Return the CPU time at a moment, interpolated between the samples before and after it."""
     return float(np.interp(moment, [sample.at for sample in samples], [sample.cpu_seconds for sample in samples]))
 
 
 def unwanted(spans: Sequence[tuple[float, float]], began: float, ended: float) -> list[tuple[float, float]]:
-    """The parts of an interval in which no client waits for anything: the gaps between `spans`."""
+    """Return the parts of an interval in which no client waits for anything: the gaps between `spans`."""
     gaps, covered_to = [], began
     for start, end in sorted(spans):
         if start > covered_to:

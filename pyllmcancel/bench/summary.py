@@ -14,7 +14,7 @@ Figures = dict[str, Any]
 
 
 def summarise(run: Run) -> Figures:
-    """All figures of a run; times in the unit that ends their name."""
+    """Return all figures of a run; the name of a time ends in its unit."""
     by_outcome = Counter(str(entry.outcome) for entry in run.exchanges)
     answered = [entry for entry in run.exchanges if entry.outcome is Outcome.OK]
     found: Figures = {
@@ -40,7 +40,7 @@ def summarise(run: Run) -> Figures:
 
 
 def cut_phase(exchange: Exchange) -> str:
-    """How far an answer had come at the hang-up, as the client saw it; or that the server had cancelled it."""
+    """Return how far an answer had come at the hang-up, as the client saw it, or that the server had cancelled it."""
     if exchange.error is not None:
         return exchange.error
     if exchange.sent_at is None:
@@ -51,10 +51,11 @@ def cut_phase(exchange: Exchange) -> str:
 
 
 def server_figures(run: Run, tokens: int) -> Figures:
-    """The process's truth; empty without a process id.
+    """Return the figures of the server's process; empty without a process id.
 
-    ``idle_cpu_s`` is what the process used while no client waited for anything. With one request at a time that is what
-    it spent for those that had left; with several it is a lower bound: a dead request may hide behind a live one.
+    ``idle_cpu_s`` is what the process used while no client waited for anything. With one request at a time, that time
+    was spent for clients that had left. With several requests it is a lower bound, because work for an abandoned
+    request may coincide with a live one.
     """
     if not run.cpu:
         return {}
@@ -77,5 +78,5 @@ def cpu_between(samples: list[CpuSample], began: float, ended: float) -> float:
 
 
 def cancel_latencies(run: Run) -> list[float]:
-    """Seconds from each hang-up until the server rested, where the request was alone on it."""
+    """Return the seconds from each hang-up until the server was idle, if the request was alone on it."""
     return sorted(stop.seconds for stop in run.stops.values())

@@ -16,7 +16,7 @@ NOTHING = "-"
 
 
 def show(summaries: Sequence[Figures], names: Sequence[str], console: Console) -> None:
-    """Print runs side by side, and what their errors mean; `names` heads the columns."""
+    """Print runs side by side, and the meanings of their errors; `names` are the columns' heads."""
     table = Table(title=" / ".join(dict.fromkeys(str(found["scenario"]) for found in summaries)), title_justify="left")
     table.add_column("")
     for name in names:
@@ -30,7 +30,7 @@ def show(summaries: Sequence[Figures], names: Sequence[str], console: Console) -
 
 
 def rows(summaries: Sequence[Figures]) -> list[tuple[str, ...]]:
-    """A name, then a cell for each run; rows of which no run knows anything are left out."""
+    """Return rows of a name and a cell for each run, without rows for which no run has a value."""
     mixes = all(summary["scenario"] == "mix" for summary in summaries)
     shown = COMMON + (OF_A_MIX if mixes else ())
     found = [(name, *(cell(summary, path, show) for summary in summaries)) for name, path, show in shown]
@@ -40,7 +40,7 @@ def rows(summaries: Sequence[Figures]) -> list[tuple[str, ...]]:
 
 
 def cell(summary: Figures, path: str, show: Callable[[Any], str]) -> str:
-    """The value at ``a.b`` of a summary, as `show` has it; the dash where there is none."""
+    """Return the value at ``a.b`` of a summary in readable form; a dash if there is none."""
     value: Any = summary
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -48,7 +48,7 @@ def cell(summary: Figures, path: str, show: Callable[[Any], str]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count, without an exponent."""
+    """Return three significant digits, without an exponent."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
@@ -69,7 +69,7 @@ def kinds(value: Mapping[str, int]) -> str:
 
 
 def readable(name: str) -> str:
-    """``ttft_alone_s`` as "ttft alone, s"."""
+    """Return ``ttft_alone_s`` as "ttft alone, s"."""
     words, _, unit = name.rpartition("_")
     return f"{words.replace('_', ' ')}, {unit}" if unit in ("s", "ms") else name.replace("_", " ")
 
@@ -103,7 +103,7 @@ COMMON: tuple[Shown, ...] = (
     ("CPU, s", "server.cpu_s", number),
     ("CPU for clients that had left", "server.cpu_after_leaving_share", percent),
 )
-# A load that has no pauses; elsewhere the scenario's own preparations come in between.
+# The load has no pauses; in other scenarios the preparations come in between.
 OF_A_MIX: tuple[Shown, ...] = (
     ("goodput, tokens/s", "goodput_tokens_per_s", number),
     ("CPU, s per 1000 good tokens", "server.cpu_s_per_1000_good_tokens", number),

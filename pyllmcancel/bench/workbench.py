@@ -1,4 +1,4 @@
-"""The tools of the scenarios: a server that is asked, its process that is watched, a record of what happened."""
+"""The tools of the scenarios: the client of a server, the watch on its process, and the record of a run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pyllmcancel.bench.server_truth import CpuSample, CpuWatch, Stop, cpu_second
 
 @dataclass(slots=True)
 class Run:
-    """One scenario, run once, and all that was seen of it.
+    """One run of a scenario, and its records.
 
     Attributes
     ----------
     exchanges
-        In the order in which they began; warm-up is not among them.
+        The exchanges in the order in which they began, without the warm-up.
     stops
-        By request id: when the server's process came to rest after a hang-up, where one was alone on the server.
+        By request id: the moment at which the server's process came to rest after a hang-up, if the request was alone.
     figures
-        What the scenario is about, by name; times in seconds end in ``_s``, in milliseconds in ``_ms``.
+        The scenario's results by name; names of seconds end in ``_s``, of milliseconds in ``_ms``.
     cpu
-        The server's CPU time while it ran; empty without a process id.
+        The server's CPU time during the run; empty without a process id.
     """
 
     scenario: str
@@ -52,10 +52,10 @@ class Workbench:
     Attributes
     ----------
     pid
-        The server's process, if it is to be watched; it must be on this machine.
+        The id of the server's process, if it is to be watched; it must be on this machine.
     prompt_seed
-        What the prompts' words are drawn from. By default others in every workbench: a prompt that a server has seen
-        before costs it nothing.
+        The seed of the prompts' words. By default each workbench has another one: a prompt that a server has cached
+        costs it nothing.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class Workbench:
         self._n_keys = 0
 
     def new_id(self) -> str:
-        """A request id that no other run has used: a server that knows ids refuses a live one."""
+        """Return a request id that no other run has used: a server that knows ids refuses one that is live."""
         self._n_requests += 1
         return f"bench-{self._series}-{self._n_requests}"
 
     def new_key(self) -> str:
-        """A key of superseding that no other request has."""
+        """Return a supersede key that no other request has."""
         self._n_keys += 1
         return f"bench-key-{self._series}-{self._n_keys}"
 
     async def prompt(self, n_tokens: int, name: str) -> str:
-        """A prompt of `n_tokens` tokens; prompts of different names differ from their first words on."""
+        """Return a prompt of `n_tokens` tokens; prompts of different names differ from their first words on."""
         return await self.prompts.make(n_tokens, f"{self.prompt_seed}: {name}")
 
     def start(self, run: Run, prompt: str, max_tokens: int, **more: Any) -> Call:
@@ -103,18 +103,18 @@ class Workbench:
         return exchange
 
     async def note_stop(self, run: Run, exchange: Exchange) -> None:
-        """After a hang-up with nothing else in flight: wait until the server rests. Without a process id, a no-op."""
+        """After a hang-up with nothing else in flight, wait until the server is idle. Without a process id, a no-op."""
         if self.pid is not None and exchange.outcome is Outcome.CANCELLED and exchange.ended_at is not None:
             run.stops[exchange.ask.request_id] = await stopped_after(self.pid, exchange.ended_at)
 
     async def settle(self) -> None:
-        """Wait until the server's process rests, so that nothing of one measurement falls into the next."""
+        """Wait until the server's process is idle, so that no work of one measurement falls into the next."""
         if self.pid is not None:
             await stopped_after(self.pid, time.monotonic())
 
     @asynccontextmanager
     async def recording(self, scenario: str, options: Any) -> AsyncIterator[Run]:
-        """A run, watched until the server rests after it."""
+        """Record a run inside the block, and watch the process until the server is idle after it."""
         watch = CpuWatch(self.pid) if self.pid is not None else None
         with watch or nullcontext():
             run = Run(scenario, asdict(options), began_at=time.monotonic())
@@ -129,7 +129,7 @@ class Workbench:
 
 @asynccontextmanager
 async def open_workbench(target: Target, *, pid: int | None = None, **more: Any) -> AsyncIterator[Workbench]:
-    """Find out how the server counts tokens, and what it serves if `target` names no model.
+    """Find out how the server counts tokens, and which model it serves if `target` names none.
 
     `more` is as in `Workbench`.
 
@@ -147,15 +147,17 @@ async def open_workbench(target: Target, *, pid: int | None = None, **more: Any)
         before = cpu_seconds(pid) if pid is not None else 0.0
         prompts = await Prompts.learn(client)
         if pid is not None and cpu_seconds(pid) <= before:
-            # A launcher's, say; its figures would all be zero.
-            raise ProcessLookupError(f"process {pid} used no CPU time while the server answered: it is another one")
+            # It may be a launcher's, whose figures would all be zero.
+            raise ProcessLookupError(
+                f"process {pid} used no CPU time while the server answered: it is not the server's process"
+            )
         yield Workbench(client, prompts, pid=pid, **more)
     finally:
         client.close()
 
 
 async def served_model(client: Client) -> str:
-    """The first model that the server lists."""
+    """Return the first model that the server lists."""
     listed = await client.fetch_json("GET", "/v1/models")
     try:
         return str(listed["data"][0]["id"])

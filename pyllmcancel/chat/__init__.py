@@ -1,1 +1,1 @@
-"""Chats: templates, what they need, and the grammar of their answers."""
+"""Chats: templates and their needs, and the grammar of answers."""

@@ -1,4 +1,4 @@
-"""The parts of a chat's answer: reasoning, for which there may be a budget, then a text that has a form, or calls."""
+"""The parts of a chat's answer: reasoning, which may have a budget, then a text that has a form, or calls."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_CALL_HEAD = 256  # bytes
 
 
 class State(Enum):
-    """Which part of its answer a model is in."""
+    """The part of its answer that a model is in."""
 
-    BEGINNING = auto()  # of the answer, or of what may stand before it
+    BEGINNING = auto()  # of the answer, or of text that may stand before it
     REASONING = auto()
     ENDING = auto()  # the budget is spent: the end of the reasoning is written for the model
     TEXT = auto()
@@ -36,15 +36,15 @@ class ChatGuide:
     Parameters
     ----------
     thinking
-        How the model's reasoning begins and ends; None if there is none.
+        The texts around the model's reasoning; None if there is none.
     text
-        What the text must look like; None: anything.
+        The form of the text; None: any text.
     marks
-        Texts with which calls of tools begin.
+        The texts with which calls of tools begin.
     budget
-        Most tokens of reasoning; None: any number.
+        The limit of reasoning tokens; None: no limit.
     message
-        What is said at the end of reasoning that has spent its budget.
+        The text that is inserted at the end of reasoning that has spent its budget.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ChatGuide:
         self.text = text
         self.budget = budget
         self.calls = [(self.tokens(mark), State.CALLS) for mark in marks]
-        # Some models leave their reasoning for a call without ending it.
+        # Some models turn from reasoning to a call without ending the reasoning.
         self.bare_calls = {mark.encode() for mark in marks}
         self.forced: list[int] = []
         self.openings = self.calls
@@ -82,14 +82,14 @@ class ChatGuide:
 
 
 class ChatConstraint:
-    """One answer's state."""
+    """The state of one answer."""
 
     def __init__(self, guide: ChatGuide, text: GuidedConstraint | None) -> None:
         self._guide = guide
         self._text = text
         self._state = State.BEGINNING
-        self._openings = guide.openings  # that may still come
-        self._n_done = 0  # tokens of an opening, or of the forced end, that have come
+        self._openings = guide.openings  # those that may still come
+        self._n_done = 0  # tokens of an opening, or of the forced end, so far
         self._n_reasoned = 0  # tokens of all reasoning: some models reason again
         self._tail = b""  # the last bytes of the reasoning or the text, in which a mark may have begun
         if guide.thinking is not None and guide.thinking.begun:
@@ -146,7 +146,7 @@ class ChatConstraint:
         self._check_budget()
 
     def _watch(self, token: int) -> None:
-        """Some models write more before their reasoning begins, or reason again."""
+        """Watch for reasoning: some models write text before it, or reason again."""
         if self._guide.thinking is None:
             return
         start = self._guide.thinking.start.encode()
@@ -174,7 +174,7 @@ class ChatConstraint:
         self._check_budget()
 
     def _reasoned(self, rest: bytes = b"") -> None:
-        """The token that ends the reasoning may hold the first bytes of what follows."""
+        """Handle the end of reasoning, whose last token may contain the first bytes of the text after it."""
         self._state, self._n_done, self._openings = State.BEGINNING, 0, self._guide.calls
         self._tail = b""
         if self._text is None or not rest:
@@ -197,7 +197,7 @@ class ChatConstraint:
 
 
 def _is_whole(text: bytes) -> bool:
-    """Return whether a text does not end in the middle of a character; it may begin there."""
+    """Return whether a text does not end in the middle of a character; it may begin in one."""
     for length in range(1, min(4, len(text)) + 1):
         byte = text[-length]
         if byte & 0xC0 != 0x80:

@@ -1,6 +1,6 @@
 """Functions that run in a process of their own, within limits; see `helper`. The server does not import this module.
 
-A message is JSON behind its length: a function's name and arguments, back its result or an error's text.
+A message is JSON after its length: a function's name and arguments, and in return its result or an error's text.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pyllmcancel.system import end_by_limits_only, limit_call, limit_memory, mem
 FIRST_BYTES = 32
 NEEDLE = "needle"
 QUESTION = {"role": "user", "content": "x"}
-TIRED_MIB = 192  # of memory that it has not given back; then there is a new process
+TIRED_MIB = 192  # of memory that it has not freed; then there is a new process
 
 
 class Json(bytes):
-    """A result that is spelled already."""
+    """A result that is already encoded as JSON."""
 
 
 class Functions:
     """Everything that can be called, by its name."""
 
     def __init__(self) -> None:
-        self._templates: dict[str, Any] = {}  # by what they are for: "chats" and, of some models, "tools"
+        self._templates: dict[str, Any] = {}  # by purpose: "chats" and, for some models, "tools"
         self._refused: dict[str, str] = {}  # why one of the two cannot be compiled
         self._jinja = True
         self._needs: dict[str, list[str]] = {"chats": [], "tools": []}  # of chats without tools, and with them
@@ -44,7 +44,7 @@ class Functions:
     def open_template(
         self, source: str, bos: str, eos: str, tool_use_source: str, jinja: bool = True
     ) -> dict[str, Any]:
-        """Compile a template for `apply_template`; what the server wants to know of it.
+        """Compile a template for `apply_template`; return its facts for the server.
 
         ``refused`` holds why one of the two cannot be compiled, if the other can.
         """
@@ -55,7 +55,7 @@ class Functions:
         engine = Engine(adapts=jinja)
         if not jinja:
             self._templates["chats"] = ChatTemplate(source, engine, bos, eos)
-            self._render({"messages": [QUESTION]})  # it is recognised, or this raises
+            self._render({"messages": [QUESTION]})  # the template is recognised here, or this raises
             self._needs["chats"] = self._needs["tools"] = self._found_needs([])
             caps = {**dict.fromkeys(self._templates["chats"].caps, False), "supports_system_role": True}
             return {"caps": caps, "wraps_content": False, "needs": self._needs, "refused": {}}
@@ -67,7 +67,7 @@ class Functions:
                 self._refused[purpose] = str(error)
         if not self._templates:
             raise InvalidRequestError(self._refused["chats"], "")
-        caps = dict(list(self._templates.values())[-1].caps)  # of the one for tools, if there is one
+        caps = dict(list(self._templates.values())[-1].caps)  # the one for tools counts, if there is one
         self._needs = {"chats": self._found_needs([]), "tools": self._found_needs([TOOL])}
         wraps_content = self._wraps_content()
         return {"caps": caps, "wraps_content": wraps_content, "needs": self._needs, "refused": self._refused}
@@ -75,8 +75,8 @@ class Functions:
     def apply_template(self, inputs: dict[str, Any]) -> Json:
         """Render a conversation, arranged as this template needs it.
 
-        If the template refuses it all the same, the template gets it in other ways.
-        The error is then that of the first time.
+        If the template still refuses the conversation, other arrangements are tried. The error is then that of the
+        first attempt.
         """
         ready, unenforced = with_schemas(inputs)
         refusals = []
@@ -94,7 +94,7 @@ class Functions:
         strictest = arranged(messages, STEPS)
         if strictest != usual:
             yield {**inputs, "messages": strictest}
-        if tools:  # a template that reads schemas may not expect all that they can be, but it knows these
+        if tools:  # a template that reads schemas may not expect all kinds of them, but it knows these
             yield {**inputs, "messages": usual, "tools": with_plain_schemas(tools, inputs["tool_schemas"])}
 
     def _render(self, inputs: dict[str, Any]) -> Json:
@@ -110,13 +110,13 @@ class Functions:
         )
 
     def _wraps_content(self) -> bool:
-        """Return whether there is more before an answer's text than the generation prompt, blanks and reasoning."""
+        """Return whether an answer's text is preceded by more than the generation prompt, blanks and reasoning."""
         answer = {"role": "assistant", "content": NEEDLE}
         try:
             asked = json.loads(self.apply_template({"messages": [QUESTION]}))
             answered = json.loads(self.apply_template({"messages": [QUESTION, answer, QUESTION]}))["prompt"]
         except InvalidRequestError:
-            return False  # chats will tell what is wrong
+            return False  # chats will report the error
         opening, before = asked["prompt"], answered.partition(NEEDLE)[0]
         for tag in filter(None, (asked["thinking_start_tag"], *asked["thinking_end_tags"])):
             opening, before = opening.replace(tag, ""), before.replace(tag, "")
@@ -124,7 +124,7 @@ class Functions:
         return bool(before[n_common:].strip())
 
     def open_guidance(self) -> None:
-        """Load what `compile_schema` and `compile_grammar` need."""
+        """Load the parts that `compile_schema` and `compile_grammar` need."""
         from pyllmcancel.constraints.guidance import Guidance
         from pyllmcancel.constraints.plain_bytes import PlainBytes
 
@@ -139,7 +139,7 @@ class Functions:
 
     def compile_grammar(self, grammar: str) -> None:
         constraint = self._guidance.compile(grammar, "").new()
-        # Some of what is too much shows only when the answer has begun.
+        # Some limits show only when the answer has begun.
         try:
             for _ in range(FIRST_BYTES):
                 allowed = np.flatnonzero(np.unpackbits(constraint.mask().view(np.uint8), bitorder="little"))
@@ -151,7 +151,8 @@ class Functions:
 
 def main() -> None:
     cpu_seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
-    # It ends with the server, whose end of the socket is closed then, not by a SIGTERM to the process group.
+    # The process ends with the server, which closes its end of the socket then, and not by a SIGTERM to the process
+    # group.
     end_by_limits_only()
     load_libraries()
     limit_memory(memory_mib)
@@ -160,12 +161,12 @@ def main() -> None:
     peer = socket_given()
     while (text := receive(peer)) is not None:
         name, *arguments = json.loads(text)
-        # What no Python code could end either.
+        # For errors that no Python code could handle either.
         limit_call(OPENING_CPU_SECONDS if rested is None else cpu_seconds, WALL_SECONDS)
         try:
             answer = outcome(getattr(functions, name), arguments, rested)
         except MemoryError:
-            os._exit(1)  # which the server takes for it; to end in an orderly way takes a while, and memory
+            os._exit(1)  # the server understands this; an orderly end takes a while, and memory
         limit_call(0.0, 0.0)
         if rested is None:
             rested = memory_in_use(1)
@@ -176,12 +177,14 @@ def main() -> None:
 
 
 def load_libraries() -> None:
-    """Before the limit, for what they map is not what calls take: cuBLAS alone is larger than that."""
+    """Load libraries before the memory limit is set: their mappings do not belong to calls, and cuBLAS alone exceeds
+    the limit.
+    """
     from pyllmcancel import _native  # noqa: F401
 
 
 def receive(peer: socket.socket) -> bytes | None:
-    """The next message; None when there will be none."""
+    """Return the next message; None at the end."""
     head = receive_all(peer, HEAD)
     return None if head is None else receive_all(peer, int.from_bytes(head, "little"))
 
@@ -200,7 +203,7 @@ def receive_all(peer: socket.socket, length: int) -> bytes | None:
 
 
 def outcome(function: Any, arguments: list[Any], rested: int | None) -> bytes:
-    """The answer to a call, whatever becomes of it. `rested` are the process's bytes after the opening call."""
+    """Return the answer to a call, even if it fails. `rested` are the process's bytes after the opening call."""
     key = "error"
     try:
         result = function(*arguments)
@@ -211,7 +214,7 @@ def outcome(function: Any, arguments: list[Any], rested: int | None) -> bytes:
         raise
     except Exception as error:
         text = json.dumps(f"{type(error).__name__}: {error}").encode()
-    # What one call took, and the allocator keeps, would count against the next.
+    # Memory that one call took, and the allocator keeps, would count against the next.
     last = json.dumps(rested is not None and (memory_in_use(1) or 0) - rested > TIRED_MIB << 20)
     return f'{{"{key}": '.encode() + text + f', "last": {last}}}'.encode()
 

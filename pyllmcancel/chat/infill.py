@@ -1,12 +1,12 @@
 """Fill-in-the-middle prompts: the text before a gap and the text after it, in the model's own special tokens.
 
-What is said here of order and tokens is the repository-level format of the Qwen2.5-Coder report (arXiv:2409.12186),
-which llama-server's ``/infill`` follows too::
+The order of tokens is the repository-level format of the Qwen2.5-Coder report (arXiv:2409.12186), which
+llama-server's ``/infill`` also follows::
 
     [bos] [rep]name [sep]filename text … [sep]filename [pre]prefix [suf]suffix [mid]
 
-Whatever must be cut is cut far from the gap. The cut of the prefix moves in strides: an editor sends the same text with
-one more character each time, and a start that moved with every character would make the cached cells useless.
+Text that has to be cut is cut far from the gap. The cut of the prefix moves in strides: an editor sends the same text
+with one more character each time, and a start that moved with every character would make the cached cells useless.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pyllmcancel.pausing import Pause, no_pause
 if TYPE_CHECKING:
     from pyllmcancel._native import Model
 
-# Requests do not name the project and the edited file; the format needs names.
+# Requests do not name the project and the edited file, but the format needs names.
 PROJECT_NAME = "project"
 EDITED_FILE = "file"
-# Most tokens around the gap, however large the context: more of them seldom help, and each must be computed.
+# Limit of tokens around the gap, however large the context: more of them seldom help, and each must be computed.
 MAX_AROUND = 4096
-STRIDES = 8  # of the prefix's room
+STRIDES = 8  # parts of the prefix's room in which the cut moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The tokens before the gap and after it."""
+    """The tokens before and after the gap."""
 
     prefix: Sequence[int]
     suffix: Sequence[int]
@@ -58,7 +58,7 @@ class FimTokens:
 
     @classmethod
     def of(cls, model: Model, param: str) -> FimTokens:
-        """Raises InvalidRequestError, which blames `param`, if the model has none."""
+        """Return the model's tokens; raises InvalidRequestError, which names `param`, if the model has none."""
         special = model.special_tokens
         missing = [name for name in ("fim_pre", "fim_suf", "fim_mid") if name not in special]
         if missing:
@@ -82,12 +82,12 @@ class FimTokens:
 
 
 def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
-    """The tokens that ask `model` for what stands between two texts, uncut.
+    """Return the tokens that ask `model` to fill the gap between two texts, uncut.
 
     Raises
     ------
     InvalidRequestError
-        The model has no tokens for it.
+        The model has no tokens for infilling.
     """
     fim = FimTokens.of(model, "suffix")
     return fim.beginning + fim.around(Gap(plain_tokens(model, prefix), plain_tokens(model, suffix)))
@@ -96,21 +96,22 @@ def fim_prompt(model: Model, prefix: str, suffix: str) -> list[int]:
 def infill_prompt(model: Model, gap: Gap, snippets: Sequence[Snippet], room: int, pause: Pause = no_pause) -> list[int]:
     """As `fim_prompt`, with snippets before it, cut to at most `room` tokens.
 
-    Around the gap the prefix gets three quarters and the suffix one; what either leaves is the other's. Snippets get
-    what is left of `room`, and the last ones are the ones that stay, since clients send the most relevant last. Between
-    two of them `pause` is called, which may raise.
+    Of the room around the gap, the prefix gets three quarters and the suffix one; either may use the room that the
+    other leaves. Snippets get the rest of `room`. The last ones are kept, since clients send the most relevant last.
+    Between two of them `pause` is called, which may raise.
 
     Raises
     ------
     InvalidRequestError
-        The model has no tokens for it, or `room` has no place for them.
+        The model has no tokens for infilling, or they do not fit into `room`.
     """
     fim = FimTokens.of(model, "input_suffix")
     frame = len(fim.beginning) + 3
     if room < frame:
         raise InvalidRequestError(f"the context leaves {max(room, 0)} tokens for the prompt", "n_predict")
     around = cut(gap, min(room - frame, MAX_AROUND))
-    # Counted from the largest size around the gap, not the actual: snippets must not come and go with each character.
+    # Counted from the largest size around the gap, not the actual one: snippets must not come and go with each
+    # character.
     left = room - frame - min(len(gap.prefix) + len(gap.suffix), MAX_AROUND)
     return [*fim.beginning, *repository(model, fim, snippets, left, pause), *fim.around(around)]
 
@@ -126,7 +127,7 @@ def cut(gap: Gap, room: int) -> Gap:
 
 
 def repository(model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: int, pause: Pause) -> list[int]:
-    """The snippets that fit into `room` tokens, whole ones only, with what frames them; nothing if none fits."""
+    """Return the whole snippets that fit into `room` tokens, with the tokens around them; nothing if none fits."""
     if not snippets:
         return []
     head = tail = []
@@ -136,7 +137,7 @@ def repository(model: Model, fim: FimTokens, snippets: Sequence[Snippet], room: 
     longest = model.longest_piece()
     left = room - len(head) - len(tail)
     kept: list[list[int]] = []
-    # From the last one on: what finds no room is not even tokenized.
+    # From the last one on: a snippet without room is not even tokenized.
     for snippet in reversed(snippets):
         pause()
         if longest and len(snippet.text) > max(left, 0) * longest:
@@ -156,5 +157,5 @@ def written(model: Model, fim: FimTokens, snippet: Snippet) -> list[int]:
 
 
 def plain_tokens(model: Model, text: str) -> list[int]:
-    """Source code may spell the special tokens; it must not get them."""
+    """Return the tokens of source code, in which spelled-out special tokens are not recognised."""
     return model.tokenize(text, add_special=False, parse_special=False)

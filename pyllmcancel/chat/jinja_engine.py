@@ -1,6 +1,6 @@
 """Chat templates, rendered by the library that they are written for. Only the helper process imports this.
 
-Jinja2 in its sandbox, with what transformers' `apply_chat_template` adds to it. llama.cpp's chat layer calls it by
+Jinja2 in its sandbox, with the additions of transformers' `apply_chat_template`. llama.cpp's chat layer calls it by
 `_native.ChatTemplate`, to analyse a template as well as to render a conversation.
 """
 
@@ -22,14 +22,14 @@ from pyllmcancel.chat.plain_tools import plain_tools
 from pyllmcancel.chat.template_caps import TALK, caps_of
 from pyllmcancel.chat.tools_in_words import in_words
 
-MAX_ERROR = 300  # characters of it that are reported
+MAX_ERROR = 300  # characters of the error that are reported
 
 Variables = dict[str, Any]
 Way = Callable[[Variables], Variables]
 
 
 class TemplateFault(Exception):  # noqa: N818 - `TemplateError` is Jinja2's
-    """A template cannot be compiled, or refuses what it is given; one line, with the line of the template."""
+    """A template cannot be compiled, or refuses its input. The message is one line, with the template's line number."""
 
 
 class Engine:
@@ -38,7 +38,7 @@ class Engine:
     Parameters
     ----------
     adapts
-        Templates that know nothing of tools have them told in words.
+        Tools are described in words for templates that know nothing of them.
     """
 
     def __init__(self, *, adapts: bool = False) -> None:
@@ -52,17 +52,17 @@ class Engine:
         Raises
         ------
         TemplateFault
-            It cannot be compiled.
+            The template cannot be compiled.
         """
         return self._program(source).caps
 
     def render(self, source: str, variables: str) -> str:
-        """The text that a template makes of its variables, which are JSON.
+        """Render a template with its variables, which are JSON.
 
         Raises
         ------
         TemplateFault
-            It refuses them, or fails.
+            The template refuses the variables, or fails.
         """
         return self._program(source).render(variables)
 
@@ -73,7 +73,7 @@ class Engine:
 
 
 class Program:
-    """A compiled template, and the variables that it takes for granted."""
+    """A compiled template, and the variables that it expects in any case."""
 
     def __init__(self, template: Template, *, adapts: bool) -> None:
         self._template = template
@@ -84,13 +84,14 @@ class Program:
             self.caps = caps_of(self._or_none)
 
     def render(self, variables: str) -> str:
-        """The text, or a TemplateFault."""
+        """Return the text, or raise a TemplateFault."""
         try:
             return self._render(json.loads(variables))
         except TemplateFault:
-            given: Variables = json.loads(variables)  # again: it may have changed them
+            given: Variables = json.loads(variables)  # parsed again, because the template may have changed them
             tools = plain_tools(given.get("tools"))
-            # It goes through their schemas, and knows less of them than there is. What an answer obeys is the whole.
+            # The template reads the tools' schemas, and knows only some kinds of them. The answer must obey the
+            # complete ones.
             text = None if tools == given.get("tools") else self._or_none({**given, "tools": tools})
             if text is None:
                 raise
@@ -107,7 +108,7 @@ class Program:
             raise TemplateFault(_said(error, self._line(error))) from None
 
     def _or_none(self, variables: Variables) -> str | None:
-        """None if the template refuses."""
+        """Return None if the template refuses."""
         try:
             return self._render(deepcopy(variables))
         except TemplateFault:
@@ -122,33 +123,33 @@ class Program:
         return lambda variables: way(in_words(variables, takes_system=takes_system, takes_strings=takes_strings))
 
     def _line(self, error: Exception) -> int | None:
-        """The innermost line of the template that was being rendered."""
+        """Return the innermost line of the template that was being rendered."""
         inner = [line for frame, line in walk_tb(error.__traceback__) if "__jinja_template__" in frame.f_globals]
         return self._template.get_corresponding_lineno(inner[-1]) if inner else None
 
 
 def _as_transformers(variables: Variables) -> Variables:
-    """With what transformers defines whether a conversation has it or not."""
+    """Add the variables that transformers always defines."""
     return {"tools": None, "documents": None, "add_generation_prompt": False, **variables}
 
 
 def _as_given(variables: Variables) -> Variables:
-    """For templates that are meant for conversations with tools only, and go through them without asking."""
+    """For templates that are meant for conversations with tools only, and use the tools without a check."""
     return variables
 
 
 def _as_firefunction(variables: Variables) -> Variables:
-    """For templates from before there was a variable `tools`: their users pass texts."""
+    """For templates from before there was a variable `tools`: they expect texts."""
     functions = [tool["function"] for tool in variables.get("tools") or []]
     texts = {"functions": to_json(functions, indent=4), "datetime": strftime_now("%b %d %Y")}
     return {**texts, **_as_transformers(variables)}
 
 
-WAYS = (_as_transformers, _as_given, _as_firefunction)  # the first with which a template renders a question is taken
+WAYS = (_as_transformers, _as_given, _as_firefunction)  # the first way in which a template renders a question is used
 
 
 def environment() -> SandboxedEnvironment:
-    """As transformers sets it up, but lists may be appended to, as Kimi K2's template does: no one else has them."""
+    """Make the environment as transformers does, except that lists may be appended to, as Kimi K2's template does."""
     made = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     made.filters["tojson"] = to_json
     made.globals["raise_exception"] = raise_exception
@@ -157,7 +158,7 @@ def environment() -> SandboxedEnvironment:
 
 
 class Generation(Extension):
-    """``{% generation %}``, which marks what an assistant wrote, for those who train; its content is rendered."""
+    """The tag ``{% generation %}``, which marks an assistant's text for training; its content is rendered."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja2's own declaration
 
@@ -177,7 +178,9 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As transformers has it, for Jinja2's own escapes for HTML; and of what `map` and `select` make, the list."""
+    """Convert to JSON as transformers does, without Jinja2's escapes for HTML; results of `map` and `select` become
+    lists.
+    """
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_listed
     )
@@ -186,7 +189,7 @@ def to_json(
 def _listed(value: object) -> list[object]:
     if isinstance(value, Iterator):
         return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def raise_exception(message: str) -> NoReturn:
@@ -214,7 +217,7 @@ def _said(error: Exception, line: int | None) -> str:
             return _one_line("it is nested too deeply", line)
         case TemplateError():
             return _one_line(str(error.message), line)
-        case SyntaxError():  # of the Python that it becomes, whose lines say nothing
+        case SyntaxError():  # in the generated Python, whose lines mean nothing to users
             return _one_line(error.msg, line)
         case _:
             return _one_line(str(error) or type(error).__name__, line)

@@ -1,4 +1,4 @@
-"""Finds out what a chat template refuses, or leaves out in silence, by rendering small conversations."""
+"""Find out what a chat template refuses, or omits silently, by rendering small conversations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyllmcancel.errors import InvalidRequestError
 
 Render = Callable[[list[Message]], str]
 
-CPU_SECONDS = 1.0  # for all of it, usually a tenth: of a slower template less is found out
+CPU_SECONDS = 1.0  # the limit for all of it, which usually takes a tenth; less is found out about a slower template
 TOOL = {
     "type": "function",
     "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {}}},
 }
-MARK = "4711"  # in each text, so that no template has it by itself
-LONG_IDS = ("call_0123456789abcdefghijklmn", "call_abcdefghijklmn0123456789")  # as OpenAI's
+MARK = "4711"  # in each text, so that no template contains it by itself
+LONG_IDS = ("call_0123456789abcdefghijklmn", "call_abcdefghijklmn0123456789")  # in OpenAI's form
 IDS = ("call00001", "call00002")
 
 
@@ -25,7 +25,7 @@ class Rendering(NamedTuple):
     """The outcome of rendering a conversation; the better outcome is the greater one."""
 
     is_taken: bool
-    n_missing: int  # texts, below zero
+    n_missing: int  # the number of missing texts, negated
     is_in_order: bool
 
     @property
@@ -34,12 +34,12 @@ class Rendering(NamedTuple):
 
 
 def found_needs(render: Render) -> list[str]:
-    """Names of the steps of `order` without which this template does worse.
+    """Return the names of the steps of `order` without which this template does worse.
 
     Parameters
     ----------
     render
-        The prompt of a conversation; raises InvalidRequestError for one that the template refuses.
+        Renders a conversation; raises InvalidRequestError if the template refuses it.
     """
     until = time.process_time() + CPU_SECONDS
     needs: list[str] = []
@@ -50,10 +50,10 @@ def found_needs(render: Render) -> list[str]:
 
 
 def _helps(step: str, conversations: Sequence[list[Message]], needs: Sequence[str], render: Render) -> bool:
-    """Return whether the step makes one of the conversations come out better, and none worse."""
+    """Return whether the step improves the result of one conversation, and worsens none."""
     found = [rendering(conversation, arranged(conversation, needs), render) for conversation in conversations]
     if all(each.is_whole for each in found):
-        return False  # as of most templates
+        return False  # as for most templates
     changed = [
         rendering(conversation, arranged(conversation, [*needs, step]), render) for conversation in conversations
     ]
@@ -61,12 +61,12 @@ def _helps(step: str, conversations: Sequence[list[Message]], needs: Sequence[st
 
 
 def rendering(conversation: list[Message], messages: list[Message], render: Render) -> Rendering:
-    """Return the outcome for the conversation if its template gets these messages."""
+    """Return the result for the conversation if its template gets these messages."""
     try:
         prompt = render(messages)
     except InvalidRequestError:
         return Rendering(False, 0, False)
-    # A text beside calls is left out by many templates, and means to be: no step brings it back.
+    # Many templates omit a text beside calls on purpose, and no step changes that.
     texts = [str(message["content"]) for message in conversation if message["content"] and "tool_calls" not in message]
     calls = [call for message in conversation for call in message.get("tool_calls", ())]
     places = [place for text in texts if (place := prompt.find(text)) >= 0]
@@ -102,7 +102,7 @@ def _result(text: str, call_id: str = IDS[0]) -> Message:
 ONE = IDS[0]
 EMPTY = {"role": "assistant", "content": ""}
 TALK = [_user("one"), _answer("two"), _user("three")]
-# What each step is tried on, in the order in which they are tried: a later one may need an earlier one.
+# The conversations that each step is tried on, in the order of the trials: a later step may need an earlier one.
 TRIED: Mapping[str, Sequence[list[Message]]] = {
     "known_ids": [[_user("one"), _calls(""), _result("two", "")]],
     "short_ids": [[_user("one"), _calls(LONG_IDS[0]), _result("two", LONG_IDS[0])]],

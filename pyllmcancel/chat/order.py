@@ -1,9 +1,9 @@
-"""Conversations as strict chat templates take them.
+"""Rearrange conversations for strict chat templates.
 
-Agents send system messages between turns, several questions in a row, and texts behind the results of tools. Some
-templates refuse these, others leave texts out in silence. Each step below changes one such form; a template gets only
-the steps that it needs, which `needs` tries out. No step loses a text, and none moves a later one to the front, so
-that the prompt of one turn stays the beginning of the next one's.
+Agents send system messages between turns, several questions in a row, and texts after the results of tools. Some
+templates refuse these, others omit texts silently. Each step below changes one such form; a template gets only the
+steps that it needs, which `needs` finds out. No step loses a text, and none moves a later one to the front, so that the
+prompt of one turn remains the beginning of the next one's.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Message = dict[str, Any]
 Step = Callable[[list[Message]], list[Message]]
 
 INSTRUCTING = ("system", "developer")
-BETWEEN = "\n\n"  # texts that become one
+BETWEEN = "\n\n"  # between texts that become one
 ID_LENGTH = 9
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def arranged(messages: list[Message], needs: Collection[str]) -> list[Message]:
-    """The messages after the steps of these names. What is given stays as it is."""
+    """Return the messages after the steps of these names. The given messages are not changed."""
     for name, step in STEPS.items():
         if name in needs:
             messages = step(messages)
@@ -37,18 +37,20 @@ def one_system(messages: list[Message]) -> list[Message]:
 
 
 def no_late_system(messages: list[Message]) -> list[Message]:
-    """Make instructions that come later the user's."""
+    """Turn later instructions into the user's messages."""
     n_first = _instructions(messages)
     return [*messages[:n_first], *map(_as_users, messages[n_first:])]
 
 
 def no_system(messages: list[Message]) -> list[Message]:
-    """Make all instructions the user's."""
+    """Turn all instructions into the user's messages."""
     return list(map(_as_users, messages))
 
 
 def answered_calls(messages: list[Message]) -> list[Message]:
-    """Put results right behind their calls, an empty one where there is none, and make the user's what has no call."""
+    """Put results right after their calls, with an empty one if it is missing, and turn results without a call into the
+    user's text.
+    """
     found: list[Message] = []
     groups = _groups(messages)
     for index, (message, results) in enumerate(groups):
@@ -56,14 +58,14 @@ def answered_calls(messages: list[Message]) -> list[Message]:
             found.append({"role": "user", "content": f"<tool_response>\n{_text(message)}\n</tool_response>"})
             continue
         found += [message, *results]
-        # A conversation may end with calls whose results nobody has yet.
+        # A conversation may end with calls whose results do not exist yet.
         if results or index < len(groups) - 1:
             found += [_no_result(call) for call in _unanswered(message, results)]
     return found
 
 
 def single_calls(messages: list[Message]) -> list[Message]:
-    """Give each call a message of its own, with its result behind it."""
+    """Give each call a message of its own, followed by its result."""
     found: list[Message] = []
     for message, results in _groups(messages):
         calls = _calls(message)
@@ -79,17 +81,17 @@ def single_calls(messages: list[Message]) -> list[Message]:
 
 
 def no_empty_answer(messages: list[Message]) -> list[Message]:
-    """Leave out answers that say nothing. The last one may be to go on."""
+    """Omit empty answers. The last one may be there to be continued."""
     return [message for message in messages[:-1] if not _is_empty_answer(message)] + messages[-1:]
 
 
 def text_in_result(messages: list[Message]) -> list[Message]:
-    """Put what the user says right behind a result at the end of that result."""
+    """Append the user's text right after a result to that result."""
     return _joined(messages, lambda before, message: before["role"] == "tool" and message["role"] == "user")
 
 
 def joined_turns(messages: list[Message]) -> list[Message]:
-    """Join neighbours of one role. Calls end a message: a text behind them is another one's."""
+    """Join neighbours of one role. A message with calls is complete: a text after the calls is another message."""
 
     def belong(before: Message, message: Message) -> bool:
         return before["role"] == message["role"] in ("user", "assistant") and not _calls(before)
@@ -98,7 +100,7 @@ def joined_turns(messages: list[Message]) -> list[Message]:
 
 
 def user_first(messages: list[Message]) -> list[Message]:
-    """Put an empty message of the user's before an answer to none."""
+    """Put an empty message of the user's before an answer without a question."""
     n_first = _instructions(messages)
     if len(messages) > n_first and messages[n_first]["role"] != "assistant":
         return messages
@@ -106,16 +108,16 @@ def user_first(messages: list[Message]) -> list[Message]:
 
 
 def known_ids(messages: list[Message]) -> list[Message]:
-    """Give calls that have none an id, and their results the same."""
+    """Give calls without an id an id, and their results the same."""
     return _with_ids(messages, lambda call_id: call_id)
 
 
 def short_ids(messages: list[Message]) -> list[Message]:
-    """Replace ids that are not nine letters and digits: by the same ones in every turn, so that prompts stay alike."""
+    """Replace ids that are not nine letters and digits, by the same ones in every turn, so that prompts stay equal."""
     return _with_ids(messages, lambda call_id: call_id if _is_short(call_id) else _short(call_id))
 
 
-# In the order in which they are taken: each can rely on what those before it have done.
+# In the order of their application: each step can rely on the earlier ones.
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
@@ -148,7 +150,7 @@ def _is_empty_answer(message: Message) -> bool:
 
 
 def _instructions(messages: list[Message]) -> int:
-    """How many messages instruct before anybody speaks."""
+    """Return how many messages at the beginning are instructions."""
     return next((n for n, message in enumerate(messages) if message["role"] not in INSTRUCTING), len(messages))
 
 
@@ -157,7 +159,7 @@ def _as_users(message: Message) -> Message:
 
 
 def _joined(messages: list[Message], belong: Callable[[Message, Message], bool]) -> list[Message]:
-    """With messages that belong together in one, which has the fields of the first."""
+    """Return the messages with those that belong together joined into one, which has the fields of the first."""
     runs: list[list[Message]] = []
     for message in messages:
         if runs and belong(runs[-1][0], message):
@@ -182,9 +184,11 @@ Group = tuple[Message, list[Message]]
 
 
 def _groups(messages: list[Message]) -> list[Group]:
-    """Each message with the results of its calls, wherever these stand; a result without a call is one by itself."""
+    """Return each message with the results of its calls, wherever these are; a result without a call is a group by
+    itself.
+    """
     groups: list[Group] = []
-    waiting: dict[str, Group] = {}  # the last one that calls by this id
+    waiting: dict[str, Group] = {}  # the last group that calls by this id
     caller: Group | None = None
     for message in messages:
         if message["role"] == "tool":
@@ -201,7 +205,7 @@ def _groups(messages: list[Message]) -> list[Group]:
 
 
 def _by_call(calls: list[dict[str, Any]], results: list[Message]) -> list[list[Message]]:
-    """The results of each call: by its id, else by their order."""
+    """Return the results of each call: by its id, else by their order."""
     found: list[list[Message]] = [[] for _ in calls]
     others: list[Message] = []
     places: dict[str, deque[int]] = defaultdict(deque)

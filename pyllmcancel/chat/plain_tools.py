@@ -1,4 +1,4 @@
-"""Tools whose schemas are as plain as a template may have taken for granted that they are."""
+"""Simplify tools' schemas to the form that templates expect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 
 def plain_tools(tools: Any) -> Any:
-    """The same tools: each schema has one type and a description, those of arrays and objects have what is in them."""
+    """Return the same tools, whose schemas have one type and a description; arrays and objects keep their contents."""
     if not isinstance(tools, list):
         return tools
     return [_plain_tool(tool) for tool in tools]
@@ -40,7 +40,7 @@ def _plain(schema: Any) -> Schema:
 
 
 def _alternatives(schema: Schema) -> list[Schema]:
-    """The first one that is not null."""
+    """Return the first alternative that is not null."""
     found = [one for name in ALTERNATIVES if isinstance(schema.get(name), list) for one in schema[name]]
     return [one for one in found if isinstance(one, dict) and one.get("type") != "null"][:1]
 

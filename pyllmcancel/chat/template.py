@@ -1,8 +1,9 @@
-"""The model's chat template, by llama.cpp's chat layer: what a conversation is to the model, how its answer is read.
+"""The model's chat template, with llama.cpp's chat layer: it makes prompts of conversations, and says how answers are
+parsed.
 
-A template comes with the model's file, from anywhere, and is a program, which Jinja2 runs. Its sandbox limits neither
-time nor memory, so it is in another process, which does; a conversation that takes it too long ends that process, and
-nothing else.
+A template is a program that comes with the model's file, and so is not trusted. Jinja2's sandbox limits neither time
+nor memory, so templates run in another process that has limits. A conversation that takes too long ends that process,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from pyllmcancel.pausing import Pause, no_pause
 
 logger = logging.getLogger("pyllmcancel.server")
 
-# For models that bring no template: the ChatML form that most fine-tunes understand.
+# For models without a template: the ChatML form that most fine-tunes understand.
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-RETRY_SECONDS = 60.0  # until a template is compiled again that had not enough time or memory
+RETRY_SECONDS = 60.0  # until a template is compiled again that lacked time or memory
 CPU_SECONDS = 1.0  # for all messages of a conversation; usual ones take a millisecond
 
 
@@ -57,26 +58,26 @@ class ChatForm:
     Attributes
     ----------
     prompt
-        The text that the model goes on with.
+        The text that the model continues.
     generation_prompt
-        The end of it that opens the answer.
+        The end of the prompt, which opens the answer.
     parser
-        JSON, for a `_native.ChatParser`.
+        The JSON for a `_native.ChatParser`.
     grammar
-        GBNF that calls of tools obey, empty for none; it begins with the generation prompt, unless it waits.
+        The GBNF of tool calls, empty for none; it begins with the generation prompt, unless it waits.
     triggers
-        Kind and value of what wakes a grammar that waits; empty: it does not wait.
+        The kind and value of each trigger of a grammar that waits; empty: it does not wait.
     preserved_tokens
         Control tokens that the parser must see in the text.
     stops
-        Texts that end the answer.
+        The texts that end the answer.
     thinking
-        None for a model that does not reason, or is told not to.
+        The texts around reasoning; None for a model that does not reason, or that was switched off.
     unenforced
-        For each tool the paths in its schema of what the grammar lacks; an empty path stands for all of the schema.
-        Empty: no tool's schema is in it.
+        For each tool the paths in its schema that the grammar lacks; an empty path means the whole schema. Empty: the
+        grammar has no tool's schema.
     unenforced_of_answer
-        The same of the answer's own schema, where the grammar has that.
+        The same for the answer's own schema, if the grammar has it.
     """
 
     prompt: str
@@ -92,25 +93,25 @@ class ChatForm:
 
 
 class ChatTemplate:
-    """One model's template. Any thread may call any method; the first call starts the process, which takes a moment.
+    """One model's template. Any thread may call any method. The first call starts the process, which takes a moment.
 
     Parameters
     ----------
     source
-        Jinja, as found in a model's metadata; None for ChatML.
+        The Jinja source, as found in a model's metadata; None for ChatML.
     bos, eos
-        Texts of the model's special tokens, which templates may insert.
+        The texts of the model's special tokens, which templates may insert.
     tool_use_source
         Another template, for conversations with tools. If only one of the two can be compiled, the conversations of the
         other are refused.
     jinja
-        False: the template is recognised as one of those that llama.cpp has built in, by its text or its name. These
-        know neither tools nor variables, and cannot go on with an answer.
+        If False, the template is recognised by its text or name as one that is built into llama.cpp. Those know neither
+        tools nor variables, and cannot continue an answer.
 
     Raises
     ------
     InvalidRequestError
-        By every method, if no template can be compiled.
+        Raised by every method if no template can be compiled.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class ChatTemplate:
         self._helper = Helper("open_template", self.source, bos, eos, tool_use_source, jinja, cpu_seconds=CPU_SECONDS)
         self._lock = threading.Lock()
         self._opened: dict[str, Any] | None = None
-        self._refused: str | None = None  # why it is not rendered
+        self._refused: str | None = None  # why the template is not rendered
         self._refused_until = 0.0
 
     def begin(self) -> None:
@@ -142,7 +143,9 @@ class ChatTemplate:
         try:
             self._opened = self._helper.open()
             for purpose, why in self._opened["refused"].items():
-                logger.error("the chat template for %s cannot be compiled: %s; they will be refused", purpose, why)
+                logger.error(
+                    "the chat template for %s cannot be compiled: %s; such conversations will be refused", purpose, why
+                )
             return
         except HelperClosed as error:
             raise EngineClosedError(str(error)) from None
@@ -162,12 +165,12 @@ class ChatTemplate:
 
     @property
     def wraps_content(self) -> bool:
-        """True if a model writes more before the text of its answer than reasoning."""
+        """True if a model writes more than reasoning before the text of its answer."""
         return bool(self._known("wraps_content"))
 
     @property
     def switches(self) -> frozenset[str]:
-        """Variables that say whether, and how much, the model is to reason."""
+        """The variables that switch or limit the model's reasoning."""
         found = {"reasoning_effort"} if self.caps["supports_reasoning_effort"] else set()
         return frozenset(found | {"enable_thinking"}) if "thinking" in self.source else frozenset(found)
 
@@ -177,7 +180,7 @@ class ChatTemplate:
         return self._opened[name]
 
     def knows_role(self, role: str) -> bool:
-        """Return whether the template names a role. One that writes out whatever it gets knows none but the usual."""
+        """Return whether the template names a role. A template that writes out any input knows only the usual roles."""
         return f'"{role}"' in self.source or f"'{role}'" in self.source
 
     def apply(self, inputs: Mapping[str, Any], pause: Pause = no_pause) -> ChatForm:
@@ -188,12 +191,12 @@ class ChatTemplate:
         inputs
             For `_native.ChatTemplate.apply`.
         pause
-            Called now and then; ends the attempt by raising.
+            Called now and then; ends the attempt by raising an error.
 
         Raises
         ------
         InvalidRequestError
-            The template refuses these messages (an unknown role, say), or takes too long over them.
+            The template refuses these messages (for an unknown role, for example), or takes too long.
         """
         self._check_compiled("tools" if inputs.get("tools") else "chats")
         try:
@@ -218,7 +221,7 @@ class ChatTemplate:
         except HelperEnded:
             if not inputs.get("tools") or not inputs.get("enforces_schemas", True):
                 raise
-        # It may have been the grammar of the tools' schemas that took too long.
+        # The grammar of the tools' schemas may have taken too long.
         return self._helper.call("apply_template", {**inputs, "enforces_schemas": False}, pause=pause)
 
     def close(self) -> None:
@@ -227,10 +230,10 @@ class ChatTemplate:
 
 
 def chat_form(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> ChatForm:
-    """From what `_native.ChatTemplate.apply` takes, and says."""
+    """Make the form from the inputs and the result of `_native.ChatTemplate.apply`."""
     triggers = [(trigger["type"], trigger["value"]) for trigger in found["grammar_triggers"]]
     form = {key: found[key] for key in ("format", "parser", "generation_prompt")}
-    # Of an answer that goes on the client has what the prompt holds.
+    # The client already has the part of a continued answer that is in the prompt.
     form["is_continuation"] = bool(inputs.get("continue_final_message"))
     return ChatForm(
         prompt=found["prompt"],
@@ -251,11 +254,13 @@ def chat_form(inputs: Mapping[str, Any], found: Mapping[str, Any]) -> ChatForm:
 
 
 def thinking_of(found: Mapping[str, Any]) -> Thinking | None:
-    """From what `_native.ChatTemplate.apply` says. An answer that goes on, or a switch, leaves no reasoning to come."""
+    """Make the texts around reasoning from the result of `_native.ChatTemplate.apply`. A continued answer, or a switch,
+    leaves none to come.
+    """
     start, ends = found["thinking_start_tag"], tuple(found["thinking_end_tags"])
     if not (found["supports_thinking"] and start and ends):
         return None
     _, begun, behind = found["generation_prompt"].rpartition(start)
-    # Some templates write the whole of it without being asked to open an answer.
+    # Some templates write the complete reasoning, even without a generation prompt.
     over = any(end in behind for end in ends) if begun else found["prompt"].rstrip().endswith(ends)
     return Thinking(start, ends, bool(begun) and not over, over, CALL_HEADS.get(start, ""))

@@ -1,4 +1,4 @@
-"""The capabilities of a chat template, found out by rendering: the text that it is given is in its output, or is not.
+"""The capabilities of a chat template, found out by rendering: a text that it was given is in its output or not.
 
 The names are those of llama.cpp, whose analysis of a template begins with them.
 """
@@ -34,7 +34,7 @@ TOOLS = [
 
 
 def _variables(*messages: Message, **others: Any) -> dict[str, Any]:
-    """As llama.cpp's chat layer passes them."""
+    """Return the variables that llama.cpp's chat layer passes."""
     tokens = {"bos_token": "", "eos_token": "", "datetime": "Jan 01 2026", "date_string": "01 Jan 2026"}
     return {"messages": list(messages), "add_generation_prompt": True, **tokens, **others}
 
@@ -43,11 +43,11 @@ def _parts(message: Message) -> Message:
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
-TALK = (_variables(USER), _variables(_parts(USER)))  # the least that a template must know, in both forms
+TALK = (_variables(USER), _variables(_parts(USER)))  # the minimum that a template must render, in both forms
 
 
 def caps_of(render: Render) -> dict[str, bool]:
-    """By rendering small conversations."""
+    """Find out the capabilities by rendering small conversations."""
     trial = _Trial(render)
     objects = trial.shows_call(as_object=True)
     return {
@@ -64,22 +64,22 @@ def caps_of(render: Render) -> dict[str, bool]:
 
 
 class _Trial:
-    """One template, and the form in which it takes contents."""
+    """One template, and the form of contents that it expects."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
         as_string, as_parts = (render(variables) or "" for variables in TALK)
-        # One that writes out whatever it is given writes the names of the parts, too.
+        # A template that writes out any input also writes the names of the parts.
         self.as_parts = ASKED in as_parts and not any(quoted in as_parts for quoted in ("'text'", '"text"'))
         self.as_string = ASKED in as_string or not self.as_parts
 
     def rendered(self, *messages: Message, **variables: Any) -> str:
-        """Empty if the template refuses."""
+        """Return the text; empty if the template refuses."""
         given = messages if self.as_string else [_parts(message) for message in messages]
         return self._render(_variables(*given, **variables)) or ""
 
     def shows_call(self, *values: str, as_object: bool) -> bool:
-        """Return whether the arguments of past calls are told, and not as Python writes a dictionary."""
+        """Return whether the arguments of past calls are in the text, and not as Python writes a dictionary."""
         values = values or VALUES[:1]
         calls = [_call(number, value, as_object=as_object) for number, value in enumerate(values)]
         results = [{"role": "tool", "content": RESULT, "name": TOOL, "tool_call_id": call["id"]} for call in calls]
@@ -88,7 +88,7 @@ class _Trial:
         return all(value in text and str({ARGUMENT: value}) not in text for value in values)
 
     def preserves_reasoning(self) -> bool:
-        """Return whether an answer keeps its reasoning when others follow."""
+        """Return whether an earlier answer keeps its reasoning."""
         kept = {"enable_thinking": True, "preserve_thinking": True}
         dropped = dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), False)
         thoughts = [{**ANSWER, "reasoning_content": thought} for thought in (THOUGHT, "more")]
@@ -96,7 +96,7 @@ class _Trial:
         return THOUGHT in self.rendered(*talk, **kept, **dropped)
 
     def weighs_effort(self) -> bool:
-        """Return whether its text is another for another effort."""
+        """Return whether another effort changes the text."""
         efforts = [{"reasoning_effort": effort, "reasoning_strength": effort} for effort in EFFORTS]
         return len({self.rendered(USER, enable_thinking=True, **effort) for effort in efforts}) > 1
 
@@ -104,4 +104,4 @@ class _Trial:
 def _call(number: int, value: str, *, as_object: bool) -> dict[str, Any]:
     arguments = {ARGUMENT: value}
     function = {"name": TOOL, "arguments": arguments if as_object else json.dumps(arguments)}
-    return {"id": f"call0000{number}", "type": "function", "function": function}  # Mistral wants nine characters
+    return {"id": f"call0000{number}", "type": "function", "function": function}  # Mistral requires nine characters

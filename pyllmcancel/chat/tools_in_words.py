@@ -1,4 +1,4 @@
-"""Tools for templates that know nothing of them: told in words, in the form of Hermes' models."""
+"""Tools described in words, in the form of Hermes' models, for templates that know nothing of tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ These are the functions, with the JSON schemas of their arguments:"""
 
 
 def in_words(variables: Variables, *, takes_system: bool, takes_strings: bool) -> Variables:
-    """Variables of a template with tools, past calls and their results as texts among the messages."""
+    """Return variables for a template, with tools, past calls and their results as texts among the messages."""
     tools, messages = variables.get("tools") or [], variables["messages"]
     if not tools and not any(message.get("tool_calls") or message["role"] == "tool" for message in messages):
         return variables
@@ -33,7 +33,7 @@ def in_words(variables: Variables, *, takes_system: bool, takes_strings: bool) -
 
 
 def _add_result(told: list[Message], message: Message) -> None:
-    """Results in a row become one message."""
+    """Add a result; results in a row become one message."""
     result = f"<tool_response>\n{_text(message)}\n</tool_response>"
     if told and told[-1].get("results"):
         told[-1]["content"] += f"\n{result}"

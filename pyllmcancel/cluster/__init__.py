@@ -1,1 +1,3 @@
-"""Several servers behind one address: HAProxy's configuration, and all of it on one machine under one command."""
+"""Several servers behind one address: HAProxy's configuration, and servers with a balancer on one machine by one
+command.
+"""

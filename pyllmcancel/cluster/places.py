@@ -23,8 +23,8 @@ class Replica:
     Attributes
     ----------
     id
-        What HAProxy's tables say of it. Of the name, and not of the place in a list: one more replica, or one
-        less, changes nobody else's.
+        The number in HAProxy's tables. It is derived from the name, not from the place in a list, so that an added or
+        removed replica changes no other's number.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A balancer, at the address at which it tells others where the names are."""
+    """A balancer, and the address at which other balancers send it their tables of names."""
 
     name: str
     address: str
 
 
 def named_replica(text: str) -> Replica:
-    """``HOST:PORT``, or ``NAME=HOST:PORT``."""
+    """Parse ``HOST:PORT``, or ``NAME=HOST:PORT``."""
     return Replica(*named_address(text, "--replica"))
 
 
 def named_peer(text: str) -> Peer:
-    """``NAME=HOST:PORT``."""
+    """Parse ``NAME=HOST:PORT``."""
     if "=" not in text:
         raise UsageError(f"--peer must be NAME=HOST:PORT, not {text!r}")
     return Peer(*named_address(text, "--peer"))
@@ -75,7 +75,7 @@ def named_address(text: str, option: str) -> tuple[str, str]:
 
 
 def check_replicas(replicas: Sequence[Replica]) -> None:
-    """UsageError for none, too many, and two that could not be told apart."""
+    """Raise UsageError if there are none, too many, or two that could not be distinguished."""
     if not 0 < len(replicas) <= MOST_REPLICAS:
         raise UsageError(f"there must be 1 to {MOST_REPLICAS} replicas, not {len(replicas)}")
     for i, one in enumerate(replicas):
@@ -91,7 +91,7 @@ def check_replicas(replicas: Sequence[Replica]) -> None:
 def check_peers(peers: Sequence[Peer], here: str) -> None:
     names = [one.name for one in peers]
     if len(set(names)) < len(names) or len({one.address for one in peers}) < len(peers):
-        raise UsageError("two balancers have one name, or one address: each --peer needs its own")
+        raise UsageError("two balancers have the same name or address: each --peer needs its own")
     if here not in names:
         raise UsageError(f"--here {here} is none of the balancers: {', '.join(names)}")
 
@@ -99,9 +99,9 @@ def check_peers(peers: Sequence[Peer], here: str) -> None:
 def check_bind(host: str) -> None:
     for one in host.split(","):
         if not HOST.fullmatch(one.strip()):
-            raise UsageError(f"--host must be addresses or names of this machine, with commas, not {host!r}")
+            raise UsageError(f"--host must be addresses or names of this machine, separated by commas, not {host!r}")
 
 
 def check_socket(path: Path | None) -> None:
     if path is not None and not re.fullmatch(r"/[^\s'\"\\\\]+", str(path)):
-        raise UsageError(f"--socket must be a whole path without blanks and quotes, not {str(path)!r}")
+        raise UsageError(f"--socket must be an absolute path without blanks and quotes, not {str(path)!r}")

@@ -1,4 +1,4 @@
-"""Ports of this machine: free ones for the replicas, and whether the balancer can have its own."""
+"""Ports of this machine: free ones for the replicas, and a check of the balancer's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_ports(n: int) -> Sequence[int]:
-    """Different ones: all are held until all are known."""
+    """Return different ports: all are held until all are known."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(n)]
         for probe in probes:
@@ -22,7 +22,7 @@ def free_ports(n: int) -> Sequence[int]:
 
 
 def check_free(host: str, port: int) -> None:
-    """UsageError if the balancer could not listen there."""
+    """Raise UsageError if the balancer could not listen there."""
     try:
         close_all(listen(host, port))
     except OSError as error:
@@ -30,6 +30,6 @@ def check_free(host: str, port: int) -> None:
 
 
 def bind_text(host: str, port: int) -> str:
-    """As HAProxy has it."""
+    """Return the address in HAProxy's form."""
     hosts = [one.strip() for one in host.split(",")]
     return ",".join(f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts)

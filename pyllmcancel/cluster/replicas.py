@@ -1,4 +1,6 @@
-"""A look at the replicas before anything is started: each must be there, be ours, and serve what the others serve."""
+"""A check of the replicas before anything is started: each must answer, be a server of ours, and serve the same as the
+others.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from typing import Any
 from pyllmcancel.cluster.places import Replica
 from pyllmcancel.errors import UsageError
 
-SECONDS = 5.0  # for each answer
-MOST_BYTES = 8 << 20  # of an answer; a chat template is part of one
+SECONDS = 5.0  # the time limit of each answer
+MOST_BYTES = 8 << 20  # the size limit of an answer, which includes a chat template
 AT_ONCE = 16
 OURS = "pyllmcancel-"
 
 
 class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
-    """Nothing answers there, or nothing that makes sense."""
+    """The address gives no answer, or an invalid one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,12 @@ class Facts:
     version: str
     model: str
     size: str  # of the model: parameters and bytes
-    context: int  # tokens
+    context: int  # in tokens
     slots: int
     asks_for_keys: bool
 
 
-# Differences that would show in the answers, in the order in which they are told.
+# Differences that would show in the answers, in the order of the report.
 COMPARED = {
     "version": "is pyllmcancel",
     "model": "serves the model",
@@ -51,7 +53,7 @@ def look_at_all(replicas: Sequence[Replica], key: str | None) -> list[Facts]:
     Raises
     ------
     UsageError
-        One is not there, or not as the others: every such is named.
+        A replica is missing or differs from the others; the message names each of them.
     """
     with ThreadPoolExecutor(AT_ONCE, "pyllmcancel-look") as threads:
         found = list(threads.map(lambda one: looked_at(one, key), replicas))
@@ -64,7 +66,7 @@ def look_at_all(replicas: Sequence[Replica], key: str | None) -> list[Facts]:
 
 
 def check_alike(replicas: Sequence[Replica], facts: Sequence[Facts]) -> None:
-    """UsageError for the first that differs from the first of all."""
+    """Raise UsageError for the first replica that differs from the first one."""
     for one, said in zip(replicas[1:], facts[1:], strict=True):
         for name, text in COMPARED.items():
             mine, first = getattr(said, name), getattr(facts[0], name)
@@ -78,7 +80,7 @@ def told(fact: object) -> str:
 
 
 def looked_at(replica: Replica, key: str | None) -> Facts | str:
-    """Its facts, or what is wrong with it."""
+    """Return a replica's facts, or what is wrong with it."""
     try:
         return look(replica, key)
     except NoAnswer as error:
@@ -86,7 +88,7 @@ def looked_at(replica: Replica, key: str | None) -> Facts | str:
 
 
 def look(replica: Replica, key: str | None) -> Facts:
-    """NoAnswer if it is not a server of ours that can serve."""
+    """Return the facts; NoAnswer if it is not a server of ours that can serve."""
     status, health = ask(replica, "/health", None)
     if status == 503 and health.get("status") in ("loading", "failed", "stalled", "draining"):
         raise NoAnswer(f"cannot serve now: it is {health['status']}")
@@ -95,7 +97,7 @@ def look(replica: Replica, key: str | None) -> Facts:
     open_status, models = ask(replica, "/v1/models", None)
     if open_status == 401:
         if key is None:
-            raise NoAnswer("asks for an API key: give one with --api-key, to look at it")
+            raise NoAnswer("asks for an API key: give one with --api-key for this check")
         status, models = ask(replica, "/v1/models", key)
         if status == 401:
             raise NoAnswer("refuses the API key")
@@ -110,13 +112,13 @@ def look(replica: Replica, key: str | None) -> Facts:
         slots = int(props["total_slots"])
         return Facts(build.removeprefix(OURS), str(model["id"]), size, int(meta["n_ctx"]), slots, open_status == 401)
     except (LookupError, TypeError, ValueError):
-        raise NoAnswer("does not say what it serves") from None
+        raise NoAnswer("does not report its model") from None
 
 
 def ask(replica: Replica, path: str, key: str | None) -> tuple[int, Mapping[str, Any]]:
-    """Status and object of the answer, an empty one if it is none."""
+    """Return the status and the JSON object of the answer, an empty one if it is not an object."""
     connection = http.client.HTTPConnection(replica.host, replica.port, timeout=SECONDS)
-    # As the balancer's checks: a replica need not be known by the name by which it is reached.
+    # As in the balancer's checks: a replica need not have the name by which it is reached.
     headers = {"Host": "localhost"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
     try:
         connection.request("GET", path, headers=headers)

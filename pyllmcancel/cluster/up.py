@@ -19,8 +19,8 @@ from pyllmcancel.cluster.replicas import NoAnswer, ask
 
 logger = logging.getLogger("pyllmcancel.cluster")
 
-LOOK_EVERY = 0.1  # seconds, until a server says that it is there
-# After the replicas' own drain, until they are not asked any more.
+LOOK_EVERY = 0.1  # seconds between two looks, until a server is healthy
+# After the replicas' own drain, until they get no more requests.
 GRACE_SECONDS = 15.0
 
 
@@ -31,13 +31,13 @@ class Plan:
     Attributes
     ----------
     commands
-        Of the replicas, in the order of ``settings.replicas``.
+        The replicas' commands, in the order of ``settings.replicas``.
     url
-        Where clients find it all.
+        The address for clients.
     drain
-        Seconds that the replicas give their live requests after a signal.
+        The seconds that live requests have after a signal.
     environment
-        Of the replicas, beside that of this process.
+        The variables to add for the replicas.
     """
 
     program: Program
@@ -49,17 +49,17 @@ class Plan:
 
 
 class StartError(Exception):
-    """Something ended before it could serve."""
+    """A process ended before it could serve."""
 
 
 def up(plan: Plan) -> int:
-    """Run it until a signal; returns the exit status."""
+    """Run the plan until a signal; return the exit status."""
     with TemporaryDirectory(prefix="pyllmcancel-") as folder:
         return asyncio.run(Cluster(plan, Path(folder)).run())
 
 
 class Cluster:
-    """All processes, and the order in which they begin and end. Touched by the event loop only."""
+    """All processes, and the order in which they begin and end. Used in the event loop only."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self._plan = plan
@@ -89,7 +89,7 @@ class Cluster:
         return self._status
 
     def _on_signal(self, number: int, status: int) -> None:
-        """Drain; a second signal is out of patience, and so are the replicas that get it."""
+        """Drain. A second signal means impatience, and is passed on to the replicas."""
         if self._stop.is_set():
             for child in self._children:
                 child.signal(signal.SIGTERM)
@@ -99,7 +99,9 @@ class Cluster:
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        """Start all, the first replica alone: what is wrong with its model is told once, and downloaded once."""
+        """Start all, the first replica alone: a fault of its model is reported once, and the model is downloaded
+        once.
+        """
         replicas = list(zip(self._plan.settings.replicas, self._plan.commands, strict=True))
         for some in (replicas[:1], replicas[1:]):
             started = [(self._begin(one.name, command, self._plan.environment), one) for one, command in some]
@@ -117,12 +119,12 @@ class Cluster:
         return child
 
     async def _until_healthy(self, child: Child, place: Replica) -> None:
-        """StartError if it ends before."""
+        """Wait until the child is healthy; StartError if it ends before."""
         while await first(child.ended.wait(), asyncio.sleep(LOOK_EVERY)) == 1:
             with suppress(NoAnswer):
                 if (await asyncio.to_thread(ask, place, "/health", None))[0] == 200:
                     return
-        raise StartError(f"{child.name} ended before it could serve: see what it wrote")
+        raise StartError(f"{child.name} ended before it could serve: see its output")
 
     def _tell(self) -> None:
         replicas = self._plan.settings.replicas
@@ -134,7 +136,9 @@ class Cluster:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """The balancer takes no more, and lives as long as the replicas: their last answers go through it."""
+        """Let the balancer accept no more requests, but live as long as the replicas, whose last answers go through
+        it.
+        """
         if sys.platform == "win32":
             raise NotImplementedError("`cluster up` needs Linux")
         for child in self._children:

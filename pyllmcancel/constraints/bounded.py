@@ -1,7 +1,7 @@
-"""Compiling in bounded time and memory: tried in another process first, unless it is sure to cost little.
+"""Compiling with limits on time and memory: first in another process, unless the cost is certain to be small.
 
-llguidance has limits for most of what a schema can ask, but a call into it cannot be interrupted, and some never
-return: `{"multipleOf": 123456789}`. What has compiled over there compiles here in the same time.
+llguidance has limits for most features of schemas, but a call into it cannot be interrupted, and some calls never
+return: `{"multipleOf": 123456789}`. A schema that has compiled in the other process compiles here in the same time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyllmcancel.pausing import Pause, no_pause
 if TYPE_CHECKING:
     from pyllmcancel.constraints.guidance import Guidance, Guide
 
-# Of these words, in so many characters, any schema compiles in milliseconds.
+# Any schema of only these words, up to this number of characters, compiles in milliseconds.
 KEYWORDS = "$schema additionalProperties const default description enum examples items properties required title type"
 PLAIN = frozenset(KEYWORDS.split(" "))
 SHORT = 4_096
@@ -25,7 +25,7 @@ DEEPEST = 20
 
 
 class NamedSchema(NamedTuple):
-    """A schema of a client's, and which field it came by; `lenient` passes over what cannot be enforced."""
+    """A client's schema, and the field that it came in; `lenient` ignores parts that cannot be enforced."""
 
     schema: Mapping[str, Any]
     param: str
@@ -33,7 +33,7 @@ class NamedSchema(NamedTuple):
 
 
 class NamedRule(NamedTuple):
-    """A grammar of a client's, in llguidance's variant of Lark, and which field it came by."""
+    """A client's grammar, in llguidance's variant of Lark, and the field that it came in."""
 
     grammar: str
     param: str
@@ -47,7 +47,7 @@ class BoundedGuidance:
         self._helper = Helper("open_guidance")
 
     def prepare(self) -> None:
-        """Start the process, and have the vocabulary read while that comes up; the first call waits for it."""
+        """Start the process, and read the vocabulary while it starts; the first call waits for both."""
         self._helper.begin()
         _ = self._guidance.tokenizer
 
@@ -57,14 +57,14 @@ class BoundedGuidance:
         Parameters
         ----------
         before
-            Expression of llguidance's grammars for what may stand before it.
+            An expression of llguidance's grammars for text that may stand before the answer.
         pause
-            Called now and then; ends the attempt by raising.
+            Called now and then; ends the attempt by raising an error.
 
         Raises
         ------
         InvalidRequestError
-            It cannot be compiled, or not within the limits.
+            The schema cannot be compiled, or not within the limits.
         """
         grammar = f"start: {before} answer\nanswer: {json_rule(named.schema, lenient=named.lenient)}"
         if is_plain(named.schema):
@@ -76,7 +76,7 @@ class BoundedGuidance:
         return self._guidance.compile(grammar, named.param)
 
     def compile_rule(self, rule: NamedRule, pause: Pause = no_pause) -> Guide:
-        """As `compile`, of what a client has written itself."""
+        """As `compile`, for a grammar that a client has written itself."""
         self._try(rule.param, pause, "compile_grammar", rule.grammar)
         pause()
         return self._guidance.compile(rule.grammar, rule.param)
@@ -96,7 +96,7 @@ class BoundedGuidance:
 
 
 def is_plain(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema is short, and has nothing that could take long."""
+    """Return whether a schema is short, and contains nothing that could take long."""
     return len(repr(schema)) <= SHORT and _has_only_plain(schema, DEEPEST)
 
 

@@ -1,4 +1,4 @@
-"""Objects and lists of schemas as llama.cpp's grammars take them."""
+"""Objects and lists of schemas, in the form of llama.cpp's grammars."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyllmcancel.constraints.references import Part, inside
 from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Schema, any_of, listed, named
 
 MOST_OPTIONAL = 150  # properties of one object: llama.cpp's time grows with the third power of their number
-MOST_ITEMS = 100  # of a list in which each has its own schema
+MOST_ITEMS = 100  # items of a list in which each has its own schema
 LONGEST_NAME = 256  # characters of a property's name
-# Where other properties may follow, llama.cpp spells the names that they must not have within brackets.
+# If other properties may follow, llama.cpp writes the names that they must not have within brackets.
 UNBRACKETED = re.compile(r'^$|[\]\\^"\x00-\x1f]')
 OF_OBJECTS = (
     "minProperties",
@@ -39,7 +39,7 @@ def object_schema(
 ) -> Schema | None:
     """Return a schema of objects that obey all parts.
 
-    `others` are further properties; each of them obeys one of its parts.
+    `others` are further properties, each with parts, of which the property obeys one.
     """
     _lose(writer, parts, OF_OBJECTS)
     given = _given(writer, parts)
@@ -86,7 +86,7 @@ def _given(writer: Writer, parts: Sequence[Part]) -> dict[str, list[Part]]:
 
 
 def _required(writer: Writer, parts: Sequence[Part], given: Mapping[str, Sequence[Part]]) -> Iterator[tuple[str, str]]:
-    """The names, and where that is said."""
+    """Return the required names, with the place of the requirement."""
     for schema, path in parts:
         value = schema.get("required")
         place = inside(path, "required")
@@ -94,7 +94,7 @@ def _required(writer: Writer, parts: Sequence[Part], given: Mapping[str, Sequenc
             yield from ((name, place) for name in value)
         elif value is not None and not isinstance(value, bool):
             writer.lose(place)
-    for name, inner in given.items():  # the third draft says it of the property
+    for name, inner in given.items():  # the third draft requires a property inside the property's schema
         yield from ((name, each.path) for each in inner if _says_required(each))
 
 
@@ -103,7 +103,7 @@ def _says_required(part: Part) -> bool:
 
 
 def _of_others(part: Part, parts: Sequence[Part]) -> Any:
-    """Return what a part says of properties that it does not name."""
+    """Return a part's schema for properties that it does not name."""
     value = part.schema.get("additionalProperties")
     return part.schema.get("unevaluatedProperties") if value is None and len(parts) == 1 else value
 
@@ -125,7 +125,7 @@ def _additional(
         is_open |= value in (True, "true")
         unnamed = names - {name for name, _ in named(part, "properties")}
         if unnamed and value not in (None, True, "true"):
-            writer.lose(place)  # it says it of these, too, which another part names
+            writer.lose(place)  # it also applies to properties that only another part names
         if len(parts) > 1 and schema.get("unevaluatedProperties") not in (None, True):
             writer.lose(inside(path, "unevaluatedProperties"))
     patterns = []
@@ -200,13 +200,13 @@ def _row(writer: Writer, part: Part, *, is_alone: bool) -> tuple[list[Part], Par
 
 
 def _at(rows: Sequence[tuple[list[Part], Part | None]], place: int) -> list[Part]:
-    """All that the value in this place obeys."""
+    """Return all parts that the value in this place obeys."""
     every = [one_by_one[place] if place < len(one_by_one) else rest for one_by_one, rest in rows]
     return [part for part in every if part is not None]
 
 
 def _tuple(writer: Writer, places: Sequence[list[Part]], least: int, depth: int) -> Schema | None:
-    """A list in which each value has its own schema. llama.cpp writes them all, and no more."""
+    """Return a list in which each value has its own schema. llama.cpp writes exactly these values."""
     items: list[Schema] = []
     for parts in places:
         item = writer.inner(parts, depth) if parts else {}
@@ -219,7 +219,7 @@ def _tuple(writer: Writer, places: Sequence[list[Part]], least: int, depth: int)
 
 
 def _lose(writer: Writer, parts: Sequence[Part], keywords: Sequence[str]) -> None:
-    """All that is given of these, unless it asks for nothing."""
+    """Record as lost all of these that are given, unless they ask for nothing."""
     for schema, path in parts:
         for keyword in keywords:
             value = schema.get(keyword)

@@ -1,8 +1,8 @@
-"""Regular expressions of schemas in the few words of them that llama.cpp's grammars have.
+"""Regular expressions of schemas, rewritten with the few constructs that llama.cpp's grammars have.
 
-llama.cpp copies a pattern into a grammar nearly as it stands: `.` would match the quotation mark that ends a JSON text,
-and classes like that of digits it does not know. So every character is written as a set of code points here, and what
-JSON escapes as its escape.
+llama.cpp copies a pattern into a grammar nearly unchanged: `.` would match the quotation mark that ends a JSON text,
+and classes such as that of digits are unknown to it. So every character is written here as a set of code points, and a
+character that JSON escapes as its escape.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 LONGEST = 1_000  # characters of a pattern
-DEEPEST = 32  # groups inside each other
+DEEPEST = 32  # levels of nested groups
 HIGHEST = 0x10FFFF
-ESCAPES = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r", 0x22: '"', 0x5C: "\\"}  # as JSON has them
+ESCAPES = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r", 0x22: '"', 0x5C: "\\"}  # in JSON's escapes
 CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
 QUANTIFIER = re.compile(r"(?:[*+?]|\{\d{1,4}(?:,\d{0,4})?\})")
 CODE = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
@@ -27,11 +27,11 @@ BLANKS += [(0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000
 
 
 class UnknownPatternError(ValueError):
-    """It has no equal among grammars."""
+    """The pattern cannot be expressed in a grammar."""
 
 
 def gbnf_pattern(pattern: str) -> str | None:
-    """A pattern for llama.cpp that the same texts match as a whole; None if there is none."""
+    """Return a pattern for llama.cpp that matches the same texts as a whole; None if there is none."""
     if len(pattern) > LONGEST:
         return None
     try:
@@ -43,13 +43,13 @@ def gbnf_pattern(pattern: str) -> str | None:
 
 
 class _Reader:
-    """Reads a pattern once, and writes it anew."""
+    """Reads a pattern once, and writes the new one."""
 
     def __init__(self, pattern: str) -> None:
         self._text = pattern
         self._place = 0
         self._depth = 0
-        self._may_be_empty = False  # what was read last
+        self._may_be_empty = False  # about the element that was read last
 
     @property
     def at_end(self) -> bool:
@@ -66,11 +66,11 @@ class _Reader:
         if len(found) == 1:
             return found[0]
         if not all(found):
-            raise UnknownPatternError  # an alternative of nothing
+            raise UnknownPatternError  # an empty alternative
         return "(" + "|".join(found) + ")"
 
     def _sequence(self) -> str:
-        """One alternative. Of the outermost, what no anchor binds may stand anywhere in the text."""
+        """Return one alternative. On the outermost level, parts without an anchor may stand anywhere in the text."""
         is_outer = self._depth == 0
         begins = is_outer and self._takes("^")
         parts: list[str] = []
@@ -116,7 +116,7 @@ class _Reader:
         if named := NAME.match(self._text, self._place):
             self._place = named.end()
         elif self._takes("?"):
-            raise UnknownPatternError  # looks ahead or behind, or has flags
+            raise UnknownPatternError  # look-around or flags
         self._depth += 1
         if self._depth > DEEPEST:
             raise UnknownPatternError
@@ -170,7 +170,7 @@ class _Reader:
         if character in CONTROLS:
             return [(CONTROLS[character], CONTROLS[character])]
         if character.isalnum():
-            raise UnknownPatternError  # boundaries, references back, properties of characters
+            raise UnknownPatternError  # boundaries, back references, character properties
         return [(ord(character), ord(character))]
 
     def _next(self) -> str:
@@ -186,7 +186,7 @@ class _Reader:
 
 
 def _others(ranges: Ranges) -> Ranges:
-    """All characters but these."""
+    """Return all characters but these."""
     found, lowest = [], 0
     for first, last in sorted(ranges):
         if first > lowest:
@@ -196,7 +196,7 @@ def _others(ranges: Ranges) -> Ranges:
 
 
 def _written(ranges: Ranges) -> str:
-    """A set of characters as they stand in a JSON text: the control characters and two more are escaped there."""
+    """Return a set of characters as they stand in a JSON text, which escapes control characters and two more."""
     plain = [*((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F), (0xD800, 0xDFFF)), *_others(ranges)]
     sets = []
     if points := _others(plain):
@@ -204,7 +204,7 @@ def _written(ranges: Ranges) -> str:
     if escapes := [ord(ESCAPES[point]) for point in ESCAPES if any(first <= point <= last for first, last in ranges)]:
         sets.append(r"[\x5C][" + "".join(_range(point, point) for point in escapes) + "]")
     if not sets:
-        raise UnknownPatternError  # a set of nothing
+        raise UnknownPatternError  # an empty set
     return sets[0] if len(sets) == 1 and points else "(" + "|".join(sets) + ")"
 
 

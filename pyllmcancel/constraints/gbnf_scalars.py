@@ -1,4 +1,4 @@
-"""Texts and whole numbers of schemas as llama.cpp's grammars take them."""
+"""Texts and whole numbers of schemas, in the form of llama.cpp's grammars."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pyllmcancel.constraints.references import Part, inside
 from pyllmcancel.constraints.schema_keywords import Lose, Schema
 
 FORMATS = frozenset(("date-time", "time", "date", "uuid"))
-MOST_COUNTED = (1 << 31) - 1  # llama.cpp's
-# Its whole numbers have at most 16 digits, and its bounds fewer.
+MOST_COUNTED = (1 << 31) - 1  # llama.cpp's limit
+# llama.cpp writes whole numbers of at most 16 digits, and bounds of fewer.
 LARGEST_NUMBER = 10**16 - 1
 LARGEST_BOUND = 10**14
 
 
 def string_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
-    """A pattern, a format or a length: llama.cpp enforces one of them."""
+    """Return a pattern, a format or a length: llama.cpp enforces one of them."""
     found: Schema = {"type": "string"}
     for keyword in ("pattern", "format"):
         for schema, path in parts:
@@ -51,7 +51,7 @@ def _known(keyword: str, value: Any) -> str | None:
 
 
 def counted(parts: Sequence[Part], least_keyword: str, most_keyword: str, lose: Lose) -> tuple[int, int | None]:
-    """The lowest and the highest number of characters or values; None: any."""
+    """Return the lowest and the highest number of characters or values; None: any."""
     least, most = 0, None
     for schema, path in parts:
         for keyword in (least_keyword, most_keyword):
@@ -79,13 +79,13 @@ def _limits(least_keyword: str, least: int, most_keyword: str, most: int | None)
 
 
 def integer_schema(parts: Sequence[Part], lose: Lose) -> Schema | None:
-    """Between its bounds, as far as llama.cpp writes so many digits."""
+    """Return a whole number between its bounds, as far as llama.cpp supports their digits."""
     least, most = -inf, inf
     for schema, path in parts:
         for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"):
             value = schema.get(keyword)
             if value is None or value is False or (value is True and keyword.startswith("exclusive")):
-                continue  # a boolean is that of the fourth draft: it says how to read the other bound
+                continue  # in the fourth draft a boolean says how to read the other bound
             bound = number(value)
             if bound is None or (keyword == "multipleOf" and bound != 1):
                 lose(inside(path, keyword))
@@ -114,7 +114,7 @@ def _between(parts: Sequence[Part], least: float, most: float, lose: Lose) -> Sc
 
 
 def number(value: Any) -> int | float | None:
-    """A number, also if it is spelled as a text; None for anything else."""
+    """Return a number, even if it is written as a text; None for anything else."""
     if isinstance(value, str):
         try:
             value = float(value) if not value.strip().lstrip("+-").isdecimal() else int(value)

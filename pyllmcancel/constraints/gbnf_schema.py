@@ -1,8 +1,9 @@
-"""Schemas as llama.cpp's grammars of tool calls take them, and which parts of them cannot be enforced.
+"""Schemas in the form of llama.cpp's grammars of tool calls, and the parts of them that cannot be enforced.
 
-llama.cpp knows a part of JSON Schema, refuses some of the rest, and silently takes the rest for something else: beside
-`anyOf` all other keywords, two tools' definitions of one name. What is made here from any JSON at all has only what it
-reads as JSON Schema means it. Where no grammar can follow, the result is wider, and the path of what is lost is noted.
+llama.cpp supports a part of JSON Schema, refuses some of the rest, and silently misreads the remainder: it ignores all
+other keywords beside `anyOf`, and merges two tools' definitions of one name. The schemas made here, from any JSON at
+all, contain only what llama.cpp reads as JSON Schema means it. Where no grammar can follow, the result is wider, and
+the path of the lost part is recorded.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ from pyllmcancel.constraints.schema_keywords import (
     value_types,
 )
 
-ANYTHING: Schema = {"anyOf": [{}]}  # where llama.cpp takes an empty schema for none
-DEEPEST = 32  # objects and lists inside each other, through references
-MOST_NODES = 4_000  # schemas of one tool: with each its grammar grows by a rule or more
-MOST_VALUES = 1_000  # of an enumeration
+ANYTHING: Schema = {"anyOf": [{}]}  # for places where llama.cpp treats an empty schema as none
+DEEPEST = 32  # levels of nested objects and lists, through references
+MOST_NODES = 4_000  # schemas of one tool: each adds a rule or more to its grammar
+MOST_VALUES = 1_000  # values of an enumeration
 
 
 class TooLargeError(Exception):
-    """More than a grammar may have."""
+    """The schema is larger than a grammar may be."""
 
 
 def arguments_schema(schema: Any, prefix: str = "d") -> tuple[Schema, list[str]]:
-    """The schema of a tool's arguments for llama.cpp, and the paths of what it does not enforce.
+    """Return the schema of a tool's arguments for llama.cpp, and the paths of parts that it does not enforce.
 
     Parameters
     ----------
     schema
-        Any JSON; none, or an empty object: there are no arguments.
+        Any JSON; None or an empty object: there are no arguments.
     prefix
-        With which the names of definitions begin. llama.cpp takes those of one name for the same, in any tool.
+        The prefix of the definitions' names. llama.cpp treats definitions of one name as the same, even in different
+        tools.
     """
     if schema is None or schema == {}:
         return {"type": "object", "properties": {}}, []
@@ -62,7 +64,7 @@ def arguments_schema(schema: Any, prefix: str = "d") -> tuple[Schema, list[str]]
 
 
 def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
-    """As `arguments_schema`, of a whole answer, which may be any value."""
+    """As `arguments_schema`, for a whole answer, which may be any value."""
     writer = _Writer(schema, "d")
     try:
         written = writer.answer()
@@ -72,9 +74,9 @@ def answer_schema(schema: Any) -> tuple[Schema, list[str]]:
 
 
 class _Writer:
-    """Writes one document's schema anew.
+    """Rewrites one document's schema.
 
-    A list of parts is what a value must obey all at once. No schema at all, None, allows nothing.
+    A value must obey all parts of a list at once. None, no schema at all, allows nothing.
     """
 
     def __init__(self, document: Any, prefix: str) -> None:
@@ -82,7 +84,7 @@ class _Writer:
         self._references = References(document)
         self._prefix = prefix
         self._n_nodes = 0
-        self._names: dict[frozenset[int], str] = {}  # of what references lead to, by the ids of its parts
+        self._names: dict[frozenset[int], str] = {}  # of the targets of references, by the ids of their parts
         self._definitions: dict[str, Schema | None] = {}
         self._open: set[str] = set()  # definitions that are being written, up to the next bracket
         self._kept: list[Any] = []  # copies whose ids are in use
@@ -94,7 +96,7 @@ class _Writer:
     # -- what stands for all the arguments ----------------------------------------------------------------------------
 
     def arguments(self) -> Schema:
-        """An object in any case: some models' forms of calls name each argument."""
+        """Return an object in any case, because some models' forms of calls name each argument."""
         parts, _ = self._flat([Part(self._document)])
         written = None if parts is None else object_schema(self, parts, self._united(parts))
         if written is None:
@@ -113,7 +115,7 @@ class _Writer:
         return {**written, "$defs": definitions} if definitions else written
 
     def _united(self, parts: Sequence[Part]) -> dict[str, list[Part]]:
-        """Properties of alternatives that all the arguments have, each with what it may be."""
+        """Return the properties of alternatives that all the arguments have, each with its possible schemas."""
         types = types_of(parts, self.lose)
         if types is not None and "object" not in types:
             self.lose(inside(next(path for schema, path in parts if "type" in schema), "type"))
@@ -152,9 +154,9 @@ class _Writer:
         return self._referred(flat, depth) if is_referred and flat else self._choice(flat, depth)
 
     def _flat(self, parts: Sequence[Part]) -> tuple[list[Part] | None, bool]:
-        """The parts with what they refer to and are composed of, and whether they refer to anything.
+        """Return the parts with their references and compositions resolved, and whether there was a reference.
 
-        None if one of them allows nothing.
+        Returns None if one of them allows nothing.
         """
         todo, found, seen, is_referred = list(parts), list[Part](), set[int](), False
         while todo:
@@ -186,7 +188,7 @@ class _Writer:
         return found
 
     def _referred(self, parts: Sequence[Part], depth: int) -> Schema | None:
-        """By a definition, which may refer to itself."""
+        """Return a reference to a definition, which may refer to itself."""
         key = frozenset(id(part.schema) for part in parts)
         name = self._names.get(key)
         if name is None:
@@ -195,14 +197,14 @@ class _Writer:
             self._definitions[name] = self._choice(parts, depth)
             self._open.discard(name)
         elif name in self._open:
-            return None  # it would be itself, and nothing more
+            return None  # it would be only itself
         if name in self._definitions and self._definitions[name] is None:
             self.lose(parts[0].path)
             return None
         return {"$ref": f"#/$defs/{name}"}
 
     def _choice(self, parts: Sequence[Part], depth: int) -> Schema | None:
-        """One of alternatives, which obeys all the rest besides."""
+        """Return a choice of alternatives, each combined with all the rest."""
         every = self._alternatives(parts)
         if not every:
             return self._typed(parts, depth)
@@ -217,7 +219,7 @@ class _Writer:
         return any_of(self._node([*rest, each], depth + 1) for each in alternatives)
 
     def _alternatives(self, parts: Sequence[Part]) -> list[tuple[Part, list[Part]]]:
-        """Each keyword that has some, and them."""
+        """Iterate over the keywords that have alternatives, with these."""
         found = []
         for part in parts:
             for keyword in ALTERNATIVES:
@@ -238,7 +240,7 @@ class _Writer:
         return {} if types is None else any_of(self._of_type(name, parts, depth) for name in types)
 
     def _values(self, parts: Sequence[Part], types: Sequence[str] | None) -> list[Any]:
-        """The only ones that are allowed; empty if others are."""
+        """Return the only values that are allowed; empty if others are allowed, too."""
         found: list[Any] | None = None
         for schema, path in parts:
             for keyword in ("const", "enum"):

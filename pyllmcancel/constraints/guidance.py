@@ -1,9 +1,9 @@
-"""Constraints by JSON schema or grammar: llguidance decides, here is what makes it fit a model and a request.
+"""Constraints by JSON schema or grammar: llguidance decides, and this module connects it to a model and a request.
 
 A model's vocabulary is read once. That takes a second for 260,000 tokens, and llguidance keeps the GIL meanwhile, so a
-server does it before it serves anybody. A grammar is compiled once for a request, in a thread for which only that
-request waits, and each of its choices goes on from a copy. What happens for every token, a mask and a state, takes tens
-of microseconds.
+server does it before it serves requests. A grammar is compiled once for a request, in a thread for which only that
+request waits, and each choice starts from a copy. The work for every token, a mask and a state, takes tens of
+microseconds.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
     from pyllmcancel._native import Model
 
-# Between the parts of a JSON text: enough for any indentation, not enough for a model that has lost its way in blanks.
+# Between the parts of a JSON text: enough for any indentation, but a limit for a model that only writes blanks.
 WHITESPACE = r"( |\n{1,2}[ \t]{0,32})?"
-# Its own words only: neither the parser's state nor the grammar belong into an answer.
+# Only its own message: neither the parser's state nor the grammar belongs into an answer.
 LIMITS = LLParserLimits(verbose_errors=False)
 BEGINNING = b"\x02"
-LONGEST_MESSAGE = 500  # characters; some quote a pattern
+LONGEST_MESSAGE = 500  # characters; some messages quote a pattern
 IN_WORDS = {
     "NoExtensionBias": "there is no answer that it allows",
     "NoExtension": "there is no answer that it allows",
     "LexerTooComplex": "its patterns are too complex",
     "ParserTooComplex": "it has too many alternatives",
 }
-SILENT = 0  # llguidance writes to the standard error otherwise
+SILENT = 0  # otherwise llguidance writes to standard error
 
 
 class Vocabulary:
-    """A vocabulary with all that llguidance asks of a tokenizer.
+    """A vocabulary with everything that llguidance needs of a tokenizer.
 
     Attributes
     ----------
     tokens
         The bytes of every token.
     special_token_ids
-        Control tokens, and tokens that end an answer: no text spells them.
+        Control tokens, and tokens that end an answer: no text contains them.
     """
 
     bos_token_id = None
@@ -65,29 +65,29 @@ class Vocabulary:
         beginning = model.tokenize(BEGINNING, add_special=False)
         self._n_beginning = len(beginning)
         self._puts_a_blank_first = b"".join(self.tokens[token] for token in beginning) != BEGINNING
-        # A model without an end of its answer still has a last token; nothing ends by it then.
+        # A model without an end token gets its last token, which then ends nothing.
         self.eos_token_id = next(iter(self.eos_token_ids), model.n_vocab - 1)
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """The tokens of a text that may stand anywhere: SentencePiece puts a blank before one that begins."""
+        """Return the tokens of a text in any place: SentencePiece puts a blank before a text at the beginning."""
         if not self._puts_a_blank_first:
             return self._model.tokenize(text, add_special=False)
-        # A byte of its own never joins what follows it.
+        # A single byte never joins with what follows it.
         following = text.encode() if isinstance(text, str) else text
         return self._model.tokenize(BEGINNING + following, add_special=False)[self._n_beginning :]
 
     def tokenizer(self) -> LLTokenizer:
-        """Return the tokenizer that llguidance makes of the vocabulary. Call this once: it takes the tokens away."""
+        """Return the tokenizer that llguidance makes of the vocabulary. Call this once: it removes the tokens."""
         wrapper = llguidance.TokenizerWrapper(self)
         ends: Any = self.eos_token_ids or None
         made = LLTokenizer(wrapper, eos_token=ends, slices=LLTokenizer.json_slices())
-        # It has a copy, and keeps the wrapper, which it asks for the tokens of texts.
+        # llguidance has a copy, and keeps this wrapper, which it asks for the tokens of texts.
         self.tokens = wrapper.tokens = []
         return made
 
 
 class Guidance:
-    """Compiles for one model. Any thread may call any method; the first to come reads the vocabulary."""
+    """Compiles for one model. Any thread may call any method; the first caller reads the vocabulary."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -96,7 +96,9 @@ class Guidance:
 
     @property
     def tokenizer(self) -> LLTokenizer:
-        """The vocabulary. Who reads it while others are served holds them up: llguidance keeps the GIL."""
+        """The tokenizer of the vocabulary. Reading it while requests are served delays them, because llguidance
+        keeps the GIL.
+        """
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = Vocabulary(self._model).tokenizer()
@@ -108,13 +110,13 @@ class Guidance:
         Raises
         ------
         InvalidRequestError
-            With llguidance's own words, blaming `param`.
+            With llguidance's own message; the error names `param`.
         """
         matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=SILENT, limits=LIMITS)
         if matcher.is_error():
             raise InvalidRequestError(_own_words(matcher.get_error()), param)
         guide = Guide(matcher, self._model.n_vocab, param)
-        # What is too much, or allows nothing at all, is found when the first token is asked for.
+        # Exceeded limits, and grammars that allow nothing, show up when the first token is asked for.
         try:
             nothing = not guide.new().mask().any()
         except ConstraintError as error:
@@ -124,17 +126,11 @@ class Guidance:
         return guide
 
     def check_schema(self, schema: Mapping[str, Any], param: str, *, lenient: bool = False) -> None:
-        """Compile a schema by itself, so that the error blames `param` and nothing else.
-
-        Raises
-        ------
-        InvalidRequestError
-            As `compile`.
-        """
-        # By way of the JSON compiler's own grammar, whose errors do not quote all of the schema.
+        """Compile a schema by itself, so that the error names `param` and nothing else."""
+        # By the JSON compiler's own grammar, whose errors do not quote the whole schema.
         try:
             grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
-        except ValueError as error:  # its parser's: 128 objects inside each other are too many
+        except ValueError as error:  # the parser's: 128 nested objects are too many
             raise InvalidRequestError(_own_words(str(error)), param) from error
         is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, self.tokenizer, limits=LIMITS)
         if is_error:
@@ -154,7 +150,7 @@ class Guide:
 
 
 class GuidedConstraint:
-    """One answer's state in a grammar. The tokens that end an answer are allowed where the grammar may end."""
+    """One answer's state in a grammar. Tokens that end an answer are allowed where the grammar may end."""
 
     def __init__(self, matcher: LLMatcher, n_vocab: int, param: str) -> None:
         self._matcher = matcher
@@ -177,12 +173,12 @@ class GuidedConstraint:
         return ConstraintError(_own_words(self._matcher.get_error()), self._param)
 
     def allows(self, tokens: list[int]) -> bool:
-        """Return whether the answer could go on with all of these."""
+        """Return whether the answer could continue with all of these."""
         return self._matcher.validate_tokens(tokens) == len(tokens)
 
 
 def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str:
-    """A grammar's expression for JSON that obeys `schema`; `lenient` passes over what llguidance cannot express."""
+    """Return a grammar's expression for JSON that obeys `schema`; `lenient` ignores what llguidance cannot express."""
     if isinstance(schema, bool):
         return f"%json {json.dumps(schema)}"
     options = {"whitespace_flexible": False, "whitespace_pattern": WHITESPACE, "lenient": lenient}
@@ -191,7 +187,9 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str
 
 
 def _own_words(error: str) -> str:
-    """Without the grammar, which it quotes; and in words, where it has codes, or a defect of its own."""
+    """Return the error without the grammar, which it quotes, and in words where it has codes, or a defect of its
+    own.
+    """
     if "panic" in error:
         return "it is too large, or too deeply nested"
     words = error.partition("\n<")[0].strip()

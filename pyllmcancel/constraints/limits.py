@@ -1,4 +1,4 @@
-"""Constraints that are limits on tokens: which ones an answer may have at all, and from when on it may end."""
+"""Constraints that are limits on tokens: the tokens that an answer may have at all, and when it may end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class TokenLimits:
     Attributes
     ----------
     n_vocab
-        Tokens of the model.
+        The number of the model's tokens.
     allowed
-        The only tokens that an answer may have, those that end it among them; None for all.
+        The only tokens that an answer may have, including those that end it; None for all.
     ending
-        Tokens that end an answer; it has none of them among its first `at_least`.
+        The tokens that end an answer, which are forbidden among its first `at_least`.
     form
-        What the answer must look like besides. Where this and the limits leave nothing, an answer that must end ends.
+        A further constraint. If it and the limits leave nothing, an answer that must end ends.
     """
 
     n_vocab: int
@@ -47,7 +47,7 @@ class TokenLimits:
 
 
 class LimitedConstraint:
-    """One answer's state."""
+    """The state of one answer."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LimitedConstraint:
 
 
 def bits(n_vocab: int, tokens: Iterable[int]) -> NDArray[np.uint32]:
-    """One for each token, lowest bit first; tokens that the vocabulary has not are passed over."""
+    """Return one bit per token, lowest bit first; tokens outside the vocabulary are ignored."""
     found = np.zeros((n_vocab + 31) // 32, dtype=np.uint32)
     for token in tokens:
         if 0 <= token < n_vocab:

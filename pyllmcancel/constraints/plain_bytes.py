@@ -1,4 +1,4 @@
-"""A vocabulary of all bytes, for compiling a grammar where there is no model: it costs the same, and means the same."""
+"""A vocabulary of all bytes, to compile a grammar without a model: cost and meaning are the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ END = 256
 
 
 class PlainBytes:
-    """As much of a model as `guidance.Vocabulary` asks for."""
+    """The part of a model that `guidance.Vocabulary` needs."""
 
     n_vocab = END + 1
 

@@ -1,7 +1,7 @@
-"""The protocol of constraints on answers: which tokens may come next.
+"""The protocol of constraints on answers, which decide which tokens may come next.
 
 A constraint belongs to one choice. The engine asks it for a mask before every step in which the choice will be sampled,
-and tells it what was chosen; both happen in the engine thread, between steps.
+and passes the sampled token to it; both happen in the engine thread, between steps.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 
 class Constraint(Protocol):
-    """The state of one answer. Both methods raise ConstraintError, and nothing else, for what fails the request."""
+    """The state of one answer. Both methods raise ConstraintError, and nothing else, for a fault that fails the
+    request.
+    """
 
     def mask(self) -> NDArray[np.uint32] | None:
-        """One bit a token, lowest bit first, shape (ceil(n_vocab / 32),); None while everything is allowed.
+        """Return one bit per token, lowest bit first, shape (ceil(n_vocab / 32),); None while everything is allowed.
 
         A mask without any bit set fails the request.
         """
 
     def accept(self, token: int) -> bool:
-        """Take note of what was sampled; returns whether the answer is complete, so that nothing may follow."""
+        """Take the sampled token; return whether the answer is complete, so that nothing may follow."""
 
 
 class ConstraintFactory(Protocol):

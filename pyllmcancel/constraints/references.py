@@ -1,4 +1,4 @@
-"""References within a JSON schema: by pointers, anchors and identifiers. None leads out of it."""
+"""References within a JSON schema: by pointers, anchors and identifiers. None leads outside the schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 
 class Part(NamedTuple):
-    """A schema, or what stands for one, and its place in the document."""
+    """A schema, or what stands in its place, and its path in the document."""
 
     schema: Any
     path: str = ""
@@ -22,7 +22,7 @@ class Resource(NamedTuple):
 
 
 class References:
-    """Finds what the references of one document name. The document must not change."""
+    """Finds the targets of one document's references. The document must not change."""
 
     def __init__(self, document: Any) -> None:
         self._whole = Resource("", Part(document))
@@ -37,11 +37,11 @@ class References:
         home = self._homes.get(id(holder), self._whole)
         try:
             uri, fragment = urldefrag(urljoin(home.uri, reference))
-        except ValueError:  # no address at all
+        except ValueError:  # not an address
             return None
         if fragment and not fragment.startswith("/"):
             return self._named.get(f"{uri}#{unquote(fragment)}")
-        # Some write the pointer of an anonymous document as if it had a name.
+        # Some write the pointer of an anonymous document as if the document had a name.
         root = home.root if reference.startswith("#") else self._named.get(uri)
         return None if root is None else _pointed(root, fragment)
 
@@ -54,7 +54,7 @@ class References:
             todo += [(inner, home) for inner in _members(part)]
 
     def _home(self, part: Part, home: Resource) -> Resource:
-        """The resource to which this object belongs, once its names are noted."""
+        """Return the resource that this object belongs to, after its names are recorded."""
         own = part.schema.get("$id")
         if isinstance(own, str) and not own.startswith("#"):
             try:

@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema, and what single ones say, also as those write them who do not know it."""
+"""The keywords of JSON Schema and their meaning, including common mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Lose = Callable[[str], None]
 ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
 ALTERNATIVES = ("anyOf", "oneOf")
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# No grammar follows these.
+# No grammar can express these.
 NEVER = frozenset(("not", "if", "then", "else"))
 NUMBERS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
 STRINGS = frozenset(("pattern", "format", "minLength", "maxLength"))
@@ -34,7 +34,7 @@ OBJECTS = frozenset(
 CONSTRAINTS = NEVER | NUMBERS | STRINGS | ARRAYS | OBJECTS | {*ALTERNATIVES, "type", "enum", "const"}
 
 TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
-# Of Google's API in capitals, of Python and others in their own words.
+# Google's API writes types in capitals, Python and others use their own words.
 ALIASES = {
     "bool": "boolean",
     "dict": "object",
@@ -60,14 +60,14 @@ LARGEST = 1 << 63
 
 
 def named(part: Part, keyword: str) -> Iterator[tuple[str, Part]]:
-    """The schemas in an object."""
+    """Return the schemas in an object."""
     value = part.schema.get(keyword)
     if isinstance(value, Mapping):
         yield from ((name, Part(each, f"{inside(part.path, keyword)}.{name}")) for name, each in value.items())
 
 
 def listed(part: Part, keyword: str, lose: Lose) -> list[Part]:
-    """The schemas in a list."""
+    """Return the schemas in a list."""
     value = part.schema.get(keyword)
     if isinstance(value, list):
         return [Part(each, f"{inside(part.path, keyword)}[{place}]") for place, each in enumerate(value)]
@@ -77,7 +77,7 @@ def listed(part: Part, keyword: str, lose: Lose) -> list[Part]:
 
 
 def any_of(alternatives: Iterable[Schema | None]) -> Schema | None:
-    """A schema for what obeys one of them; None if nothing does."""
+    """Return a schema for values that obey one of these; None if there are none."""
     found: list[Schema] = []
     for each in alternatives:
         if each == {}:
@@ -90,7 +90,7 @@ def any_of(alternatives: Iterable[Schema | None]) -> Schema | None:
 
 
 def types_of(parts: Sequence[Part], lose: Lose) -> list[str] | None:
-    """The types that all parts allow, in order; None: any. There may be none."""
+    """Return the types that all parts allow, in order; None: any. The list may be empty."""
     found: list[str] | None = None
     for schema, path in parts:
         types = _types(schema, inside(path, "type"), lose)
@@ -125,7 +125,9 @@ def _common(one: list[str], other: list[str]) -> list[str]:
 
 
 def guessed_types(parts: Sequence[Part]) -> list[str] | None:
-    """Where no type is named: that which the other keywords are for, as llama.cpp has it; None if there are none."""
+    """Return the type that the other keywords belong to, if no type is named, as llama.cpp does; None if there are
+    none.
+    """
     keywords = {keyword for schema, _ in parts for keyword, value in schema.items() if value is not None}
     for name, own in (("object", OBJECTS), ("array", ARRAYS), ("string", STRINGS), ("number", NUMBERS)):
         if keywords & own:
@@ -134,14 +136,14 @@ def guessed_types(parts: Sequence[Part]) -> list[str] | None:
 
 
 def value_types(value: Any) -> set[str]:
-    """The types of which a value is."""
+    """Return the types of a value."""
     if isinstance(value, float):
         return {"integer", "number"} if value.is_integer() else {"number"}
     return OF_VALUES.get(type(value), {"object"})
 
 
 def is_exact(value: Any) -> bool:
-    """Return whether llama.cpp writes this value as it is: larger numbers it rounds."""
+    """Return whether llama.cpp writes this value unchanged: it rounds larger numbers."""
     match value:
         case bool() | None | str():
             return True
@@ -155,7 +157,7 @@ def is_exact(value: Any) -> bool:
 
 
 def are_apart(alternatives: Any) -> bool:
-    """Return whether no value can be of two of them, as far as their types say; otherwise any of them will do."""
+    """Return whether no value can obey two of them, as far as their types show; otherwise any of them may apply."""
     if not isinstance(alternatives, list):
         return False
     types = [each.get("type") if isinstance(each, Mapping) else None for each in alternatives]

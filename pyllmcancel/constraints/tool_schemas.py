@@ -1,4 +1,4 @@
-"""The schemas of a chat, made ready for llama.cpp's grammars: the one place, for tools of every API."""
+"""The preparation of a chat's schemas for llama.cpp's grammars, in one place for the tools of every API."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     Parameters
     ----------
     inputs
-        Their `tools` and `json_schema` may be any JSON. Where `enforces_schemas` is false, arguments of tools are any
-        object: all the schemas together are too much for one grammar.
+        The inputs' `tools` and `json_schema` may be any JSON. If `enforces_schemas` is false, arguments of tools may be
+        any object, because all schemas together are too much for one grammar.
 
     Returns
     -------
     inputs
-        With `tool_schemas`, one for each tool. The template sees the tools as they were.
+        The inputs with `tool_schemas`, one for each tool. The template sees the original tools.
     unenforced
         For a `chat_template.ChatForm`.
     """
@@ -40,7 +40,7 @@ def with_schemas(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def with_plain_schemas(tools: Sequence[Mapping[str, Any]], schemas: Sequence[Any]) -> list[dict[str, Any]]:
-    """The same tools with other schemas."""
+    """Return the same tools with other schemas."""
     functions = [{**tool["function"], "parameters": schema} for tool, schema in zip(tools, schemas, strict=True)]
     return [{**tool, "function": function} for tool, function in zip(tools, functions, strict=True)]
 

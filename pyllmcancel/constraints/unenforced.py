@@ -10,12 +10,12 @@ from pyllmcancel.constraints.schema_keywords import are_apart
 
 Knows = Callable[[str, Any], bool]
 
-# Keywords whose value is a schema, a list of them, or an object of them.
+# Keywords whose value is a schema, a list of schemas, or an object of schemas.
 SCHEMA = frozenset({"items", "additionalProperties", "additionalItems"})
 SCHEMAS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
 NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 
-# Of JSON Schema's keywords; others are annotations, which ask for nothing.
+# All other keywords of JSON Schema are annotations, which ask for nothing.
 GUIDANCE_IGNORES = frozenset(
     (
         *("not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains"),
@@ -26,12 +26,12 @@ GUIDANCE_IGNORES = frozenset(
 GUIDANCE_FORMATS = frozenset(
     ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid")
 )
-# Look-around, references back, and boundaries of words.
+# Look-around, back references, and word boundaries.
 IRREGULAR = re.compile(r"\(\?<?[=!]|\\[1-9bB]|\(\?P=|\\k<")
 
 
 def guidance_knows(keyword: str, value: Any) -> bool:
-    """Return whether llguidance enforces it."""
+    """Return whether llguidance enforces the keyword."""
     match keyword:
         case "format":
             return isinstance(value, str) and value in GUIDANCE_FORMATS
@@ -44,7 +44,7 @@ def guidance_knows(keyword: str, value: Any) -> bool:
 
 
 def unenforced(schema: Any, knows: Knows, path: str = "") -> Iterator[str]:
-    """Paths of what is not known, in the order in which it stands."""
+    """Return the paths of unknown parts, in the schema's order."""
     if not isinstance(schema, Mapping):
         return
     for keyword, value in schema.items():
@@ -56,12 +56,12 @@ def unenforced(schema: Any, knows: Knows, path: str = "") -> Iterator[str]:
 
 
 def enforceable(schema: Any, knows: Knows) -> Any:
-    """The schema without what is not known."""
+    """Return the schema without the unknown parts."""
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
     for keyword, value in schema.items():
-        # One of several is still one of them.
+        # Without one alternative, a value still obeys one of them.
         if not knows(keyword, value) and keyword != "oneOf":
             continue
         if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def enforceable(schema: Any, knows: Knows) -> Any:
 
 
 def _inner(keyword: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The schemas in a keyword's value, with what is put behind its path."""
+    """Iterate over the schemas in a keyword's value, with the suffix of their path."""
     if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
         yield from ((f".{name}", each) for name, each in value.items())
     elif keyword in SCHEMA | SCHEMAS and isinstance(value, list):

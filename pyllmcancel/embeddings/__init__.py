@@ -1,1 +1,1 @@
-"""Models that pool: texts in, one vector out for each. As the engine, with texts in the place of choices."""
+"""Models that pool: texts in, one vector out for each. They work like the engine, with texts in place of choices."""

@@ -1,4 +1,4 @@
-"""A request for embeddings: its texts, and how far they are."""
+"""A request for embeddings: its texts, and their progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending, Sink
     from pyllmcancel.requests.request import Origin, RequestSummary
 
-MAX_TEXTS = 2048  # of one request; OpenAI's limit
+MAX_TEXTS = 2048  # texts of one request; OpenAI's limit
 
 
 @dataclass(eq=False, slots=True)
@@ -31,8 +31,8 @@ class Text:
     request: EmbeddingRequest
     index: int
     tokens: Sequence[int]
-    seq: int | None = None  # while it is being computed
-    n_committed: int = 0  # tokens that are computed
+    seq: int | None = None  # set while it is being computed
+    n_committed: int = 0  # the number of computed tokens
     done: bool = False
 
     @property
@@ -42,7 +42,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Embedded(Delta):
-    """One text of a request is done; `index` is its place among the request's texts."""
+    """One text of a request is done; `index` is its index among the request's texts."""
 
     embedding: NDArray[np.float32]
 
@@ -71,7 +71,7 @@ class EmbeddingRequest(Request):
         return sum(len(text.tokens) for text in self.texts)
 
     def usage(self) -> Usage:
-        """Tokens processed so far."""
+        """The tokens processed so far."""
         return Usage(sum(text.n_committed for text in self.texts))
 
     def summary(self, ending: Ending | None = None) -> RequestSummary:

@@ -1,8 +1,7 @@
-"""Which texts go into the next step of an embedder. Used by the engine thread only.
+"""The choice of texts for the next step of an embedder. Used by the engine thread only.
 
-Owners take turns, and the requests of an owner take its turns, text by text: a request of a thousand texts does not
-hold up one of a single text. A step is as large as is efficient, and no larger than it may last; a text that must be
-seen whole goes alone if it is larger.
+Owners take turns, and so do the requests of an owner, text by text: a request of a thousand texts does not delay one of
+a single text. A step is as large as is efficient, within its time limit. A larger text that cannot be split goes alone.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class TextScheduler:
     Parameters
     ----------
     max_step
-        Seconds that a step may last, where texts can be chosen so.
+        The limit of a step's seconds, as far as the choice of texts allows.
     """
 
     def __init__(self, embedder: Embedder, max_step: float) -> None:
@@ -34,14 +33,14 @@ class TextScheduler:
         self._max_step = max_step
         self._on_cpu = not embedder.model.is_offloaded
         self._free = list(range(embedder.n_seq_max))
-        # By seq_id, in the order in which they were begun: what the next step goes on with.
+        # By seq_id, in the order in which they were begun; the next step continues with these.
         self._open: dict[int, Text] = {}
         # Requests with texts that are not begun, least recently served first.
         self._turns: deque[EmbeddingRequest] = deque()
-        # By owner: when it began its last text, counted in texts.
+        # By owner: the time when it began its last text, counted in texts.
         self._last_turns: dict[str, int] = {}
         self._n_turns = 0
-        # Texts of a failed step, each to be computed alone until it is known which one makes steps fail.
+        # Texts of a failed step, each to be computed alone until the one that makes steps fail is known.
         self._suspects: deque[int] = deque()
         self.cost = StepCostModel()
         self.n_preempted = 0
@@ -59,7 +58,7 @@ class TextScheduler:
         self._turns.append(request)
 
     def remove(self, request: EmbeddingRequest) -> None:
-        """Take an ended request out, with all that is open of it."""
+        """Take an ended request out, with all its open texts."""
         for text in request.texts:
             if text.seq is not None:
                 self.release(text)
@@ -75,7 +74,7 @@ class TextScheduler:
         self._free.append(seq)
 
     def resync(self, items: list[StepItem]) -> None:
-        """After a step that did not count: take over what the embedder has committed."""
+        """Take over what the embedder has committed, after a step that did not count."""
         for item in items:
             self._open[item.seq].n_committed = self._embedder.n_committed(item.seq)
 
@@ -83,7 +82,7 @@ class TextScheduler:
         self._suspects = deque(seqs)
 
     def recover_from_no_room(self) -> bool:
-        """Make room by beginning the newest text again, later; False if there is no other."""
+        """Make room by restarting the newest text later; False if there is no other."""
         if len(self._open) < 2:
             return False
         text = next(reversed(self._open.values()))
@@ -96,7 +95,7 @@ class TextScheduler:
         return True
 
     def plan(self) -> list[StepItem]:
-        """The next step's items; empty when nothing is running."""
+        """Return the next step's items, empty when nothing is running."""
         while self._suspects:
             text = self._open.get(self._suspects.popleft())
             if text is not None:
@@ -115,7 +114,7 @@ class TextScheduler:
         return items + self._begin(budget - n_tokens(items), alone=not items)
 
     def _shared_items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
-        """Parts of open texts, at most `budget` tokens: as many of each owner, unless an owner has fewer."""
+        """Return parts of open texts, at most `budget` tokens: equally many per owner, unless an owner has fewer."""
         by_owner = defaultdict[str, list["Text"]](list)
         for text in texts:
             by_owner[text.request.owner].append(text)
@@ -128,7 +127,9 @@ class TextScheduler:
         return items
 
     def _items(self, texts: Iterable[Text], budget: int) -> list[StepItem]:
-        """Parts of open texts, at most `budget` tokens; but the first is taken whole where texts cannot be split."""
+        """Return parts of open texts, at most `budget` tokens; but the first text is taken whole if texts cannot be
+        split.
+        """
         waiting = list(texts)
         items: list[StepItem] = []
         for place, text in enumerate(waiting):
@@ -140,7 +141,7 @@ class TextScheduler:
         return items
 
     def _begin(self, budget: int, *, alone: bool = True) -> list[StepItem]:
-        """Open texts in turn as long as they fit; the one that does not is first in the next step."""
+        """Open texts in turn as long as they fit; the first one that does not fit is first in the next step."""
         items: list[StepItem] = []
         for request in self._entitled():
             size = self._part(request.not_begun[0], budget, alone=alone and not items)
@@ -158,7 +159,7 @@ class TextScheduler:
         return items
 
     def _entitled(self) -> Iterable[EmbeddingRequest]:
-        """Whose turn it is, again and again. A request in the middle of a long text begins no other."""
+        """Iterate over the requests whose turn it is. A request in the middle of a long text begins no other."""
         while True:
             busy = {id(text.request) for text in self._open.values() if text.n_committed}
             waiting = (request for request in self._turns if id(request) not in busy)
@@ -168,17 +169,17 @@ class TextScheduler:
             yield request
 
     def _precedence(self, request: EmbeddingRequest) -> tuple[int, int]:
-        """Sort key: the owner whose last turn is longest ago, of an owner the highest priority."""
+        """Sort key: the owner whose last turn is longest ago; within an owner the highest priority."""
         return self._last_turns.get(request.owner, 0), -request.priority
 
     def _part(self, text: Text, budget: int, *, alone: bool) -> int:
-        """How many tokens of `text` fit; with `alone` a text that cannot be split always does."""
+        """Return how many tokens of `text` fit; with `alone` a text that cannot be split always fits."""
         if self._embedder.splits:
             return max(0, min(text.n_pending, budget))
         return text.n_pending if alone or text.n_pending <= budget else 0
 
     def _cells_for(self, text: Text) -> bool:
-        """Return whether the cells of all open texts, to their ends, leave room for this one's."""
+        """Return whether all open texts, at their full lengths, leave enough cells for this one."""
         if not self._open or not self._embedder.n_ctx:
             return True
         taken = sum(len(other.tokens) for other in self._open.values())

@@ -1,6 +1,6 @@
 """Embeddings, the loop's second workload: one vector for each text of a request.
 
-After an aborted step the texts of requests that are not cancelled stay open, and are in the next step.
+After an aborted step, the texts of live requests stay open, and are in the next step.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     from pyllmcancel.step import StepItem
 
 TEXTS_PER_STEP = 64
-LONGEST_CHOSEN = 2048  # tokens; longer texts that must be seen whole are served if `ctx_size` says so
+LONGEST_CHOSEN = 2048  # in tokens; longer texts that cannot be split are served if `ctx_size` allows it
 
 
 class Embedding:
-    """Embeds. `request` may be called from any thread, everything else is the engine thread's.
+    """The workload that embeds. `request` may be called from any thread, all else by the engine thread only.
 
     Parameters
     ----------
     embedder
-        An embedder of its own.
+        An embedder that nothing else uses.
     config
-        Sizes and limits; `parallel` requests take turns, the others wait.
+        The sizes and limits; `parallel` requests take turns, the others wait.
     native
         The module that made `embedder`, for its `CancelFlag`.
     """
 
-    varies_because = "texts are computed together, and nothing is promised of that"
+    varies_because = "texts are computed together, for which invariance was not measured"
 
     def __init__(self, embedder: Embedder, config: EngineConfig, native: Any) -> None:
         self.config = config
@@ -57,11 +57,11 @@ class Embedding:
         self.scheduler = TextScheduler(embedder, config.max_step_seconds)
         self._embedder = embedder
         self._native = native
-        self._n_admitted = Counter[str]()  # by owner: requests that hold one of `parallel` places
+        self._n_admitted = Counter[str]()  # by owner: the number of its requests among the `parallel` admitted ones
 
     @classmethod
     def on(cls, model: Model, pooling: Pooling, config: EngineConfig, native: Any) -> Self:
-        """Make an embedder on a loaded model; ContextError if it cannot pool."""
+        """Make an embedder on a loaded model; ContextError if the model cannot pool."""
         embedder = native.Embedder(
             model,
             **cls.context_options(model, pooling, config),
@@ -71,8 +71,8 @@ class Embedding:
 
     @staticmethod
     def context_options(model: Model, pooling: Pooling, config: EngineConfig) -> dict[str, Any]:
-        """Those of the embedder's options on which its memory depends."""
-        # A text that must be seen whole is one step: the buffers for the longest one are made in advance.
+        """Return those of the embedder's options on which its memory depends."""
+        # A text that cannot be split is one step: the buffers for the longest one are made in advance.
         longest = min(model.n_ctx_train, config.ctx_size or LONGEST_CHOSEN)
         return {
             "n_ctx": config.context_size(model.n_ctx_train),
@@ -84,17 +84,17 @@ class Embedding:
 
     @property
     def n_ctx(self) -> int:
-        """Most tokens of one text."""
+        """The limit of one text's tokens."""
         return self._embedder.n_text_max
 
     @property
     def capacity(self) -> Capacity:
-        """Texts that may be open at once, and their cells; no cells of a model that needs none."""
+        """The number of texts that may be open at once, and of their cells; no cells for a model that needs none."""
         return Capacity(self._embedder.n_seq_max, self._embedder.n_ctx)
 
     @property
     def n_embd(self) -> int:
-        """Length of an embedding."""
+        """The length of an embedding."""
         return self._embedder.n_embd
 
     @property
@@ -103,7 +103,7 @@ class Embedding:
 
     @property
     def n_threads(self) -> int:
-        """Compute threads of the running step, or of the last one."""
+        """The number of compute threads of the running step, or of the last one."""
         return self._embedder.n_threads
 
     def request(
@@ -114,7 +114,7 @@ class Embedding:
         timeout: float | None = None,
         **origin: Unpack[Origin],
     ) -> EmbeddingRequest:
-        """Make a request with a flag of its own; InvalidRequestError if it is never servable as it stands."""
+        """Make a request with a flag of its own; InvalidRequestError if it can never be served in this form."""
         self._check(texts)
         if timeout is not None and not timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
@@ -122,7 +122,7 @@ class Embedding:
 
     def _check(self, texts: Sequence[Sequence[int]]) -> None:
         if not 1 <= len(texts) <= MAX_TEXTS:
-            raise InvalidRequestError(f"a request has 1 to {MAX_TEXTS:,} texts, not {len(texts):,}", "input")
+            raise InvalidRequestError(f"a request may have 1 to {MAX_TEXTS:,} texts, not {len(texts):,}", "input")
         n_vocab = self.model.n_vocab
         for index, tokens in enumerate(texts):
             if not tokens:
@@ -135,14 +135,16 @@ class Embedding:
     # -- into and out of slots ----------------------------------------------------------------------------------------
 
     def expire(self, _requests: Iterable[Request]) -> list[Update]:
-        """Finish none: texts have no time limits but their request's deadline."""
+        """Finish none: texts have no time limits other than their request's deadline."""
         return []
 
     def heed_readers(self, _requests: Iterable[Request]) -> None:
         """Pause none: an answer has no more events than its request has texts."""
 
     def choose(self, heads: Sequence[Request]) -> Request | None:
-        """The next request of the owner that has the fewest admitted; one of an owner that has none needs no place."""
+        """Return the next request of the owner with the fewest admitted ones; a request of an owner without any
+        needs no place.
+        """
         request = min(heads, key=lambda request: self._n_admitted[request.owner])
         has_place = self._n_admitted.total() < self.config.parallel or not self._n_admitted[request.owner]
         return request if has_place else None
@@ -166,7 +168,7 @@ class Embedding:
 
     @property
     def ahead(self) -> list[StepItem]:
-        """No step is ever ahead: each needs its texts chosen."""
+        """No step is ever ahead, because each needs its texts chosen."""
         return []
 
     def is_steady(self, _requests: Iterable[Request]) -> bool:
@@ -203,9 +205,9 @@ class Embedding:
 
     def take(self, rows: Sequence[EmbedRow], _observer: Observer) -> list[Update]:
         updates: list[Update] = []
-        # Looked up first: a faulty text ends its request, which frees the slots of its other texts.
+        # Each row is looked at first: a faulty text ends its request, which frees the slots of its other texts.
         for text, row in [(self.scheduler.text(row.seq), row) for row in rows]:
-            if text.seq is not None:  # else another text has ended the request
+            if text.seq is not None:  # otherwise another text has ended the request
                 updates += self._take_row(text, row)
         return updates
 
@@ -213,7 +215,7 @@ class Embedding:
         request = text.request
         text.n_committed += row.n_tokens
         if row.faulty:
-            error = f"the model's output for text {text.index} is no embedding: not finite, or all zero"
+            error = f"the model's output for text {text.index} is not an embedding: not finite, or all zero"
             self.release(request)
             return [Finished(request, FinishReason.ERROR, error=error)]
         if row.embedding is None:
@@ -228,16 +230,16 @@ class Embedding:
 
 
 def pooling_of(model: Model, wanted: str, *, required: bool = False) -> Pooling:
-    """How `model` pools, if `wanted`, one of `POOLINGS`, does not say otherwise; NONE for one that generates.
+    """Return `model`'s pooling, unless `wanted`, one of `POOLINGS`, names another; NONE for a model that generates.
 
     Raises
     ------
     ContextError
-        It ranks texts; or it would generate, though pooling is `required`.
+        The model ranks texts; or it would generate, though pooling is `required`.
     """
     pooling = _own_pooling(model) if wanted == "auto" else Pooling[wanted.upper()]
     if required and pooling is Pooling.NONE:
-        raise ContextError("this model does not pool; embeddings of it need to be told how (--pooling)")
+        raise ContextError("this model does not pool; to serve embeddings of it, choose a --pooling")
     return pooling
 
 

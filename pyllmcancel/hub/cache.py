@@ -27,7 +27,7 @@ PREFIX = "models--"
 
 
 def cache_folder() -> Path:
-    """Where `huggingface_hub` keeps its cache, by the variables that it reads."""
+    """Return the folder of `huggingface_hub`'s cache, by the variables that it reads."""
     home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("HF_HOME", f"{home}/huggingface")
     folder = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", f"{home}/hub"))
@@ -36,7 +36,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model of the cache: what to type after ``-hf``, and where its (first) file lies."""
+    """A cached model: the name to type after ``-hf``, and the path of its (first) file."""
 
     name: str
     quant: str
@@ -55,14 +55,14 @@ class Repository:
         self._locks = self._cache / ".locks" / folder
 
     def find(self, name: ModelName) -> Path | None:
-        """The file to load of what is cached, from the newest commit that has all of it; None if none has."""
+        """Return the file to load, from the newest cached commit that has all files; None if none has."""
         for snapshot in self.snapshots():
             with suppress(HubError):
                 return snapshot / name.choose(list(_paths(snapshot)))[0]
         return None
 
     def snapshots(self) -> list[Path]:
-        """The folders of the commits of which something is cached, that of ``main`` first and then by age."""
+        """Return the folders of commits with cached files: that of ``main`` first, the others by age."""
         main = self.folder / "refs" / "main"
         newest = main.read_text("utf-8").strip() if main.is_file() else ""
         with suppress(FileNotFoundError):
@@ -71,7 +71,7 @@ class Repository:
         return []
 
     def models(self) -> Iterator[CachedModel]:
-        """Yield the models that are whole, each of the newest commit that has it."""
+        """Yield the complete models, each from the newest commit that has it."""
         seen = set[str]()
         for snapshot in self.snapshots():
             paths = list(_paths(snapshot))
@@ -90,7 +90,7 @@ class Repository:
         return self.folder / "blobs" / etag
 
     def install(self, commit: str, path: str, etag: str) -> Path:
-        """Have the blob found as `path` of the commit."""
+        """Make the blob available as `path` of the commit."""
         pointer = self.folder / "snapshots" / commit / PurePosixPath(path)
         if not pointer.exists():
             pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class Repository:
             blob = self.blob(etag)
             try:
                 pointer.symlink_to(os.path.relpath(blob, pointer.parent))
-            except OSError:  # a file system without links: the hub's own library moves it, too
+            except OSError:  # a file system without links: `huggingface_hub` moves the file, too
                 blob.replace(pointer)
         return pointer
 
@@ -109,15 +109,15 @@ class Repository:
 
     @contextmanager
     def locked(self, etag: str) -> Iterator[None]:
-        """Wait until no other process downloads it; the kernel gives the lock back when a process ends."""
+        """Wait until no other process downloads it; the kernel releases the lock when a process ends."""
         self._locks.mkdir(parents=True, exist_ok=True)
         with (self._locks / f"{etag}.lock").open("w") as file:
-            lock(file, lambda: logger.info("another process downloads %s, too: waiting for it", self.repo))
+            lock(file, lambda: logger.info("another process is downloading %s: waiting for it", self.repo))
             yield
 
 
 def cached_models(cache: Path | None = None) -> list[CachedModel]:
-    """All models of the cache that are whole, by name."""
+    """Return all complete models of the cache, by name."""
     cache = cache or cache_folder()
     folders = cache.glob(f"{PREFIX}*--*")
     repos = [Repository(folder.name.removeprefix(PREFIX).replace("--", "/", 1), cache) for folder in folders]
@@ -125,7 +125,7 @@ def cached_models(cache: Path | None = None) -> list[CachedModel]:
 
 
 def _paths(snapshot: Path) -> Iterator[str]:
-    """The GGUF files of a commit whose content is there, in the order in which the hub lists them."""
+    """Return the GGUF files of a commit whose content is there, in the hub's order."""
     for path in sorted(snapshot.rglob("*")):
         if path.suffix.lower() == SUFFIX and path.is_file():
             yield path.relative_to(snapshot).as_posix()

@@ -1,7 +1,7 @@
-"""Questions to the hub, through `huggingface_hub`: which files a repository has, and their content.
+"""Requests to the hub, through `huggingface_hub`: the files of a repository, and their content.
 
-The content comes by plain HTTP, as to llama.cpp: `huggingface_hub` begins a cut download anew in the next process, and
-checks a file's length only; its other way, Xet, tells neither bytes nor errors on the way.
+The content comes by plain HTTP, as for llama.cpp: `huggingface_hub` restarts an interrupted download in the next
+process, and checks a file's length only. Its other protocol, Xet, reports neither progress nor errors on the way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyllmcancel.errors import HubError, HubUnreachable, UsageError
 if TYPE_CHECKING:
     import httpx2
 
-TOKEN = re.compile(r"[!-~]+")  # what else is in a header is refused with a message that shows it
+TOKEN = re.compile(r"[!-~]+")  # any other character would be refused with a message that shows the token
 SHA256, SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
 
 
@@ -33,11 +33,11 @@ class HubFile:
     Attributes
     ----------
     path
-        In the repository.
+        The path in the repository.
     size
-        In bytes.
+        The size in bytes.
     etag
-        By which the cache names its content: the SHA-256 of one in Git LFS, Git's own digest of a small one.
+        The name of the content in the cache: the SHA-256 of a file in Git LFS, or Git's own digest of a small file.
     """
 
     path: str
@@ -54,36 +54,36 @@ class Commit:
 
 
 def require_library() -> None:
-    """UsageError, which says what to install, without `huggingface_hub`."""
+    """Raise UsageError, which names what to install, without `huggingface_hub`."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError("--hf-repo needs huggingface_hub: pip install 'pyllmcancel[hub]'")
 
 
 class Hub:
-    """The hub. Its methods raise HubError; HubUnreachable where it is not reached, or does not answer sensibly.
+    """The hub. Its methods raise HubError; HubUnreachable if the hub cannot be reached, or gives an invalid answer.
 
     Parameters
     ----------
     token
-        None: that of ``HF_TOKEN``, or of ``hf auth login``.
+        The token; None: that of ``HF_TOKEN``, or of ``hf auth login``.
     endpoint
-        Its address; None: what ``HF_ENDPOINT`` says, or else huggingface.co.
+        The hub's address; None: that of ``HF_ENDPOINT``, or else huggingface.co.
     """
 
     def __init__(self, token: str | None = None, *, endpoint: str | None = None) -> None:
-        # Else the library asks the hub once a day what the names of programs are that it would report.
+        # Otherwise the library asks the hub once a day for a list of the programs that it would report.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         from huggingface_hub import constants, get_token
 
         self.endpoint = endpoint or constants.ENDPOINT
         self.token = token or get_token()
         if self.token is not None and not TOKEN.fullmatch(self.token):
-            raise HubError("the token has a blank, or another character that no token has")
+            raise HubError("the token contains a blank, or another character that is not allowed")
         timeouts = (constants.HF_HUB_ETAG_TIMEOUT, constants.HF_HUB_DOWNLOAD_TIMEOUT)
         self._answer_seconds, self._data_seconds = map(float, timeouts)
 
     def latest(self, repo: str) -> Commit:
-        """The newest commit, with its GGUF files' sizes and digests."""
+        """Return the newest commit, with the sizes and digests of its GGUF files."""
         from huggingface_hub import HfApi
 
         api = HfApi(self.endpoint, token=self.token or False, library_name="pyllmcancel", library_version=__version__)
@@ -91,7 +91,7 @@ class Hub:
             try:
                 found = api.model_info(repo, files_metadata=True, timeout=self._answer_seconds)
             except (KeyError, TypeError, JSONDecodeError) as error:
-                raise HubUnreachable(f"what {self.endpoint} answers about {repo} is not what a hub says") from error
+                raise HubUnreachable(f"{self.endpoint} gives an invalid answer about {repo}") from error
         files = {}
         for file in found.siblings or ():
             etag = file.lfs.sha256 if file.lfs else file.blob_id
@@ -99,12 +99,12 @@ class Hub:
             if etag is not None and size is not None and _is_sane(file.rfilename, etag):
                 files[file.rfilename] = HubFile(file.rfilename, size, etag)
         if found.sha is None or not SHA1.fullmatch(found.sha):
-            raise HubUnreachable(f"what {self.endpoint} answers about {repo} is not what a hub says")
+            raise HubUnreachable(f"{self.endpoint} gives an invalid answer about {repo}")
         return Commit(found.sha, files)
 
     @contextmanager
     def content(self, repo: str, commit: str, file: HubFile, begin: int) -> Iterator[httpx2.Response]:
-        """The answer with a file's content from byte `begin` on: 206, or 200 with all of it, or 416."""
+        """Return the answer with a file's content from byte `begin` on: 206, or 200 with all of it, or 416."""
         from huggingface_hub import get_session, hf_hub_url
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
 
@@ -142,10 +142,10 @@ class Hub:
             raise HubUnreachable(f"{self.endpoint} broke off: {str(error) or type(error).__name__}") from error
 
     def _refusal(self, repo: str, response: httpx2.Response) -> HubError:
-        """An answer that is no success, and what to do about it."""
+        """Return the error for an answer that is not a success, with advice."""
         status, code = response.status_code, response.headers.get("X-Error-Code")
         said = response.headers.get("X-Error-Message") or f"status {status}"
-        give = "give --hf-token, or set HF_TOKEN" if self.token is None else "the token that was sent is not enough"
+        give = "give --hf-token, or set HF_TOKEN" if self.token is None else "the token that was sent has no access"
         if status == 429 or status >= 500:
             return HubUnreachable(f"{self.endpoint} cannot answer now ({said}): try again later")
         told = f"{self.endpoint} does not give {repo}: {said}"
@@ -154,7 +154,7 @@ class Hub:
         elif code == "EntryNotFound":
             told = f"{repo} has no such file ({said})"
         elif said == "Invalid credentials in Authorization header":
-            told = f"{self.endpoint} does not know the token: make a new one on {self.endpoint}/settings/tokens"
+            told = f"{self.endpoint} does not accept the token: make a new one on {self.endpoint}/settings/tokens"
         elif code == "RepoNotFound" or status in (401, 404):
             told = f"there is no {repo} on {self.endpoint}, or it is private: check the name; if it is private, {give}"
         elif status == 403:
@@ -163,7 +163,7 @@ class Hub:
 
 
 def _is_sane(path: str, etag: str) -> bool:
-    """Return whether both can be names in the cache: what the hub says must not lead out of it."""
+    """Return whether both can be names in the cache: the hub's answer must not lead outside of it."""
     parts = PurePosixPath(path).parts
     inside = bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
     return inside and bool(SHA256.fullmatch(etag) or SHA1.fullmatch(etag))

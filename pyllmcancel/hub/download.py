@@ -1,4 +1,6 @@
-"""One file's way into the cache: it goes on where it was cut, and what its digest does not fit is not kept."""
+"""The download of one file into the cache. It resumes where it was interrupted, and keeps no content with a wrong
+digest.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.hub")
 
-RETRIES = 5  # in a row, without a byte between them
+RETRIES = 5  # in a row, without progress between them
 PAUSE_SECONDS = 1.0
 PIECE = 1 << 20
 RANGE = re.compile(r"bytes (\d+)-")
 
 
 class Download:
-    """Used once, by one thread.
+    """One download. Used once, by one thread.
 
     Parameters
     ----------
     on_size
-        Told how many bytes are there, whenever that changes.
+        Called with the number of bytes so far, whenever it changes.
     given_up
-        Set by any thread: the download ends with LoadCancelled, and what came stays.
+        Set by any thread: the download ends with LoadCancelled, and the bytes so far are kept.
     """
 
     def __init__(
@@ -51,11 +53,11 @@ class Download:
         self._on_size = on_size
         self._given_up = given_up
         self._blob = repository.blob(file.etag)
-        self._size = 0  # of what is there
+        self._size = 0  # bytes that are there
         self._digest = _digest_of(file)
 
     def run(self) -> Path:
-        """Have the file in the cache; returns its path there."""
+        """Download the file into the cache; return its path there."""
         self._blob.parent.mkdir(parents=True, exist_ok=True)
         with self._repository.locked(self._file.etag):
             if not self._blob.exists():
@@ -74,19 +76,19 @@ class Download:
         if self._digest.hexdigest() != self._file.etag:
             partial.unlink()
             raise HubError(
-                f"{self._file.path} is not what the hub says it is: its digest is {self._digest.hexdigest()} and should"
-                f" be {self._file.etag}; it was not kept. Try again, or tell the hub"
+                f"{self._file.path} has a wrong digest: it is {self._digest.hexdigest()} and should"
+                f" be {self._file.etag}. The file was not kept. Try again, or report this to the hub"
             )
         partial.replace(self._blob)
 
     def _take_up(self, out: BinaryIO) -> None:
-        """Read what an earlier download left."""
+        """Read the part that an earlier download left."""
         while piece := out.read(PIECE):
             self._took(piece)
         if self._size > self._file.size:
             self._begin_anew(out)
         if self._size:
-            logger.info("going on with %s, of which %s are there", self._file.path, in_units(self._size))
+            logger.info("resuming %s, of which %s are there", self._file.path, in_units(self._size))
 
     def _check_room(self, folder: Path) -> None:
         missing, free = self._file.size - self._size, shutil.disk_usage(folder).free
@@ -105,9 +107,7 @@ class Download:
             except HubUnreachable as error:
                 failures = 1 if self._size > before else failures + 1
                 if failures > RETRIES:
-                    raise HubUnreachable(
-                        f"{error}, {failures} times; what came is kept: the next start goes on"
-                    ) from error
+                    raise HubUnreachable(f"{error}, {failures} times; the next start resumes the download") from error
                 logger.warning("%s: trying again (%d of %d)", error, failures, RETRIES)
                 if self._given_up.wait(PAUSE_SECONDS):
                     raise LoadCancelled("the download was given up") from None
@@ -116,7 +116,7 @@ class Download:
         if self._size and not self._goes_on(response):
             self._begin_anew(out)
             if response.status_code != 200:
-                return  # the next attempt asks for all
+                return  # the next attempt asks for the whole file
         for piece in response.iter_raw():
             if self._given_up.is_set():
                 raise LoadCancelled("the download was given up")
@@ -144,14 +144,14 @@ class Download:
 
 
 def _digest_of(file: HubFile) -> hashlib._Hash:
-    """Return the hash that the etag is of: SHA-256 of the content, or Git's SHA-1 of a header and the content."""
+    """Return the hash for the etag: SHA-256 of the content, or Git's SHA-1 of a header and the content."""
     if len(file.etag) == 64:
         return hashlib.sha256()
     return hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False)
 
 
 def _write(out: BinaryIO, piece: bytes) -> None:
-    """All of it: an unbuffered file may take less at once."""
+    """Write everything: an unbuffered file may take less at once."""
     view = memoryview(piece)
     while view:
         view = view[out.write(view) :]

@@ -1,7 +1,7 @@
-"""From a model's name to its file: in a thread of its own, of which nobody must wait for the end.
+"""From a model's name to its file, in a daemon thread.
 
-A thread that waits for a silent hub cannot be woken up. So the one that downloads is a daemon: a server that ends
-leaves it behind, in the middle of a file that the next start goes on with.
+A thread that waits for a silent hub cannot be woken up. So the downloading thread is a daemon: a server that ends
+abandons it in the middle of a file, and the next start resumes the download.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyllmcancel.hub.progress import in_units, shown
 
 logger = logging.getLogger("pyllmcancel.hub")
 
-TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to go on
+TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class HubModel:
     Attributes
     ----------
     name
-        Which.
+        The model's name.
     token
         As for `Hub`.
     offline
-        Ask nothing: take what is cached.
+        Use the cache only, without asking the hub.
     endpoint
-        The hub's address; None: what ``HF_ENDPOINT`` says, or else huggingface.co.
+        The hub's address; None: that of ``HF_ENDPOINT``, or else huggingface.co.
     """
 
     name: ModelName
@@ -47,19 +47,19 @@ class HubModel:
     endpoint: str | None = None
 
     def fetch(self, progress: Callable[[float], bool]) -> Path:
-        """The file to load, downloaded first if need be.
+        """Return the file to load, downloaded first if need be.
 
         Parameters
         ----------
         progress
-            Called again and again with how much is done, in [0, 1]. False gives up.
+            Called again and again with the progress in [0, 1]. Returning False gives up.
 
         Raises
         ------
         HubError
-            There is no such model, or it does not come.
+            There is no such model, or the download failed.
         LoadCancelled
-            It was given up; what has come is kept, and the next one goes on with it.
+            The download was given up; the bytes so far are kept, and the next download resumes.
         """
         fetch = _Fetch(self)
         threading.Thread(target=fetch.run, name="hub download", daemon=True).start()
@@ -87,7 +87,7 @@ class _Fetch:
         self.given_up = threading.Event()
 
     def sizes(self) -> tuple[int, int]:
-        """How many bytes are there, of how many; (0, 0) until that is known."""
+        """The number of bytes that are there, and of all; (0, 0) until the latter is known."""
         return sum(self._sizes.copy().values()), self._total
 
     def run(self) -> None:
@@ -107,15 +107,13 @@ class _Fetch:
         except HubError as error:
             if self._repository.find(self._name) is None:
                 raise
-            raise HubError(f"{error}. It is in the cache: --offline serves that") from error
+            raise HubError(f"{error}. A copy is in the cache: --offline serves it") from error
 
     def _cached(self, why: str) -> Path:
         path = self._repository.find(self._name)
         if path is None:
             raise HubError(f"{why}; and {self._name} is not in the cache, {self._repository.folder}")
-        logger.info(
-            "%s: serving %s from the cache, unasked whether there is a newer one (%s)", self._name, path.name, why
-        )
+        logger.info("%s: serving %s from the cache, without a check for a newer one (%s)", self._name, path.name, why)
         return path
 
     def _download(self) -> Path:
@@ -130,7 +128,7 @@ class _Fetch:
         found = [self._get(hub, commit.id, file) for file in files]
         self._repository.set_main(commit.id)
         if not missing:
-            logger.info("%s: %s is in the cache, and the newest", self._name, found[0].name)
+            logger.info("%s: %s is in the cache, and is the newest", self._name, found[0].name)
         return found[0]
 
     def _get(self, hub: Hub, commit: str, file: HubFile) -> Path:

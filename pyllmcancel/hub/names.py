@@ -1,4 +1,4 @@
-"""Which of a repository's files a model's name means: the rules are llama.cpp's."""
+"""The files of a repository that a model's name means, by llama.cpp's rules."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from pyllmcancel.errors import HubError, UsageError
 
-PREFERRED = ("Q4_K_M", "Q8_0")  # where the name says no quantization
+PREFERRED = ("Q4_K_M", "Q8_0")  # if the name has no quantization
 SUFFIX = ".gguf"
-# What lies beside models in a GGUF file of its own: projectors for images, and companions for drafting.
+# Other GGUF files beside models: projectors for images, and companions for drafting.
 NO_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 PART = re.compile(r"(?P<whole>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 TAG = re.compile(r"[.-](\w+)$", re.ASCII)
 QUANT = re.compile(r"(I?Q|TQ|B?F|MXFP|NVFP)\d")
-SHOWN = 12  # most names in a message
+SHOWN = 12  # limit of names in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class ModelName:
     repo
         ``USER/MODEL``.
     quant
-        As given; empty if none was.
+        The quantization as given; empty if none was.
     file
-        The one file, by its path in the repository; None: by `quant`.
+        The path of a single file in the repository; None: chosen by `quant`.
     """
 
     repo: str
@@ -49,7 +49,7 @@ class ModelName:
         return self.repo + (f":{self.quant}" if self.quant else "")
 
     def choose(self, paths: Collection[str]) -> tuple[str, ...]:
-        """The files to load, the first part of a divided model before the others; HubError if there is none."""
+        """Return the files to load, the first part of a divided model before the others; HubError if there is none."""
         if self.file is not None:
             if self.file not in paths:
                 raise HubError(f"{self.repo} has no file {self.file}; it has {_some(_ggufs(paths))}")
@@ -67,7 +67,7 @@ class ModelName:
 
 
 def model_files(paths: Iterable[str]) -> Iterable[str]:
-    """Files of models, of a divided one the first."""
+    """Return the files of models; of a divided one the first."""
     for path in _ggufs(paths):
         part = PART.fullmatch(path)
         name = path.rpartition("/")[2].lower()
@@ -76,26 +76,28 @@ def model_files(paths: Iterable[str]) -> Iterable[str]:
 
 
 def parts_of(path: str, paths: Collection[str]) -> tuple[str, ...]:
-    """A file and the other parts of its model, in their order; HubError if one is missing."""
+    """Return a file and the other parts of its model, in their order; HubError if one is missing."""
     part = PART.fullmatch(path)
     if part is None:
         return (path,)
     names = [f"{part['whole']}-{i:05}-of-{part['count']}{SUFFIX}" for i in range(1, int(part["count"]) + 1)]
     missing = [name for name in names if name not in paths]
     if missing:
-        raise HubError(f"{path} is one of {len(names)} parts, of which there is no {_some(missing)}")
+        raise HubError(f"{path} is one of {len(names)} parts, of which {_some(missing)} are missing")
     return tuple(names)
 
 
 def tag_of(path: str) -> str:
-    """The last word of a file's name, in capitals: as a rule the quantization. Empty if there is one word only."""
+    """Return the last word of a file's name, in capitals, which usually is the quantization; empty if there is only
+    one word.
+    """
     part = PART.fullmatch(path)
     found = TAG.search(part["whole"] if part else path[: -len(SUFFIX)])
     return found[1].upper() if found else ""
 
 
 def quant_of(path: str) -> str:
-    """The quantization in a file's name; empty if there is none."""
+    """Return the quantization in a file's name; empty if there is none."""
     tag = tag_of(path)
     return tag if QUANT.match(tag) else ""
 
@@ -105,9 +107,9 @@ def _ggufs(paths: Iterable[str]) -> list[str]:
 
 
 def _of_quant(models: Iterable[str], quant: str) -> str | None:
-    """The first file with the quantization in its name: one that begins there before one with more before it.
+    """Return the first file with the quantization in its name; a name in which it begins a word comes before others.
 
-    llama.cpp takes the first of both, so that F16 may find BF16.
+    llama.cpp takes the first of either kind, so that F16 may find BF16.
     """
     models = list(models)
     for pattern in (rf"(?<![A-Za-z0-9]){re.escape(quant)}[.-]", rf"{re.escape(quant)}[.-]"):
@@ -120,4 +122,4 @@ def _of_quant(models: Iterable[str], quant: str) -> str | None:
 def _some(names: Iterable[str]) -> str:
     names = [name for name in names if name]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more or "nothing of the kind"
+    return ", ".join(names[:SHOWN]) + more or "no such file"

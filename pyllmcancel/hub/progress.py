@@ -1,4 +1,4 @@
-"""How a download's progress is shown: a bar on a terminal, else a line in the log now and then."""
+"""The progress of a download: a bar on a terminal, else a line in the log now and then."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LINE_EVERY_SECONDS = 5.0
 
 
 class Show(Protocol):
-    """Takes how many bytes are there, of how many."""
+    """Takes the number of bytes that are there, and of all."""
 
     def __call__(self, done: int, total: int) -> None: ...
 
 
 @contextmanager
 def shown(what: str) -> Iterator[Show]:
-    """Show the progress of `what` in the way that fits where the log goes."""
+    """Show the progress of `what` in a form that fits the log's destination."""
     if sys.stderr.isatty():
         with _bar(what) as show:
             yield show
@@ -36,12 +36,13 @@ def _bar(what: str) -> Iterator[Show]:
     from tqdm import tqdm  # type: ignore[import-untyped]
     from tqdm.contrib.logging import logging_redirect_tqdm  # type: ignore[import-untyped]
 
-    columns, rows = shutil.get_terminal_size()  # of one that says it has none, as a container's may, tqdm shows nothing
+    # tqdm shows nothing on a terminal that reports no size, as a container's may
+    columns, rows = shutil.get_terminal_size()
     size = {"ncols": columns, "nrows": rows}
     with logging_redirect_tqdm(), tqdm(desc=what, unit="B", unit_scale=True, total=0, leave=False, **size) as bar:
 
         def show(done: int, total: int) -> None:
-            if bar.total != total:  # what was there before is not what comes fast
+            if bar.total != total:  # bytes from an earlier download must not count as speed
                 bar.reset(total)
                 bar.initial = bar.n = done
             bar.n = done
@@ -75,7 +76,7 @@ class Lines:
 
 
 def in_units(size: float) -> str:
-    """Bytes as a person reads them: 4.7 GB."""
+    """Return bytes in readable form: 4.7 GB."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,6 +1,6 @@
-"""The small model that comes with the package, so that the server runs with nothing else.
+"""The small model in the package, with which the server runs without any other file.
 
-`MODEL_CARD.md` beside this file says what it was trained on and what it can do.
+`MODEL_CARD.md` beside this file describes its training and its abilities.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def packaged_model_path() -> Path:
     Returns
     -------
     pathlib.Path
-        A GGUF file. It can be mapped into memory: wheels are installed unpacked.
+        A GGUF file, which can be mapped into memory, because wheels are installed unpacked.
 
     Raises
     ------

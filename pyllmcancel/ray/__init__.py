@@ -1,6 +1,6 @@
 """pyllmcancel as an application of Ray Serve: ``serve run pyllmcancel.ray:app``, with the extra ``[ray]``.
 
-Light to import, and without Ray: its controller imports `scaling`, and the tests of what needs no cluster do.
+Cheap to import, and without Ray: Ray's controller imports `scaling`, and so do tests that need no cluster.
 """
 
 from __future__ import annotations

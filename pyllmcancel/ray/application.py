@@ -1,6 +1,6 @@
 """The application's builder: from its arguments to a deployment of Ray Serve."""
 
-# Not `from __future__ import annotations`: Ray looks whether the annotation of `app` is a class.
+# Not `from __future__ import annotations`: Ray checks whether the annotation of `app` is a class.
 
 import logging
 import math
@@ -14,10 +14,10 @@ from pyllmcancel.ray.versions import check_ray
 logger = logging.getLogger("pyllmcancel.ray")
 
 DEPLOYMENT = "pyllmcancel"  # its name in Ray's configuration
-# The engine has a queue of its own, from which requests can be cancelled. What waits for Ray to let it through cannot,
-# and a cancel that another replica passes on would wait behind it.
+# The engine has a queue of its own, from which requests can be cancelled. Requests that wait in Ray's queue cannot be
+# cancelled, and a cancel from another replica would wait behind them.
 MOST_ONGOING = 1_000_000
-# Seconds that a replica stays reachable while Ray tells HAProxy that it goes (Ray's own default), and after its drain.
+# Seconds that a replica stays reachable while Ray reports its end to HAProxy (Ray's own default), and after its drain.
 DEREGISTRATION, GRACE = 30.0, 15.0
 
 
@@ -29,10 +29,10 @@ class Arguments(BaseModel):
     replicas
         The number of replicas. With `max_replicas`, the minimum: waiting requests and cells in use call for more.
     num_cpus, num_gpus
-        What Ray counts for each of them; a part of a GPU may be said. By default this machine's processors are divided
-        among all replicas.
+        The resources that Ray counts for each replica; a fraction of a GPU is allowed. By default this machine's
+        processors are divided among all replicas.
     open_to_all
-        Answer without API keys wherever Ray listens.
+        Answer without API keys on every address that Ray listens on.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -45,14 +45,14 @@ class Arguments(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of ``pyllmcancel serve``."""
+        """The options of ``pyllmcancel serve``."""
         return self.model_extra or {}
 
 
 def app(arguments: Arguments) -> Any:
-    """The application; UsageError for what it cannot be, before anything is started."""
+    """Build the application; UsageError, before anything is started, for arguments that are impossible."""
     check_ray()
-    # Not before: these need Ray.
+    # Imported here, because these need Ray.
     from ray import serve
 
     from pyllmcancel.ray.options import command_line, served
@@ -65,7 +65,7 @@ def app(arguments: Arguments) -> Any:
 
 
 def settings(arguments: Arguments, drain: float) -> dict[str, Any]:
-    """Return the settings of the deployment; those in Ray's configuration take their place."""
+    """Return the settings of the deployment; settings in Ray's configuration override them."""
     from pyllmcancel.config import default_threads
 
     most = max(arguments.replicas, arguments.max_replicas or 0)
@@ -77,7 +77,7 @@ def settings(arguments: Arguments, drain: float) -> dict[str, Any]:
         "graceful_shutdown_timeout_s": math.ceil(deregistration + drain + GRACE),
         "graceful_shutdown_wait_loop_s": 0.5,
         "health_check_period_s": 2.0,
-        # A model that cannot be loaded can be loaded no better the twentieth time.
+        # A model that cannot be loaded will not load at the twentieth attempt, either.
         "max_constructor_retry_count": 3,
     }
     if arguments.max_replicas is None:
@@ -86,7 +86,7 @@ def settings(arguments: Arguments, drain: float) -> dict[str, Any]:
 
 
 def autoscaling(least: int, most: int) -> dict[str, Any]:
-    """Ray's ``autoscaling_config``, by our own measure."""
+    """Return Ray's ``autoscaling_config``, with our own measure."""
     return {
         "min_replicas": least,
         "max_replicas": most,

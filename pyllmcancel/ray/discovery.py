@@ -1,4 +1,6 @@
-"""How the replicas of an application find each other: by Ray's broadcast each tells where it listens for the others."""
+"""Discovery among the replicas of an application: by Ray's broadcast, each sends the address of its listener for the
+others.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ METHOD = "meet"  # of `pyllmcancel.ray.replica.Replica`
 MEET_EVERY = 2.0  # seconds
 DEADLINE_SECONDS = 2.0  # for all answers to one broadcast
 
-Told = tuple[str, int, str]  # host, port and key: what every version of this package understands
+Told = tuple[str, int, str]  # host, port and key, which every version of this package understands
 
 
 class Handle(Protocol):
@@ -33,25 +35,25 @@ class Handle(Protocol):
 class Discovery:
     """A `pyllmcancel.server.fleet.discovery.Seek`. Used by the event loop for users' code only.
 
-    Ray broadcasts to the replicas that its controller has told to be running: not to one that drains.
+    Ray broadcasts to the replicas that its controller reports as running, but not to one that drains.
 
     Parameters
     ----------
     handle
-        Of this application's own deployment.
+        The handle of this application's own deployment.
     here
-        Where this replica listens for the others. It is among those that a broadcast reaches.
+        The address where this replica listens for the others. A broadcast reaches this replica, too.
     """
 
     def __init__(self, handle: Handle, here: Told) -> None:
         self._handle = handle
         self._here = here
         self._there: set[Told] = set()
-        self._met = asyncio.Event()  # one that was not known
-        self._told = ""  # why the others could not be asked, the last time
+        self._met = asyncio.Event()  # set when an unknown replica was met
+        self._told = ""  # why the others could not be asked, as it was logged last
 
     def meet(self, other: Sequence[Any]) -> Told:
-        """Another replica tells where it is; where this one is."""
+        """Take another replica's address; return this one's."""
         told = as_told(other)
         if told not in (self._here, *self._there):
             self._there.add(told)
@@ -59,7 +61,7 @@ class Discovery:
         return self._here
 
     async def __call__(self) -> AsyncIterator[set[Place]]:
-        """The others: after each broadcast, and as soon as one tells of itself."""
+        """Iterate over the others: after each broadcast, and as soon as one sends its address."""
         meet_at = time.monotonic()
         while True:
             if time.monotonic() >= meet_at:
@@ -78,19 +80,19 @@ class Discovery:
         except Exception as error:
             if (why := said(error)) != self._told:
                 self._told = why
-                logger.warning("the other replicas cannot be asked where they are: %s", why)
+                logger.warning("the other replicas cannot be asked for their addresses: %s", why)
             return
         self._told = ""
-        # One that hangs stays known: what may live there is not forgotten.
+        # A replica that hangs stays known: its requests are not forgotten.
         came = self._there - before
         self._there = (answered | came if whole else answered | self._there) - {self._here}
 
     async def _ask_all(self) -> tuple[set[Told], bool]:
-        """Who has answered, and whether all have."""
+        """Return the replicas that have answered, and whether all have."""
         until = time.monotonic() + DEADLINE_SECONDS
         async with asyncio.timeout(DEADLINE_SECONDS):
             sent = self._handle.broadcast(METHOD, self._here)
-            # Not `results_async`: one that hangs would take the others' answers with it.
+            # Not `results_async`: a replica that hangs would lose the others' answers.
             results = await sent._fetch_replica_results_async()
         asked = [asyncio.ensure_future(one.get_async()) for one in results]
         done, late = await asyncio.wait(asked, timeout=until - time.monotonic()) if asked else (set(), set())
@@ -107,5 +109,5 @@ def as_told(other: Sequence[Any]) -> Told:
 
 
 def said(error: BaseException) -> str:
-    """In one line: Ray's errors have the other side's trace in them."""
+    """Return an error in one line: Ray's errors contain the other side's traceback."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]

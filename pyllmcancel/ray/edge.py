@@ -1,7 +1,8 @@
-"""Where a replica meets Ray: the HTTP protocol of its own listener, and what of a request is changed on its way in.
+"""The connection between a replica and Ray: the HTTP protocol of the replica's listener, and changes of requests on
+their way in.
 
-In HAProxy mode each replica has a listener, made by Ray with uvicorn, so a client's leaving is seen on the connection,
-before any event loop hears of it; see `pyllmcancel.server.http.connection`.
+In HAProxy mode Ray makes a listener with uvicorn for each replica. So a client's leaving is seen on the connection,
+before any event loop notices it; see `pyllmcancel.server.http.connection`.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
     from pyllmcancel.server.limits import Limits
 
-# What Ray would obey from any client: not to notice that the client leaves, and to give it up after so many seconds,
-# which would look like leaving. A body's "timeout" is ours.
+# Headers that Ray would obey from any client: to ignore that the client leaves, and to give the request up after a
+# time, which would look as if the client had left. A body's "timeout" is ours.
 STRIPPED = frozenset({b"x-request-disconnect-disabled", b"x-request-timeout-seconds"})
 REQUEST_ID = b"x-request-id"
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 class Edge:
-    """ASGI middleware outside of Ray's own. What comes from a client that has left by then goes no further.
+    """ASGI middleware outside of Ray's own. A request whose client has already left goes no further.
 
-    But a cancel does, whether its client waits for the answer or not: Ray ends what a client that leaves has asked for.
+    A cancel does go further, even if its client does not wait for the answer: Ray would end it when the client leaves.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,7 +49,8 @@ class Edge:
         if is_cancel(scope):
             receive = without_leaving(receive)
         elif connection is not None and connection.has_left():
-            # Ray's own work for a request takes longer than all of ours: a burst of leavers would hold up the others.
+            # Ray's own work for a request takes longer than all of ours: a burst of clients that leave would delay the
+            # others.
             connection.drop()
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -68,14 +70,14 @@ def is_cancel(scope: Scope) -> bool:
 
 
 def without_leaving(receive: Receive) -> Receive:
-    """That the client leaves is not told once its request is whole."""
+    """Return a `receive` that does not report that the client leaves after its request is complete."""
     whole = False
 
     async def receive_all() -> Message:
         nonlocal whole
         message = await receive()
         if whole and message["type"] == "http.disconnect":
-            await asyncio.Event().wait()  # for ever: what waits here is ended with the answer
+            await asyncio.Event().wait()  # for ever: the task is ended with the answer
         whole = whole or not message.get("more_body", False)
         return message
 
@@ -83,7 +85,9 @@ def without_leaving(receive: Receive) -> Receive:
 
 
 def with_one_id(headers: Any) -> list[tuple[bytes, bytes]]:
-    """Ray adds the request's id to answers that have it: a client would read the two as one that nobody knows."""
+    """Drop one of two request ids: Ray adds its own to answers that have one, and a client would read both as one
+    unknown id.
+    """
     found, seen = [], False
     for name, value in headers:
         is_id = name.lower() == REQUEST_ID
@@ -94,7 +98,7 @@ def with_one_id(headers: Any) -> list[tuple[bytes, bytes]]:
 
 
 class Mounted:
-    """ASGI middleware inside of Ray's: the application sees paths as if it were alone, whatever its route prefix."""
+    """ASGI middleware inside of Ray's: the application sees paths without Ray's route prefix."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -107,7 +111,7 @@ class Mounted:
 
 
 class Distant:
-    """A connection, for an application in another thread than its event loop."""
+    """A connection, for an application in another thread than the connection's event loop."""
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
@@ -120,17 +124,18 @@ class Distant:
         return self._connection.answering(cancel)
 
     def drop(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended before
+        with suppress(RuntimeError):  # the loop may have ended before
             self._loop.call_soon_threadsafe(self._connection.drop)
 
 
 class ReplicaProtocol(WatchfulProtocol):
-    """The server's own, in a listener that Ray has made.
+    """The server's own protocol, in a listener that Ray has made.
 
     Parameters
     ----------
     on_shutdown
-        Called, for each connection, when the listener ends: Ray says it in no other way, and waits for the requests.
+        Called for each connection when the listener ends: Ray reports its end in no other way, and waits for the
+        requests.
     """
 
     def __init__(
@@ -151,9 +156,9 @@ class ReplicaProtocol(WatchfulProtocol):
 
 
 def watch_clients(limits: Limits, on_shutdown: Callable[[], object]) -> Connections:
-    """Have the listener that Ray makes in this process use `ReplicaProtocol`.
+    """Make Ray's listener in this process use `ReplicaProtocol`.
 
-    Ray leaves the choice to uvicorn, whose table this is.
+    Ray leaves the choice of protocol to uvicorn, whose table is changed here.
     """
     most, _ = limits.connections()
     connections = Connections(most, most, proxies=EVERYWHERE)
@@ -163,7 +168,9 @@ def watch_clients(limits: Limits, on_shutdown: Callable[[], object]) -> Connecti
 
 
 def middlewares() -> list[Middleware]:
-    """For Ray's own proxies: ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=pyllmcancel.ray.edge:middlewares``."""
+    """Return the middlewares for Ray's own proxies:
+    ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=pyllmcancel.ray.edge:middlewares``.
+    """
     from starlette.middleware import Middleware
 
     return [Middleware(Edge)]

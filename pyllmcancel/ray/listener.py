@@ -1,4 +1,4 @@
-"""Where a replica listens for the others, beside the listener for clients, which is Ray's."""
+"""The listener of a replica for other replicas, beside Ray's listener for clients."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyllmcancel.server.fleet.fleet import Fleet
     from pyllmcancel.server.state import ServerState
 
-GRACE_SECONDS = 1  # for what is being answered at the end
-KEEP_SECONDS = 75  # an idle connection: longer than the asking replica's client does
-NOBODY = PlainTextResponse("only replicas are answered here\n", status_code=404)
+GRACE_SECONDS = 1  # for answers in progress at the end
+KEEP_SECONDS = 75  # an idle connection is kept longer than the other replica's client keeps it
+NOBODY = PlainTextResponse("this address answers other replicas only\n", status_code=404)
 
 
 class Quiet(uvicorn.Server):
@@ -36,25 +36,25 @@ class Quiet(uvicorn.Server):
 
 
 class Listener:
-    """Listens from its making on, and answers once a fleet is there. Made and used in the event loop for users' code.
+    """A listener that accepts connections at once, and answers after `join`. Used in the event loop for users' code.
 
     Parameters
     ----------
     host
-        An address of this machine that the other replicas reach.
+        An address of this machine that other replicas can reach.
     """
 
     def __init__(self, host: str) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family)
-        # A key for each replica and each start: whom Ray does not tell it cannot speak as a replica.
+        # A key for each replica and each start: whoever does not get it from Ray cannot act as a replica.
         self._key = secrets.token_urlsafe(32)
         self.here: Told = (host, self._socket.getsockname()[1], self._key)
         self._server: Quiet | None = None
         self._serving: asyncio.Task[None] | None = None
 
     def join(self, state: ServerState, seek: Seek, name: str) -> Fleet:
-        """The fleet of which this replica is one."""
+        """Join the fleet; return this replica's fleet."""
         fleet, me = fleet_by_http(state, seek, name)
         endpoint = RequestContext(PeerEndpoint(NOBODY, fleet, me, self._key), served_by=name)
         config = uvicorn.Config(

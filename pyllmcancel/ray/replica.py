@@ -1,4 +1,4 @@
-"""One replica: the server's own ASGI application, made, looked after and ended by Ray."""
+"""One replica: the server's own ASGI application, made, supervised and ended by Ray."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.ray")
 
-# When the engine has died all requests have their endings: so long for these to reach their clients.
+# The time for the endings to reach their clients after the engine has died.
 LAST_WORDS_SECONDS = 1.0
 
 
 class Replica:
-    """Made by Ray, which calls its methods by these names. Touched by the event loop for users' code only.
+    """A replica. Ray makes it, and calls its methods by these names. Used in the event loop for users' code only.
 
     Parameters
     ----------
     line
-        As ``pyllmcancel serve`` would be told.
+        The command line of ``pyllmcancel serve``.
     open_to_all
-        Strangers may be answered.
+        True if strangers may be answered.
     """
 
     def __init__(self, line: Sequence[str], *, open_to_all: bool) -> None:
@@ -69,7 +69,7 @@ class Replica:
     async def __serve_build_asgi_app__(self) -> ASGIApp:
         """Make the application, when its engine is there: until then Ray lets no request in.
 
-        What is wrong with the options, the model or the environment is raised, and told by ``serve status``.
+        Errors of the options, the model or the environment are raised, and ``serve status`` reports them.
         """
         logs.set_up(self._arguments.log_format, self._arguments.log_level)
         check_ray()
@@ -86,7 +86,7 @@ class Replica:
         loading = Loading(config.engine, observer, fetch=None if model is None else model.fetch)
         await asyncio.wrap_future(loading.future)
 
-        # As Ray Serve: on this machine only, or where Ray's other machines reach it.
+        # On the same address as Ray Serve: on this machine only, or reachable by Ray's other machines.
         listener = self._listener = Listener("127.0.0.1" if host in LOOPBACK else ray.util.get_node_ip_address())
         self._discovery = Discovery(self._handle(), listener.here)
         config = replace(config, replica=self._name, fleet=None)
@@ -113,7 +113,7 @@ class Replica:
         return self._discovery.meet(other)
 
     def _drain(self) -> None:
-        """The listener takes no more: live requests have the time of --drain, then each gets its proper ending."""
+        """Drain: accept no more requests. Live ones have the time of --drain, then each gets its proper ending."""
         if self._closing is None and self._state is not None:
             drain = self._state.config.drain
             logger.info("replica %s drains for %.1f s", self._name, drain)
@@ -121,7 +121,7 @@ class Replica:
 
     async def _close(self, state: ServerState, drain: float) -> None:
         await state.close(drain)
-        if self._listener is not None:  # until here others reach what is computed
+        if self._listener is not None:  # until here the others can reach the requests that are computed
             await self._listener.close()
 
     async def check_health(self) -> None:
@@ -140,7 +140,9 @@ class Replica:
 
 
 async def listening_host() -> str | None:
-    """Where Ray Serve listens. Ray tells it to nobody but its own: a new version has to be read first."""
+    """Return the address on which Ray Serve listens. Ray does not document how to find it: a new version has to be read
+    first.
+    """
     options: Any = await _get_global_client()._controller.get_http_config.remote()
     host: str | None = options.host
     return host

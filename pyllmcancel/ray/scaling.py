@@ -1,7 +1,7 @@
-"""How many replicas there should be: by the requests that wait and run, and by the cells in use.
+"""The number of replicas that is needed, by waiting and running requests, and by cells in use.
 
-Ray's own measure, requests per replica, knows neither slots nor how long prompts are. Imported by Ray's controller:
-light, and without Ray.
+Ray's own measure, requests per replica, ignores slots and the lengths of prompts. Ray's controller imports this module,
+which is cheap to import, and does not import Ray.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.registry import Counts
     from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
-SLOTS, CELLS = "slots_wanted", "cells_in_use"  # what each replica reports
-TARGET = 0.8  # of its slots and cells that a replica should have in use
+SLOTS, CELLS = "slots_wanted", "cells_in_use"  # the names of each replica's reports
+TARGET = 0.8  # the share of its slots and cells that a replica should have in use
 
 
 class Context(Protocol):
-    """The part of Ray's `AutoscalingContext` that is looked at."""
+    """The part of Ray's `AutoscalingContext` that is used."""
 
     target_num_replicas: int
 
@@ -29,7 +29,8 @@ class Context(Protocol):
 def load(counts: Counts, occupancy: Occupancy, capacity: Capacity) -> dict[str, float]:
     """Return the load that a replica reports: shares of its slots and of its cells.
 
-    The share of slots is over 1 where requests wait. Cells of idle prefixes are not in use: they make room.
+    The share of slots is over 1 if requests wait. Cells of idle prefixes do not count as used, because they can be
+    evicted.
     """
     return {
         SLOTS: (counts.waiting + counts.running) / max(1, capacity.slots),
@@ -38,9 +39,9 @@ def load(counts: Counts, occupancy: Occupancy, capacity: Capacity) -> dict[str, 
 
 
 class Load:
-    """Ray's policy: so many replicas that each has `target` of its slots, and of its cells, in use.
+    """The policy for Ray: enough replicas that each has at most `target` of its slots, and of its cells, in use.
 
-    Ray itself keeps to the bounds, the delays and the factors of the ``autoscaling_config``.
+    Ray itself applies the bounds, the delays and the factors of the ``autoscaling_config``.
     """
 
     def __init__(self, target: float = TARGET) -> None:
@@ -49,13 +50,15 @@ class Load:
         self._target = target
 
     def __call__(self, context: Context) -> tuple[float, dict[str, Any]]:
-        """How many, and a state, of which there is none."""
+        """Return the number of replicas, and a state, which is empty."""
         metrics = context.aggregated_metrics or {}
         reports = [metrics[name].values() for name in (SLOTS, CELLS) if metrics.get(name)]
         if not reports:
-            return context.target_num_replicas, {}  # nobody has reported yet: not the time to change anything
+            return context.target_num_replicas, {}  # no report yet: change nothing
         return max(self._enough_for(shares) for shares in reports), {}
 
     def _enough_for(self, shares: Iterable[float]) -> float:
-        """Ray rounds up. Without the digits that a mean has too many of, three replicas at the target would be four."""
+        """Return the number that Ray rounds up. Without rounding off a mean's surplus digits, three replicas at the
+        target would become four.
+        """
         return round(sum(shares) / self._target, 6)

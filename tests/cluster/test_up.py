@@ -203,7 +203,7 @@ def test_a_model_that_cannot_be_loaded_is_told_and_nothing_is_left(program: obje
     told = failed("--model", str(broken), "--port", "0", status=1)
     assert "[r1] " in told
     assert "[r2] " not in told
-    assert told.endswith("pyllmcancel: r1 ended before it could serve: see what it wrote\n")
+    assert told.endswith("pyllmcancel: r1 ended before it could serve: see its output\n")
 
 
 def failed(*options: str, status: int = 2) -> str:

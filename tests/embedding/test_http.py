@@ -175,7 +175,7 @@ async def test_what_can_never_be_served_is_refused_by_name(body: dict[str, Any],
 async def test_a_text_that_is_too_long_says_how_long_it_may_be() -> None:
     async with open_site() as site:
         error = (await site.embed(["a", "b" * 65]).end()).json()["error"]
-        assert error["message"] == "text 1 is too large: 65 tokens, and this model embeds 64 at most"
+        assert error["message"] == "text 1 is too large: 65 tokens, but this model embeds at most 64"
         assert (error["code"], error["n_prompt_tokens"], error["n_ctx"]) == ("context_length_exceeded", 65, 64)
 
 

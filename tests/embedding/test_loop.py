@@ -407,7 +407,7 @@ def test_what_can_never_be_served_is_refused_by_name(rig: Rig) -> None:
         with pytest.raises(InvalidRequestError) as caught:
             rig.submit(*texts)
         assert caught.value.param == "input"
-    with pytest.raises(TextLengthError, match=r"text 1 is too large: 33 tokens, and this model embeds 32 at most"):
+    with pytest.raises(TextLengthError, match=r"text 1 is too large: 33 tokens, but this model embeds at most 32"):
         rig.submit([1], text(1, 33))
     with pytest.raises(InvalidRequestError) as late:
         rig.submit([1], timeout=-1.0)

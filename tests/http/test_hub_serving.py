@@ -91,7 +91,7 @@ def test_a_server_that_is_ended_meanwhile_goes_on_at_the_next_start(
     assert "Traceback" not in server.log
     with serving() as server:
         server.started()
-        server.wait_for_log(f"going on with {FILE}")
+        server.wait_for_log(f"resuming {FILE}")
     assert hub.contents_asked == [None, f"bytes={half}-"]
 
 
@@ -102,7 +102,7 @@ def test_without_a_hub_the_cached_model_is_served(hub: StandIn, serving: Serving
     for options, why in ((("--offline",), "--offline"), ((), "cannot be reached")):
         with serving(*options) as server:
             server.started()
-            line = server.wait_for_log(".*from the cache, unasked whether there is a newer one.*")[0]
+            line = server.wait_for_log(".*from the cache, without a check for a newer one.*")[0]
             assert why in line
 
 

@@ -99,8 +99,8 @@ def test_one_that_differs_is_told_with_what_differs(serve: Serve, changed: dict[
         ({"status": 404}, "/health answered 404"),
         ({"props": {"build_info": "b1-llama"}}, "is not a server of pyllmcancel"),
         ({"props": []}, "is not a server of pyllmcancel"),
-        ({"v1_models": {"data": []}}, "does not say what it serves"),
-        ({"v1_models": {"data": [{"id": "m", "meta": None}]}}, "does not say what it serves"),
+        ({"v1_models": {"data": []}}, "does not report its model"),
+        ({"v1_models": {"data": [{"id": "m", "meta": None}]}}, "does not report its model"),
     ],
 )
 def test_one_that_is_no_replica_is_told(serve: Serve, changed: dict[str, Any], told: str) -> None:

@@ -157,7 +157,7 @@ def test_without_room_for_a_process_a_call_says_try_again_later_and_the_next_one
 
     with monkeypatch.context() as patch:
         patch.setattr("subprocess.Popen", full)
-        with pytest.raises(QueueFullError, match="no process can be started now"):
+        with pytest.raises(QueueFullError, match="no process can be started at present"):
             render(helper, "x")
     assert render(helper, "x") == "x"
 

@@ -47,7 +47,7 @@ def test_a_divided_model_is_all_of_its_parts_in_their_order() -> None:
     files = ("m-F16.gguf", *reversed(PARTS))
     assert chosen("u/m", files) == PARTS
     assert chosen("u/m", files, PARTS[0]) == PARTS
-    with pytest.raises(HubError, match=r"one of 3 parts, of which there is no .*2-of-00003"):
+    with pytest.raises(HubError, match=r"one of 3 parts, of which .*2-of-00003.* are missing"):
         chosen("u/m:q4_k_m", (PARTS[0], PARTS[2]))
 
 
@@ -62,7 +62,7 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
         chosen("u/m:Q5_K_M", FILES)
     with pytest.raises(HubError, match=r"no GGUF file of a model; it has README.md, model.safetensors"):
         chosen("u/m", ("README.md", "model.safetensors"))
-    with pytest.raises(HubError, match="it has nothing of the kind"):
+    with pytest.raises(HubError, match="it has no such file"):
         chosen("u/m", ())
     with pytest.raises(HubError, match=r"Q1, .* and 8 more"):
         chosen("u/m:F16", tuple(f"m-Q{i}.gguf" for i in range(1, 21)))

@@ -250,7 +250,7 @@ def test_a_template_that_takes_a_tool_is_given_it_as_it_is() -> None:
         ("\n{{ 1 + 'x' }}", "line 2: unsupported operand type(s) for +: 'int' and 'str'"),
         ("\n{{ 'x' + nothing }}", 'line 2: can only concatenate str (not "NoneType") to str'),
         ("{% macro f() %}\n\n{{ 1 / 0 }}{% endmacro %}\n\n{{ f() }}", "line 3: division by zero"),
-        ("\n{{ missing | tojson }}", "line 2: Undefined is no JSON"),
+        ("\n{{ missing | tojson }}", "line 2: Undefined is not JSON"),
         ("{{ [].pop() }}", "line 1: pop from empty list"),
         ("{{ raise_exception('') }}", "line 1: "),
     ],

@@ -45,10 +45,10 @@ def test_devices_are_those_that_are_named_or_the_preferred_ones(options: dict[st
         ({"main_gpu": -1}, "must not be negative"),
         ({"tensor_split": (1.0,)}, "has 1 shares, for GPU0, GPU1"),
         ({"tensor_split": (1.0, 1.0, 1.0)}, "has 3 shares, for GPU0, GPU1"),
-        ({"tensor_split": (1.0, -1.0)}, "none negative"),
+        ({"tensor_split": (1.0, -1.0)}, "none of them negative"),
         ({"tensor_split": (1.0, float("inf"))}, "must be numbers"),
         ({"tensor_split": (0.0, 0.0)}, "all 0"),
-        ({"tensor_split": (1.0, 1.0), "split_mode": "none"}, "takes one"),
+        ({"tensor_split": (1.0, 1.0), "split_mode": "none"}, "uses one"),
         ({"split_mode": "diagonal"}, "must be one of none, layer, row, tensor"),
         ({"n_gpu_layers": -3}, "must not be negative"),
         ({"n_gpu_layers": 1 << 31}, "nor above 2,147,483,647"),
@@ -58,8 +58,8 @@ def test_devices_are_those_that_are_named_or_the_preferred_ones(options: dict[st
         ({"fit_target": (1 << 62,)}, "nor above"),
         ({"devices": (), "n_gpu_layers": "all"}, "leaves no device"),
         ({"devices": (), "split_mode": "tensor"}, "needs a device"),
-        ({"cpu_moe": True, "n_cpu_moe": 2}, "say one"),
-        ({"override_tensors": (("exps", "GPU9"),)}, "no buffer type is GPU9; there are GPU0, GPU1, GPU2, CPU"),
+        ({"cpu_moe": True, "n_cpu_moe": 2}, "give only one"),
+        ({"override_tensors": (("exps", "GPU9"),)}, "there is no buffer type GPU9; there are GPU0, GPU1, GPU2, CPU"),
     ],
 )
 def test_what_makes_no_sense_names_what_there_is(options: dict[str, Any], why: str) -> None:

@@ -143,7 +143,7 @@ async def test_where_ray_cannot_broadcast_that_is_told_and_tried_again(caplog: p
     found = Discovery(handle, A)()
     for _ in range(3):
         assert await next_of(found) == set()
-    assert caplog.text.count("the other replicas cannot be asked where they are: no controller") == 1
+    assert caplog.text.count("the other replicas cannot be asked for their addresses: no controller") == 1
     handle.broken = False
     assert await next_of(found) == places(B)
 

@@ -62,8 +62,8 @@ def test_a_replica_computes_with_the_processors_that_it_was_given(
         ({"peers": "http://10.0.0.1:8000"}, "Ray knows the replicas"),
         ({"drain_delay": 5}, "MIN_DRAINING_PERIOD_S"),
         ({"ui": "perhaps"}, "ui must be true or false, not 'perhaps'"),
-        ({"supersede": "client-ip"}, "do not tell clients' addresses"),
-        ({"trusted_proxies": "10.0.0.0/8"}, "do not tell clients' addresses"),
+        ({"supersede": "client-ip"}, "do not pass on clients' addresses"),
+        ({"trusted_proxies": "10.0.0.0/8"}, "do not pass on clients' addresses"),
         ({"store": "responses.db"}, "memory or off"),
         ({"parallel": "many"}, "invalid positive_or_auto value: 'many'"),
         ({"model": "/no/such/file.gguf"}, "there is no file /no/such/file.gguf"),
@@ -76,7 +76,7 @@ def test_what_cannot_be_is_told(given: dict[str, Any], told: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", None])
 def test_strangers_are_not_answered_unless_that_is_said(host: str | None) -> None:
-    with pytest.raises(UsageError, match="no API key is asked for"):
+    with pytest.raises(UsageError, match="there is no API key"):
         check_open(host, config_of({}), open_to_all=False)
     check_open(host, config_of({}), open_to_all=True)
     check_open(host, config_of({"api_key": "secret"}), open_to_all=False)

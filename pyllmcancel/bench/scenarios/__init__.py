@@ -1,1 +1,3 @@
-"""Scenarios in which a server is measured, one module each: options, and ``run(bench, options)`` that gives a `Run`."""
+"""Scenarios in which a server is measured. Each is a module with options, and ``run(bench, options)``, which returns a
+`Run`.
+"""

@@ -1,4 +1,4 @@
-"""An agent at work on one long answer, while its auxiliary requests come, and are dropped, beside it."""
+"""An agent that waits for one long answer, while its auxiliary requests come and are dropped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WITHIN_A_SECOND = Delay(0.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsOptions:
-    """The long request, and those beside it.
+    """The options of the long request, and of those beside it.
 
     Attributes
     ----------
     helpers
-        Clients that make auxiliary requests, one after the other, until the long answer is complete.
+        The number of clients that send auxiliary requests, one after the other, until the long answer is complete.
     percent
-        How many of the auxiliary requests are dropped, after `delay`.
+        The percentage of auxiliary requests that are dropped, after `delay`.
     """
 
     prompt_tokens: int = 300
@@ -37,7 +37,7 @@ class AgentsOptions:
 
 
 async def run(bench: Workbench, options: AgentsOptions) -> Run:
-    """The long request alone, then the same one in company."""
+    """Run the long request alone, then the same one in company."""
     prompt = await bench.prompt(options.prompt_tokens, "long")
     async with bench.recording("agents", options) as run:
         bench.progress.begin("long answer", 2)

@@ -1,4 +1,4 @@
-"""A load of which a chosen part of the clients hangs up: AIPerf's request cancellation."""
+"""A load in which a chosen share of the clients hangs up, as in AIPerf's request cancellation."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from pyllmcancel.bench.workbench import Run, Workbench
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixOptions:
-    """How the mix is made.
+    """The options of the mix.
 
     Attributes
     ----------
     concurrency
-        Clients of the closed loop; not used where `plan` has a rate, but for the warm-up.
+        The number of clients of the closed loop; if `plan` has a rate, it applies to the warm-up only.
     supersede_keys
-        How many keys of superseding the clients share, client k having key k modulo this; 0: no keys.
+        The number of supersede keys that the clients share: client k has key k modulo this; 0: no keys.
     wait_for_rest
-        With one client and a process id: wait after each hang-up until the server rests, and note how long it took.
+        With one client and a process id: wait after each hang-up until the server is idle, and record how long that
+        took.
     """
 
     plan: PlanOptions
@@ -42,7 +43,7 @@ class MixOptions:
 
 
 async def run(bench: Workbench, options: MixOptions) -> Run:
-    """Make the plan's requests; warm-up comes first and is not part of what is returned."""
+    """Send the plan's requests. The warm-up comes first, and is not part of the result."""
     warmup, plan = make_warmup(options.plan), make_plan(options.plan)
     keys = [bench.new_key() for _ in range(options.supersede_keys)]
     bench.progress.begin("prompts", 0)
@@ -64,7 +65,7 @@ async def run(bench: Workbench, options: MixOptions) -> Run:
 
 
 def _name(request: PlannedRequest, options: MixOptions) -> str:
-    # Other prompts at each percentage: within a sweep the server must not find them computed.
+    # Each percentage has other prompts: within a sweep the server must not find them cached.
     return f"{'warm-up' if request.warmup else 'mix'} {options.plan.percent} {request.number}"
 
 

@@ -1,4 +1,4 @@
-"""Stop in the middle of a long prompt, then ask something else: how long until that one's first token?"""
+"""Stop in the middle of a long prompt, then send another request, and measure the time to its first token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NextAfterStopOptions:
     Attributes
     ----------
     stop_after
-        Seconds from "fully sent" to the stop; the prompt must take longer than that.
+        Seconds from "fully sent" to the stop; the prompt must take longer than this.
     """
 
     prompt_tokens: int = 2000
@@ -27,7 +27,7 @@ class NextAfterStopOptions:
 
 
 async def run(bench: Workbench, options: NextAfterStopOptions) -> Run:
-    """The short request alone, then after a stop; so many times."""
+    """Run the short request alone, then after a stop; repeat both."""
     alone, after, in_prefill = list[float | None](), list[float | None](), 0
     async with bench.recording("next-after-stop", options) as run:
         bench.progress.begin("stop, and next", options.runs * 3)
@@ -51,7 +51,9 @@ async def run(bench: Workbench, options: NextAfterStopOptions) -> Run:
 async def _stop_and_ask(
     bench: Workbench, run: Run, options: NextAfterStopOptions, number: int
 ) -> tuple[float | None, bool]:
-    """Seconds from the stop to the next request's first token, and whether the prompt was under way at the stop."""
+    """Return the seconds from the stop to the next request's first token, and whether the prompt was under way at
+    the stop.
+    """
     long_prompt = await bench.prompt(options.prompt_tokens, f"long {number}")
     short_prompt = await bench.prompt(options.next_prompt_tokens, f"next {number}")
     long = bench.start(run, long_prompt, options.output_tokens, label="long", stream=True)

@@ -1,4 +1,4 @@
-"""A completion at every key typed: the time to the last one's first token."""
+"""A completion at every key typed, and the time to the first token of the last one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TypingStormOptions:
     interval
         Seconds between two keys.
     differ
-        ``head``: the prompts have nothing in common, as when an editor puts its newest context first; ``tail``: each is
-        the last one and a word more.
+        ``head``: the prompts have nothing in common, as when an editor puts its newest context first; ``tail``: each
+        prompt is the previous one and a word more.
     sockets
-        ``kept``: the client leaves old connections open, and only the key says that they are obsolete; ``closed``:
-        it hangs up on the old request when it sends the new one.
+        ``kept``: the client leaves old connections open, and only the key says that they are obsolete; ``closed``: the
+        client hangs up on the old request when it sends the new one.
     supersede
-        Whether the requests carry a key under which the newest supersedes the others.
+        True if the requests carry a supersede key.
     """
 
     keys: int = 8
@@ -40,7 +40,7 @@ class TypingStormOptions:
 
 
 async def run(bench: Workbench, options: TypingStormOptions) -> Run:
-    """One request alone, then the storm; so many times."""
+    """Run one request alone, then the storm; repeat both."""
     async with bench.recording("typing-storm", options) as run:
         bench.progress.begin("typing", options.runs * (options.keys + 1))
         alone, storm = [], []
@@ -57,7 +57,7 @@ async def run(bench: Workbench, options: TypingStormOptions) -> Run:
 
 
 async def _storm(bench: Workbench, run: Run, options: TypingStormOptions, keys: list[str]) -> float | None:
-    """Type; the last key's time to its first token, None if it came to nothing."""
+    """Type; return the time to the last key's first token, None if there was none."""
     shared = bench.new_key() if options.supersede else None
     loop = asyncio.get_running_loop()
     began, calls = loop.time(), list[Call]()
