@@ -52,7 +52,7 @@ def envelope(message: dict[str, Any] | None = None, **changes: Any) -> dict[str,
     return {"sender": identity(**({"name": "b"} | changes)).model_dump(), "message": message}
 
 
-# -- the door ---------------------------------------------------------------------------------------------------------
+# -- the endpoint -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_peer_is_greeted_and_asked_beside_api_keys() -> None:
@@ -96,7 +96,7 @@ async def test_what_is_no_message_of_a_peer_gets_an_error_in_the_shape_of_the_ap
 async def test_bodies_that_are_being_read_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyllmcancel.server.fleet.endpoint.MAX_BODIES", 100)
     fleet: Any = None  # no message is acted on
-    door, rest_comes = PeerEndpoint(fleet, fleet, lambda: identity("a"), None), asyncio.Event()
+    endpoint, rest_comes = PeerEndpoint(fleet, fleet, lambda: identity("a"), None), asyncio.Event()
     pieces = iter((80, 0))
 
     async def slowly() -> dict[str, Any]:
@@ -108,13 +108,13 @@ async def test_bodies_that_are_being_read_are_bounded_together(monkeypatch: pyte
     async def at_once() -> dict[str, Any]:
         return {"type": "http.request", "body": b"x" * 80, "more_body": False}
 
-    first = asyncio.create_task(door._body_of(slowly))
+    first = asyncio.create_task(endpoint._body_of(slowly))
     await asyncio.sleep(0)
     with pytest.raises(ApiError, match="too many messages") as refused:
-        await door._body_of(at_once)
+        await endpoint._body_of(at_once)
     assert refused.value.status == 429
     rest_comes.set()
-    assert len(await first) == len(await door._body_of(at_once)) == 80
+    assert len(await first) == len(await endpoint._body_of(at_once)) == 80
 
 
 async def test_a_server_without_peers_has_no_door_and_the_page_describes_none() -> None:
