@@ -40,19 +40,19 @@ add_test_functions(sys.modules[__name__])
 
 
 def has_hung_up(int socket):
-    """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke. Never waits."""
+    """Return whether the other end of `socket`, a file descriptor, has closed, or the connection broke. Never waits."""
     # With the GIL held: the engine's thread asks between two steps, and would wait for the thread that took it.
     return c_has_hung_up(socket)
 
 
 def kernel_features():
-    """The CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
+    """Return the CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
     load_backends()
     return frozenset(re.findall(r"(\w+) = 1\b", llama_print_system_info().decode()))
 
 
 def cpu_variant():
-    """Which of the CPU's back ends this machine got: ``zen4``, ``haswell`` …; None where one is linked in."""
+    """Return the CPU's back end for this machine: ``zen4``, ``haswell`` …; None if it is linked in."""
     name = os.path.basename(os.fsdecode(cpu_backend_file()))
     return name.rpartition("ggml-cpu-")[2].partition(".")[0] or None
 

@@ -105,7 +105,7 @@ cdef class Context:
             self.c_obj.reset()
 
     cdef CppContext * at_rest(self) except NULL:
-        """For readers of what a step ahead writes."""
+        """Raise ContextBusy for readers of values that a step ahead writes."""
         self.c_obj.get().check_at_rest()
         return self.c_obj.get()
 

@@ -15,7 +15,7 @@ from pyllmcancel.pooling import EmbedResult, EmbedRow, Pooling
 cdef class Embedder:
     """A llama.cpp context that pools: texts in, one normalised vector out for each.
 
-    The rules are Context's: one thread at a time, and `open`, `step`, `close`. Arrays are the reader's to keep.
+    The rules are Context's: one thread at a time, and `open`, `step`, `close`. The reader may keep the arrays.
     """
 
     cdef unique_ptr[CppEmbedder] c_obj

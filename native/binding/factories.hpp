@@ -43,7 +43,7 @@ inline std::shared_ptr<ChatParser> make_chat_parser(const std::string & form,
     return std::make_shared<ChatParser>(sibling ? sibling->form() : std::make_shared<const ChatForm>(form));
 }
 
-// Builds for tests have functions more; -1 with a Python exception set if they cannot be added.
+// Builds for tests have further functions; -1 with a Python exception set if these cannot be added.
 inline int add_test_functions([[maybe_unused]] _object * module) {
 #ifdef PYLLMCANCEL_FAULTS
     return faults::add_to(module);

@@ -1,4 +1,4 @@
-# What a model and its context would take of each device.
+# The memory of each device that a model and its context would take.
 
 from libc.stdint cimport uint64_t
 from libcpp.optional cimport optional

@@ -1,4 +1,4 @@
-# What is told before a failed assertion of ggml ends the process in the midst of a step.
+# The notice before a failed assertion of ggml ends the process in the middle of a step.
 
 from last_words cimport set_last_words
 

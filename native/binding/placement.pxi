@@ -1,4 +1,4 @@
-# Where weights go: devices, and a placement for the core.
+# The placement of weights: devices, and a placement for the core.
 
 from libcpp.pair cimport pair
 from libcpp.string cimport string

@@ -1,4 +1,4 @@
-# What Context and Embedder have in common: how they are made, and their steps.
+# The common parts of Context and Embedder: their construction, and their steps.
 
 from libc.stdint cimport int32_t
 from libcpp cimport bool as cbool

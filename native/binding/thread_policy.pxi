@@ -17,7 +17,7 @@ def n_runnable(text):
 
 
 cdef class ThreadPolicy:
-    """How many threads a step should have."""
+    """Decides how many threads a step should have."""
 
     cdef unique_ptr[CppThreadPolicy] c_obj
 

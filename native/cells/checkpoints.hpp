@@ -9,20 +9,20 @@
 
 namespace pyllmcancel {
 
-// Copies of what one sequence's memory cannot be rolled back to: the recurrent state of recurrent and hybrid models, the
-// window of sliding-window ones. An aborted prompt goes on from the newest of them, a changed prompt from the last one
-// before the change. Each belongs to the first `n_tokens` tokens of its sequence.
+// Copies of the memory of one sequence that cannot be rolled back: the recurrent state of recurrent and hybrid models,
+// or the window of sliding-window ones. An aborted prompt continues from the newest copy, a changed prompt from the
+// last one before the change. Each copy belongs to the first `n_tokens` tokens of its sequence.
 class Checkpoints {
   public:
-    // Copies the state that `seq` has after `n_tokens` tokens, and drops others so that there are at most `most` copies, of
-    // at most `room` bytes. Returns false, with nothing copied, for a state that is itself too large.
+    // Copies the state that `seq` has after `n_tokens` tokens, and drops other copies so that there are at most `most`,
+    // of at most `room` bytes. Returns false, with nothing copied, for a state that is itself too large.
     bool save(llama_context * context, llama_seq_id seq, int32_t n_tokens, std::size_t most, std::size_t room);
 
-    // The newest one of at most `n_tokens` tokens; 0 for none.
+    // Returns the length of the newest copy of at most `n_tokens` tokens; 0 if there is none.
     int32_t latest(int32_t n_tokens) const noexcept;
 
-    // Put back the state after exactly `n_tokens` tokens. False if there is none, or llama.cpp refuses it; then the
-    // sequence's memory must be cleared.
+    // Restores the state after exactly `n_tokens` tokens. False if there is none, or llama.cpp refuses it; the
+    // sequence's memory must be cleared then.
     bool restore(llama_context * context, llama_seq_id seq, int32_t n_tokens) const;
 
     // Drops the copies of more than `n_tokens` tokens.
@@ -46,15 +46,15 @@ class Checkpoints {
     std::vector<Checkpoint> checkpoints_; // shortest first
 };
 
-// A sequence whose copies may be dropped for another one's, and whether a request is on it.
+// A sequence whose copies may be dropped for another one's, and whether it has a request.
 struct CheckpointOwner {
     Checkpoints * checkpoints;
     bool open;
 };
 
-// How many of `limit` bytes one sequence's copies may take beside those of the `others`, whose copies are dropped until
-// there is room for one of `size`. A prompt without any would start from nothing after every cancel, and a client whose
-// time-out is shorter than its prompt would retry for ever.
+// The part of `limit` bytes that one sequence's copies may take beside those of the `others`, whose copies are dropped
+// until there is room for one of `size`. A prompt without any copy would start from nothing after every cancel, and a
+// client whose time-out is shorter than its prompt would retry for ever.
 std::size_t make_room(std::size_t size, std::size_t limit, const std::vector<CheckpointOwner> & others);
 
 } // namespace pyllmcancel

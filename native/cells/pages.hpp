@@ -6,7 +6,7 @@
 
 namespace pyllmcancel {
 
-// How pages are given back: unmapped, or to the heap if there is no `mapping`.
+// The way to free pages: by unmapping them, or to the heap if there is no `mapping`.
 struct ReleasePages {
     void * mapping = nullptr;
     std::size_t n_mapped = 0;

@@ -16,7 +16,7 @@ SharedCells::Iterator SharedCells::find(int32_t seq) {
     return std::find_if(paths_.begin(), paths_.end(), [seq](const Path & path) { return path.seq == seq; });
 }
 
-// What the paths on both sides have in common is what each has in common with this one.
+// Paths on both sides have in common what each has in common with this one.
 void SharedCells::take_out(Iterator place) {
     const auto next = place + 1;
     if (next != paths_.end()) {
@@ -25,7 +25,7 @@ void SharedCells::take_out(Iterator place) {
     paths_.erase(place);
 }
 
-// After all that have as much in common with `from`: between two of them it would hide what they have in common.
+// After all paths that have as much in common with `from`: between two of them it would hide what they have in common.
 void SharedCells::share(int32_t from, int32_t to, int32_t n_cells) {
     take_out(find(to));
     auto place = find(from) + 1;

@@ -5,25 +5,24 @@
 
 namespace pyllmcancel {
 
-// How many cells sequences have in common. They share cells only from the first on, so the sequences are paths from the
-// root of a tree whose nodes are cells.
-//
-// The paths are kept in an order in which any two of them have in common what all neighbours between them have (the
-// order of a walk over the tree), so that neighbours are all that is remembered.
+// Counts the cells that sequences have in common. They share cells only from the first on, so the sequences are paths
+// from the root of a tree whose nodes are cells. The paths are kept in an order in which any two of them have in common
+// what all neighbours between them have (the order of a walk over the tree), so that neighbours are all that is
+// remembered.
 class SharedCells {
   public:
     void resize(std::size_t n_sequences);
 
-    // `to` holds the first `n_cells` cells of `from` now, and nothing else.
+    // Notes that `to` holds the first `n_cells` cells of `from` now, and nothing else.
     void share(int32_t from, int32_t to, int32_t n_cells);
 
-    // `seq` holds no more than its first `n_cells` cells now: what it computes after them is its own.
+    // Notes that `seq` holds only its first `n_cells` cells now: later cells are its own.
     void truncate(int32_t seq, int32_t n_cells);
 
-    // Cells that `seqs` hold together, `lengths[seq]` each; cells that several hold count once.
+    // The number of cells that `seqs` hold together, `lengths[seq]` each; cells that several hold count once.
     int32_t count(const std::vector<int32_t> & seqs, const std::vector<int32_t> & lengths) const;
 
-    // Cells that all sequences hold together.
+    // The number of cells that all sequences hold together.
     int32_t count(const std::vector<int32_t> & lengths) const;
 
   private:

@@ -4,8 +4,8 @@
 
 namespace pyllmcancel {
 
-// What renders templates: jinja_engine.py. llama.cpp's chat layer analyses a template by rendering it, and so analyses what
-// is really rendered.
+// The engine that renders templates: jinja_engine.py. llama.cpp's chat layer analyses a template by rendering it, and
+// so analyses the text that is really rendered.
 struct TemplateEngine {
     enum class Outcome { done, refused, no_memory };
 
@@ -15,7 +15,8 @@ struct TemplateEngine {
     Outcome (*caps)(void * object, const std::string & source, std::string & json) = nullptr;
 };
 
-// Templates that this thread compiles meanwhile are this engine's: llama.cpp's constructors have no argument for it.
+// While this lives, templates that this thread compiles belong to this engine: llama.cpp's constructors have no
+// argument for it.
 class EngineInUse {
   public:
     explicit EngineInUse(const TemplateEngine & engine);

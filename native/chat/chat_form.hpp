@@ -11,7 +11,8 @@ struct common_chat_msg;
 
 namespace pyllmcancel {
 
-// How the answers to one request look: what ChatTemplate::apply returned. Immutable; its choices share it.
+// The form of the answers to one request, as ChatTemplate::apply returned it. Immutable; the request's choices share
+// it.
 class ChatForm {
   public:
     // Throws UsageError for a text that is not one.
@@ -24,7 +25,7 @@ class ChatForm {
     // Of the tree, as llama.cpp understands the tags of this form.
     common_chat_msg read(const PegTree & tree, const std::string & text) const;
 
-    // Whether the arguments of a call stand in the answer as they are.
+    // Whether the arguments of a call stand in the answer unchanged.
     bool has_plain_arguments() const noexcept { return plain_arguments_; }
 
   private:

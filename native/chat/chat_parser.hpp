@@ -21,7 +21,7 @@ struct ChatPart {
 };
 
 // Parses one answer while it streams. However the answer is cut into pieces, the parts of each kind are the same, put
-// together. What the form does not allow is content, from there on.
+// together. From the first violation of the form on, the text is content.
 class ChatParser {
   public:
     explicit ChatParser(std::shared_ptr<const ChatForm> form);
@@ -31,7 +31,7 @@ class ChatParser {
 
     const std::shared_ptr<const ChatForm> & form() const noexcept { return form_; }
 
-    // Whole characters; with `final`, the answer is over.
+    // Takes whole characters; with `final`, the answer is over.
     std::vector<ChatPart> feed(std::string_view text, bool final);
 
     int32_t n_calls() const noexcept { return n_calls_; }

@@ -1,4 +1,5 @@
-// What llama.cpp's chat layer and its fit call of its common.cpp and log.cpp, which also hold downloads, options and threads.
+// The functions of llama.cpp's common.cpp and log.cpp that its chat layer and its fit call. Those files also hold
+// downloads, options and threads.
 
 #include "common.h"
 #include "log.h"

@@ -33,7 +33,7 @@ Templates compile(const ChatTemplateSource & source) {
     }
 }
 
-// Throws UsageError for whatever llama.cpp throws.
+// Throws UsageError in place of any error of llama.cpp's.
 template <typename Work> auto in_their_words(Work work) {
     try {
         return work();
@@ -113,7 +113,7 @@ common_json to_json(const common_grammar_trigger & trigger) {
     return json;
 }
 
-// All but the prompt.
+// All inputs but the prompt.
 std::string form_text(const common_chat_params & rendered) {
     common_json triggers = common_json::array();
     for (const common_grammar_trigger & trigger : rendered.grammar_triggers) {
@@ -135,7 +135,7 @@ std::string form_text(const common_chat_params & rendered) {
     return json.dump_safe(); // a template may cut a text in the middle of a character
 }
 
-// What the form of an answer hangs on: of the messages, who spoke last.
+// The messages as far as the form of an answer depends on them: the role of the last one.
 std::string form_key(const common_json & json, const std::vector<common_chat_msg> & messages) {
     common_json key = json;
     key.erase("messages");
@@ -190,7 +190,7 @@ const autoparser::autoparser & ChatTemplate::Compiled::analyse() const {
     return analysis.parser;
 }
 
-// The messages as this template expects them.
+// Returns the messages as this template expects them.
 autoparser::generation_params ChatTemplate::Compiled::prepare(const Inputs & inputs) const {
     autoparser::generation_params params;
     const jinja::caps caps = only().original_caps();
@@ -242,7 +242,7 @@ autoparser::generation_params ChatTemplate::Compiled::prepare(const Inputs & inp
         params.extra_context[name] = common_json::parse(value);
     }
     if (!tools.empty()) {
-        // llama.cpp has the context replace what it has put there itself: the model reads what the client wrote.
+        // Undoes llama.cpp's replacement of its own additions in the context: the model must read the client's text.
         params.extra_context["tools"] = tools;
     }
     if (!inputs.json_schema.empty()) {

@@ -17,9 +17,9 @@ struct ChatTemplateSource {
     bool adds_eos = false;
 };
 
-// A model's chat template: rendered by an engine, analysed by llama.cpp. Immutable, but the engine is one thread's.
-//
-// There is no limit on the time, the memory and the stack that a template takes: it belongs into a process of its own.
+// A model's chat template: rendered by an engine, analysed by llama.cpp. Immutable, but only one thread may use the
+// engine. There is no limit on the time, the memory and the stack that a template takes: it belongs into a process of
+// its own.
 class ChatTemplate {
   public:
     // Throws UsageError for a template that cannot be compiled.
@@ -28,7 +28,7 @@ class ChatTemplate {
     ChatTemplate(const ChatTemplate &) = delete;
     ChatTemplate & operator=(const ChatTemplate &) = delete;
 
-    // What the template can express, under llama.cpp's names.
+    // The template's capabilities, under llama.cpp's names.
     std::map<std::string, bool> caps() const;
 
     // Renders a conversation: JSON to JSON, as _native.pyi says. Throws UsageError with llama.cpp's words.

@@ -44,7 +44,7 @@ PegMachine::State PegMachine::look_back(std::size_t length) {
     return state_;
 }
 
-// What a failure hangs on is before its end: every longer text fails too.
+// A failure depends on text before its end, so every longer text fails, too.
 PegMachine::State PegMachine::look_back_from_error() {
     std::vector<std::size_t> lengths{begin_};
     for (std::size_t at = begin_ + 1; at < text_.size(); ++at) {

@@ -39,7 +39,7 @@ class PegMachine {
 
     explicit PegMachine(std::shared_ptr<const PegProgram> program);
 
-    // Goes on with more text, of whole characters.
+    // Continues with more text, in whole characters.
     State feed(std::string_view text);
 
     State state() const noexcept { return state_; }

@@ -59,7 +59,7 @@ class PegProgram {
     // With `rules`, a tree shows the rules too, not only the tags. Throws std::exception for a text that is no grammar.
     PegProgram(const std::string & saved, bool rules);
 
-    // The same, as it was made for one of the last requests with the same tools. Any thread.
+    // As the constructor, but may return the program of one of the last requests with the same tools. Any thread.
     static std::shared_ptr<const PegProgram> recall(const std::string & saved, bool rules);
 
     uint32_t root() const noexcept { return root_; }

@@ -12,17 +12,16 @@ struct ggml_threadpool;
 
 namespace pyllmcancel {
 
-// The threads that a context computes on: at most `most` of them, the caller among them; with `adapts`, each step has as
-// many as there are cores for them, as ThreadPolicy says.
-//
-// All are started at once: ggml ends the process over a thread that cannot be started. There are several pools because the
-// threads of a pool that a step does not use spin all the same, and slow down the threads that it uses.
+// The threads that a context computes on: at most `most` of them, the caller included. With `adapts`, ThreadPolicy
+// decides how many each step has, by the free cores. All are started at once: ggml ends the process over a thread that
+// cannot be started. There are several pools because the threads of a pool that a step does not use spin all the same,
+// and slow down the threads that it uses.
 class ComputeThreads {
   public:
     // Throws ContextError.
     ComputeThreads(int32_t most, bool adapts);
 
-    // Before each step, by the thread that computes it. Returns whether pool() and n_threads() have changed.
+    // Called before each step, by the thread that computes it. Returns whether pool() and n_threads() have changed.
     bool adapt();
 
     ggml_threadpool * pool() const noexcept;
@@ -30,10 +29,10 @@ class ComputeThreads {
     // May be called from any thread.
     int32_t n_threads() const noexcept { return n_threads_.load(std::memory_order_relaxed); }
 
-    // Have them sleep until the next step; between steps they spin for it.
+    // Lets them sleep until the next step; between steps they spin.
     void rest() noexcept;
 
-    // In a forked child, which has none of the threads: joining them would never end.
+    // For a forked child, which has none of the threads: joining them would never end.
     void leak() noexcept;
 
   private:

@@ -8,7 +8,7 @@
 namespace pyllmcancel {
 namespace {
 
-constexpr std::size_t LONGEST_LINE = 256; // of one core: eleven numbers
+constexpr std::size_t LONGEST_LINE = 256; // bytes for one core: eleven numbers
 
 // The number that `text` begins with; -1 if it begins with none.
 int64_t number(std::string_view text) {
@@ -55,7 +55,7 @@ int32_t n_runnable(std::string_view text) {
     return static_cast<int32_t>(std::max<int64_t>(0, number(without_words(text, 3))));
 }
 
-// Where the system does not tell which cores there are, read() finds none, and the number of threads is fixed.
+// If the system does not report its cores, read() finds none, and the number of threads is fixed.
 CoreClock::CoreClock() : CoreClock(platform::cores()) {}
 
 CoreClock::CoreClock(const platform::Cores & cores)

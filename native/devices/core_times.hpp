@@ -17,11 +17,11 @@ struct CoreTimes {
     int64_t own = 0;  // CPU time of this process
 };
 
-// Ticks that `cpus` were idle or waited for a disk, from `text`, the beginning of /proc/stat. Empty unless all of them are
-// there.
+// Returns the ticks that `cpus` were idle or waited for a disk, from `text`, the beginning of /proc/stat. Empty unless
+// all of them are there.
 std::optional<int64_t> idle_ticks(std::string_view text, const std::vector<int> & cpus);
 
-// Runnable threads, the reading one among them, from `text`, all of /proc/loadavg; 0 if they are not there.
+// Returns the runnable threads, including the reading one, from `text`, all of /proc/loadavg; 0 if they are not there.
 int32_t n_runnable(std::string_view text);
 
 // Reads the times of the cores that the thread which made it may use. A reading takes some hundredths of a millisecond,
@@ -30,7 +30,7 @@ class CoreClock {
   public:
     CoreClock();
 
-    // Empty where the system does not tell.
+    // Empty if the system does not report them.
     std::optional<CoreTimes> read();
 
     // The machine's runnable threads, the calling one among them, less its cores: how many have no core at this moment, if

@@ -5,11 +5,11 @@
 struct ggml_threadpool;
 struct ggml_threadpool_params;
 
-// The CPU's back end, which is linked in, or, with PYLLMCANCEL_MODULES, a library that is chosen and loaded at run time: then
-// what no other back end has is asked of it by name. All other code of ours is the same for both.
+// The CPU's back end, which is linked in, or, with PYLLMCANCEL_MODULES, a library that is chosen and loaded at run
+// time: then functions that no other back end has are looked up by name. All other code of ours is the same for both.
 namespace pyllmcancel {
 
-// Where libraries of back ends are; called once, before anything else here.
+// Sets where libraries of back ends are; called once, before anything else here.
 void set_backend_folder(const std::string & folder);
 
 // Loads them, once: to be called before the first question to ggml about devices or features. A library that cannot be

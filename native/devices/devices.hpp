@@ -8,7 +8,7 @@
 
 namespace pyllmcancel {
 
-// What can compute beside the CPU.
+// A device that can compute beside the CPU.
 struct Device {
     std::string name;
     std::string description;
@@ -24,13 +24,13 @@ void init_back_ends();
 
 std::vector<Device> devices();
 
-// The names of what `--override-tensor` can choose: where a device keeps weights, the CPU's among them.
+// The names that `--override-tensor` accepts: the places where devices keep weights, including the CPU's.
 std::vector<std::string> buffer_types();
 
 // Null if there is none of that name.
 ggml_backend_buffer_type_t buffer_type(const std::string & name);
 
-// Whether it is a graphics processor, or several as one: none of them has ggml's abort callback.
+// Whether it is a graphics processor, or several as one: none of these has ggml's abort callback.
 bool is_gpu(ggml_backend_dev_t device);
 
 } // namespace pyllmcancel

@@ -11,7 +11,7 @@
 
 namespace pyllmcancel {
 
-// What a model and its context take of one device, in bytes.
+// The memory of one device that a model and its context take, in bytes.
 struct DeviceUse {
     std::string name;
     uint64_t total;
@@ -26,8 +26,8 @@ struct DeviceUse {
 std::vector<DeviceUse> memory_use(const std::string & path, const Placement & placement,
                                   const llama_context_params & context);
 
-// `placement`, which must leave layers, shares and overrides open, so that each device keeps its part of `margins`
-// (bytes) free: llama.cpp's common/fit. Nothing if it finds none. Throws as memory_use().
+// Returns `placement`, which must leave layers, shares and overrides open, so that each device keeps its part of
+// `margins` (bytes) free: llama.cpp's common/fit. Empty if there is none. Throws as memory_use().
 std::optional<Placement> fitted(const std::string & path, const Placement & placement,
                                 const llama_context_params & context, const std::vector<uint64_t> & margins);
 

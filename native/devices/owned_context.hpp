@@ -30,13 +30,13 @@ class OwnedContext {
     // `what` could not be made and why.
     void make(llama_model * model, const llama_context_params & params, bool adapt_threads, const std::string & what);
 
-    // Before each step, by the thread that computes it: as many compute threads as there are cores for them now.
+    // Called before each step, by the thread that computes it: adapts the number of compute threads to the free cores.
     void before_step();
 
-    // Have the compute threads sleep until the next step; between steps they spin for it.
+    // Lets the compute threads sleep until the next step; between steps they spin.
     void rest() noexcept { threads_->rest(); }
 
-    // The next step's compute threads, or the running one's. May be called from any thread.
+    // The number of compute threads of the next step, or of the running one. May be called from any thread.
     int32_t n_threads() const noexcept { return threads_->n_threads(); }
 
     llama_context * get() const noexcept { return context_.get(); }

@@ -9,13 +9,13 @@
 
 namespace pyllmcancel {
 
-// Where a model's weights go. pyllmcancel/placement.py checks it, with the devices that there are.
+// The placement of a model's weights. pyllmcancel/placement.py checks it against the devices of the machine.
 struct Placement {
-    int32_t n_gpu_layers = 0; // the last so many, the output's included; negative: all
+    int32_t n_gpu_layers = 0; // the number of layers, from the last, including the output's; negative: all
     bool names_devices = false; // false: llama.cpp chooses
     std::vector<std::string> devices;
     int32_t split_mode = LLAMA_SPLIT_MODE_LAYER;
-    std::vector<float> tensor_split; // a device's share; empty: by free memory
+    std::vector<float> tensor_split; // each device's share; empty: by free memory
     int32_t main_gpu = 0;
     std::vector<std::pair<std::string, std::string>> overrides; // tensors' pattern, buffer type; the first that matches
 };
@@ -23,15 +23,15 @@ struct Placement {
 // Throws UsageError if std::regex, which llama.cpp has match tensors' names, cannot read it.
 void check_tensor_pattern(const std::string & pattern);
 
-// What llama_model_params only points to.
+// Owns the arrays that llama_model_params only points to.
 class PlacementParams {
   public:
-    // Throws UsageError for names that are not there.
+    // Throws UsageError for unknown names.
     explicit PlacementParams(const Placement & placement);
     PlacementParams(const PlacementParams &) = delete;
     PlacementParams & operator=(const PlacementParams &) = delete;
 
-    // `params` are good as long as this lives.
+    // `params` are valid while this lives.
     void set(llama_model_params & params);
 
   private:

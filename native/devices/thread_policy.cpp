@@ -15,9 +15,10 @@ constexpr int64_t STALE_US = 1'000'000;
 constexpr double MISSING = 0.4;
 constexpr double NEARLY = 0.25;
 
-// How long there must have been idle cores before there are more threads.
+// How long there must have been idle cores before the number of threads grows.
 constexpr int64_t SPARE_US = 200'000;
-// How many times as long as there were too many threads there are no more again: intermittent load costs a third at most.
+// After a time with too many threads, the number does not grow for this many times as long: intermittent load costs a
+// third at most.
 constexpr int64_t PATIENCE = 3;
 constexpr int64_t MOST_PATIENCE_US = 10'000'000;
 

@@ -6,14 +6,12 @@
 
 namespace pyllmcancel {
 
-// How many threads a step should have, between 1 and `most`: as many as there are cores for them.
-//
-// ggml's threads meet at a barrier after every node of the graph, some hundred times a token, and spin there. One that
-// shares its core with another program is descheduled for milliseconds at a time, and all wait for it: two threads beside
-// four busy programs on two cores decode twenty times slower than one does. So the number follows the cores' time that
-// was idle or this process's own; the rest is other programs', or the virtual machine's host's.
-//
-// There are fewer threads at once, but more only after a while: the longer, the more time too many of them have cost.
+// Decides how many threads a step should have, between 1 and `most`: as many as there are free cores. ggml's threads
+// meet at a barrier after every node of the graph, some hundred times a token, and spin there. One that shares its core
+// with another program is descheduled for milliseconds at a time, and all wait for it: two threads beside four busy
+// programs on two cores decode twenty times slower than one does. So the number follows the cores' time that was idle
+// or this process's own; the rest is other programs', or the virtual machine's host's. There are fewer threads at once,
+// but more only after a while: the longer, the more time too many of them have cost.
 class ThreadPolicy {
   public:
     explicit ThreadPolicy(int32_t most) noexcept : most_(most), n_threads_(most) {}
@@ -23,7 +21,7 @@ class ThreadPolicy {
     // Whether a reading is due at `at`; the kernel counts idle time too coarsely for shorter intervals.
     bool is_due(int64_t at) const noexcept;
 
-    // No step follows for now.
+    // Notes that no step follows for now.
     void rest() noexcept { has_rested_ = true; }
 
     // Whether the rest has been so long that a reading, an average over all of it, says little about this moment.

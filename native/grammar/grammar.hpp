@@ -25,7 +25,7 @@ class Grammar {
     std::size_t n_rules() const noexcept { return alternatives_.size(); }
     const llama_grammar_element & operator[](uint32_t position) const noexcept { return elements_[position]; }
 
-    // Where each alternative of a rule begins.
+    // The positions at which the alternatives of a rule begin.
     const std::vector<uint32_t> & alternatives(uint32_t rule) const noexcept { return alternatives_[rule]; }
 
     bool ends_at(uint32_t position) const noexcept {

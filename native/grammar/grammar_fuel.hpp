@@ -10,12 +10,12 @@ struct GrammarTooComplex : std::runtime_error {
     GrammarTooComplex() : std::runtime_error("the grammar is too ambiguous") {}
 };
 
-// How much work on a grammar the sampling of one token may still take.
+// The amount of work on a grammar that the sampling of one token may still take.
 class GrammarFuel {
   public:
     static constexpr int64_t FULL = int64_t{1} << 19U; // a unit is some ten nanoseconds
 
-    // At the start of each sampling.
+    // Called at the start of each sampling.
     void fill() noexcept { left_ = FULL; }
 
     void burn(uint32_t units) {

@@ -11,7 +11,7 @@
 
 namespace pyllmcancel {
 
-// Which tokens a grammar allows next, by the characters of their texts or as tokens; the state of one answer.
+// The tokens that a grammar allows next, by the characters of their texts or as tokens; the state of one answer.
 class GrammarMatcher {
   public:
     static constexpr std::size_t MOST_KEPT = 1U << 17U; // nodes and edges, between two tokens
@@ -23,7 +23,7 @@ class GrammarMatcher {
 
     std::shared_ptr<const Grammar> grammar() const noexcept { return grammar_; }
 
-    // At the start of each sampling: fills the fuel.
+    // Called at the start of each sampling: fills the fuel.
     void begin() noexcept { fuel_.fill(); }
 
     // Whether the answer may be over.
@@ -35,10 +35,10 @@ class GrammarMatcher {
     // Whether a token that does not end the answer may come next. Throws GrammarTooComplex.
     bool allows(llama_token token);
 
-    // Goes on with a token that is allowed. Throws as allows(); the matcher must not be used any further then.
+    // Takes a token that is allowed. Throws as allows(); the matcher must not be used any further then.
     void accept(llama_token token);
 
-    // Goes on with a text, of any length, if it is allowed; else the matcher must not be used any further.
+    // Takes a text of any length, if it is allowed; else the matcher must not be used any further.
     bool read(const std::string & text);
 
   private:

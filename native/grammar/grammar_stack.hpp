@@ -28,7 +28,7 @@ class GrammarStack {
         uint32_t position;
         uint32_t node;
     };
-    // Everything that may come next.
+    // The set of all that may come next.
     struct Front {
         std::vector<Place> places; // that wait for a character or a token
         bool ends = false;         // or nothing may
@@ -37,7 +37,7 @@ class GrammarStack {
         bool is_empty() const noexcept { return places.empty() && !ends; }
     };
 
-    // While one lives, what is added to the stack is for a try: it is removed with it.
+    // While one lives, additions to the stack are tentative: they are removed with it.
     class Try {
       public:
         explicit Try(GrammarStack & stack);
@@ -53,7 +53,7 @@ class GrammarStack {
     // Both outlive the stack.
     GrammarStack(const Grammar & grammar, GrammarFuel & fuel);
 
-    // What the grammar begins with.
+    // The beginning of the grammar.
     Front begin();
 
     // Makes `to` what may come after those places of `from` for which `takes` is true. Throws as GrammarFuel::burn().
@@ -70,7 +70,7 @@ class GrammarStack {
     // Nodes and edges.
     std::size_t size() const noexcept { return nodes_.size() + edges_.size(); }
 
-    // Forgets what cannot be reached from `front`, and numbers the rest anew, in `front` too.
+    // Forgets everything that cannot be reached from `front`, and renumbers the rest, also in `front`.
     void tidy(Front & front);
 
   private:

@@ -12,7 +12,8 @@
 
 namespace pyllmcancel {
 
-// What wakes a grammar that sleeps while an answer is free text. Immutable: the choices of a request share it.
+// The triggers of a grammar that is inactive while an answer is free text. Immutable: the choices of a request share
+// them.
 class GrammarTriggers {
   public:
     using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -26,8 +27,9 @@ class GrammarTriggers {
 
     bool has_token(llama_token token) const noexcept;
 
-    // Where the grammar begins to read: at a match's first capture that is not empty, or at the match; npos for no match.
-    // Only the last `n_new` bytes of the text are new since the last call. `begins`: the text is that of the whole answer.
+    // The position at which the grammar begins to read: a match's first capture that is not empty, or the match; npos
+    // without a match. Only the last `n_new` bytes of the text are new since the last call. `begins`: the text is that
+    // of the whole answer.
     std::size_t find(const std::string & text, std::size_t n_new, bool begins) const;
 
   private:
@@ -46,7 +48,7 @@ class GrammarTriggers {
     std::vector<Pattern> patterns_;
 };
 
-// Reasoning, by its marks: in it, nothing wakes a grammar.
+// The marks of reasoning, inside which no trigger counts.
 struct ThinkingMarks {
     std::string start; // empty for none
     std::vector<std::string> ends;
@@ -55,10 +57,10 @@ struct ThinkingMarks {
 // Listens to one answer for a trigger. Time and memory for each token are limited.
 class GrammarAlarm {
   public:
-    // `prompt` is what the prompt begins the answer with.
+    // `prompt` is the beginning of the answer that the prompt contains.
     GrammarAlarm(std::shared_ptr<const GrammarTriggers> triggers, ThinkingMarks marks, const std::string & prompt);
 
-    // Goes on with a token. What the grammar must read first, if it wakes.
+    // Takes a token. Returns the text that the grammar must read first, if a trigger was found.
     std::optional<std::string> hear(llama_token token, const std::string & piece);
 
   private:

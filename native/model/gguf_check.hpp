@@ -11,7 +11,7 @@ namespace pyllmcancel {
 // is left to it, a file that is no GGUF included.
 void check_gguf(const std::string & path, bool require_vocabulary);
 
-// The same, of what was read already.
+// As check_gguf, for keys that were read already.
 void check_gguf(const gguf_context * file, bool require_vocabulary);
 
 } // namespace pyllmcancel

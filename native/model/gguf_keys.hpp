@@ -28,7 +28,7 @@ class GgufKeys {
     std::optional<std::string> text(const std::string & key) const;
     std::optional<uint32_t> number(const std::string & key) const;
 
-    // One number, or an array's, as llama.cpp gives them to the layers; empty if there is none.
+    // Returns one number, or an array's, as llama.cpp gives them to the layers; empty if there is none.
     std::vector<uint32_t> numbers(const std::string & key) const;
 
     // One real number, or an array's.

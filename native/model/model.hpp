@@ -13,8 +13,8 @@
 
 namespace pyllmcancel {
 
-// Which memory of past tokens a model has. After an abort `attention` holds what was committed; the other two may not
-// (docs/measured/abort-sweep.md). `none` cannot generate token by token (diffusion, encoders).
+// The kind of a model's memory of past tokens. After an abort `attention` holds what was committed; the other two may
+// not (docs/measured/abort-sweep.md). `none` cannot generate token by token (diffusion, encoders).
 enum class MemoryKind : int32_t { attention = 0, recurrent = 1, hybrid = 2, none = 3 };
 
 struct ModelParams {
@@ -40,7 +40,7 @@ class Model {
     llama_model * handle() const noexcept { return model_.get(); }
     const llama_vocab * vocab() const noexcept { return llama_model_get_vocab(model_.get()); }
 
-    // Let a context of this model compute with its LoRA adapters.
+    // Makes a context of this model compute with the model's LoRA adapters.
     void apply_adapters(llama_context * context) const;
 
     MemoryKind memory_kind() const;
@@ -49,7 +49,7 @@ class Model {
     // memories.
     bool can_divide_cells() const;
 
-    // How many layers each device computes, the output's as one; in the order of the layers.
+    // The number of layers on each device, the output layer included, in the order of the layers.
     std::vector<std::pair<std::string, int32_t>> layers_by_device() const;
 
     // Whether weights are computed by a GPU.
@@ -73,7 +73,7 @@ class Model {
     // The bytes of one token; control tokens are empty unless `special`.
     std::string piece(llama_token token, bool special) const;
 
-    // Of all tokens, by their numbers.
+    // The bytes of all tokens, by their ids.
     std::vector<std::string> pieces(bool special) const;
 
     // The tokens that end an answer.

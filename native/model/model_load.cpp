@@ -1,4 +1,4 @@
-// Loading a model: what llama.cpp would end the process over is refused before or after it.
+// Loading a model: values over which llama.cpp would end the process are refused before or after it loads.
 
 #include "model/model.hpp"
 

@@ -2,14 +2,15 @@
 
 namespace pyllmcancel {
 
-// Replaces what ggml does when one of its assertions fails: it prints why and ends the process, but starts no debugger.
+// Replaces ggml's handler of failed assertions: this one prints the message and ends the process, but starts no
+// debugger.
 void install_assertions();
 
-// Said, once and with ggml's message, before a failed assertion ends the process in the midst of a step, on whichever
-// thread it failed: that is what a back end does whose driver reports an error.
+// Called once, with ggml's message, before a failed assertion ends the process in the middle of a step, on whichever
+// thread it failed: a back end fails so when its driver reports an error.
 void set_last_words(void (*say)(const char * message));
 
-// While one lives, a step computes: there is someone to say last words to.
+// While one lives, a step computes: somebody should be notified of a failed assertion.
 class StepsRun {
   public:
     StepsRun() noexcept;

@@ -25,7 +25,7 @@ struct ContextBusy : std::runtime_error {
     ContextBusy() : std::runtime_error("a step is running on this context in another thread") {}
 };
 
-// What the caller asked of a sequence makes no sense (unknown seq_id, no tokens, too many): nothing was changed.
+// The request for a sequence is invalid (unknown seq_id, no tokens, too many): nothing was changed.
 struct UsageError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };

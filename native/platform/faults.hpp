@@ -31,11 +31,11 @@ struct Fault {
     bool after;   // do the work first, then say that it failed
 };
 
-// What the call that begins now does instead, if it is the one that fails. Throws if that is its failure, or
+// Decides what the call that begins now does instead, if it is the one that fails. Throws if that is its failure, or
 // fails an assertion of ggml.
 std::optional<Fault> due(Call call);
 
-// Add set_fault() and clear_fault() to the Python module; -1 with an exception set if that cannot be.
+// Adds set_fault() and clear_fault() to the Python module; -1 with an exception set if that is impossible.
 int add_to(_object * module);
 
 } // namespace pyllmcancel::faults

@@ -6,16 +6,16 @@
 
 namespace pyllmcancel {
 
-// What a JSON text may hold at most.
+// The limits of a JSON text.
 struct JsonLimits {
     std::size_t values; // scalars, arrays, objects and keys, all together
-    std::size_t depth;  // arrays and objects inside each other
+    std::size_t depth;  // levels of nested arrays and objects
     std::size_t fields; // keys of the outermost object
 };
 
 enum class JsonExcess : int32_t { none, values, depth, fields };
 
-// Which limit a text exceeds, and the key of the outermost object (as it is spelled) under which that happened.
+// The limit that a text exceeds, and the key of the outermost object (as it is spelled) under which that happened.
 struct JsonSize {
     JsonExcess excess = JsonExcess::none;
     std::string_view key;

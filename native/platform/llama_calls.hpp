@@ -10,7 +10,7 @@
 
 #ifdef PYLLMCANCEL_FAULTS
 #include "platform/faults.hpp"
-// Return `result` instead of calling, if a test wants that.
+// Returns `result` instead of calling, if a test wants that.
 #define PYLLMCANCEL_FAIL(call, result)                                                                                 \
     if (::pyllmcancel::faults::due(::pyllmcancel::faults::Call::call)) {                                               \
         return result;                                                                                                 \

@@ -25,7 +25,8 @@ constexpr std::size_t longest_line = 8000;
 
 thread_local std::string errors;
 
-// What the calling thread has logged of a line: llama.cpp logs some lines in pieces, the later of which have no level.
+// The part of a line that the calling thread has logged: llama.cpp logs some lines in pieces, the later of which have
+// no level.
 struct Line {
     std::string text;
     ggml_log_level level = GGML_LOG_LEVEL_INFO;
@@ -76,7 +77,7 @@ std::string escaped(const std::string & text) {
             ++at;
             continue;
         }
-        std::uint32_t point = 0xfffd; // what stands for bytes that are no character
+        std::uint32_t point = 0xfffd; // stands for bytes that are not a character
         std::size_t after = at;
         try {
             point = unicode_cpt_from_utf8(text, after);

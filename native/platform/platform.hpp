@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-// What each system calls by another name, or does not have: platform_posix.cpp and platform_windows.cpp, of which CMake
-// takes one. Linux is where it is tested.
+// Calls whose names differ among systems, or that some systems lack: platform_posix.cpp and platform_windows.cpp, of
+// which CMake compiles one. They are tested on Linux.
 namespace pyllmcancel::platform {
 
 long process_id() noexcept;
@@ -21,13 +21,13 @@ int64_t cpu_time_us() noexcept;
 
 std::tm local_time(std::time_t time) noexcept;
 
-// A thread with a stack of at least so many bytes that runs `work`; null if it cannot be started. join_thread() waits for
-// its end, and frees it.
+// Starts a thread with a stack of at least `stack_bytes` that runs `work`; null if it cannot be started. join_thread()
+// waits for its end, and frees it.
 struct Thread;
 Thread * start_thread(std::size_t stack_bytes, void (*work)(void *), void * argument) noexcept;
 void join_thread(Thread * thread) noexcept;
 
-// Runs `work` in a thread with a stack of at least so many bytes, and waits for its end. False, and nothing has run, if
+// Runs `work` in a thread with a stack of at least `stack_bytes`, and waits for its end. False, and nothing has run, if
 // the thread cannot be started.
 bool run_in_thread(std::size_t stack_bytes, void (*work)(void *), void * argument) noexcept;
 
@@ -37,7 +37,7 @@ bool has_hung_up(int socket) noexcept;
 // The file that was loaded for the code or data at `address`; empty if none was.
 std::string file_of(const void * address);
 
-// The cores that this thread may use; none where the system does not tell.
+// The cores that this thread may use; none if the system does not report them.
 std::vector<int> usable_cores();
 
 // How many cores run, and how many there may be. Of a tick, in which Linux counts CPU times, the microseconds.
@@ -48,7 +48,7 @@ struct Cores {
 };
 Cores cores() noexcept;
 
-// A file of the kernel's, which is opened once and read again and again. There is none on other systems.
+// A file of the kernel's, which is opened once and read again and again. Other systems have none.
 class KernelFile {
   public:
     explicit KernelFile(const char * path) noexcept;
@@ -56,7 +56,7 @@ class KernelFile {
     KernelFile(const KernelFile &) = delete;
     KernelFile & operator=(const KernelFile &) = delete;
 
-    // What it says now, as much as there is room for; nothing if there is no such file.
+    // Reads its present content, as far as it fits; nothing if there is no such file.
     std::string_view read_into(std::string & room) const noexcept;
 
   private:

@@ -11,7 +11,7 @@
 namespace pyllmcancel {
 namespace {
 
-// So many of the likeliest tokens that a grammar allows are enough, where the chain does not say how many it can use:
+// This number of the likeliest tokens that a grammar allows is enough, unless the chain says how many it can use:
 // asking the grammar about a whole vocabulary takes a tenth of a second.
 constexpr std::size_t MOST_BY_GRAMMAR = 1024;
 
@@ -46,8 +46,8 @@ void Sampler::start_grammar(const Sampler * sibling) {
     }
 }
 
-// Of a grammar, what follows a token; one that sleeps may wake. What woke it need not be what it allows: then the answer
-// goes on without it.
+// Passes the token on to the grammar; an inactive one may become active. The text of its trigger may violate it: then
+// the answer continues without the grammar.
 void Sampler::follow(llama_token token) {
     if (!grammar_ || llama_vocab_is_eog(model_->vocab(), token)) {
         return;
@@ -81,8 +81,8 @@ bool Sampler::grammar_allows(llama_token token) {
     return llama_vocab_is_eog(model_->vocab(), token) ? grammar_->may_end() : grammar_->allows(token);
 }
 
-// What the chain chooses from: all that is allowed, or no more than a chain that begins with top-k can use: a biased token
-// may have dropped out of the k likeliest, so for each there is one more, and the biased ones themselves.
+// Fills in the candidates of the chain: all that are allowed, or no more than a chain that begins with top-k can use. A
+// biased token may have dropped out of the k likeliest, so there is one more for each, and the biased ones themselves.
 void Sampler::fill(const Logits & logits) {
     const int32_t kept = mask_.empty() ? chain_.n_candidates() : 0;
     const int64_t count = int64_t{kept} + static_cast<int64_t>(chain_.biases().size());
@@ -186,7 +186,7 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
     fill(logits);
     llama_token token = run_chain(sampled);
     if (is_constrained() && (token < 0 || !grammar_allows(token))) {
-        // Only now: mostly it allows what was chosen without it.
+        // Asked only now: mostly the grammar allows the token that was chosen without it.
         fill_allowed(logits);
         token = run_chain(sampled);
         // llama.cpp's sampler "infill" may choose an end token that was no candidate.
@@ -196,7 +196,7 @@ llama_token Sampler::choose(const Logits & logits, Sampled & sampled) {
         token = -1;
     }
     if (token < 0 && params_.ignore_eos && is_constrained() && grammar_->may_end() && mask_.empty()) {
-        // The grammar is done: what would rather go on cannot.
+        // The grammar is complete: an answer that would rather continue cannot.
         token = sampled.token = llama_vocab_eos(model_->vocab());
     }
     if (token >= 0) {

@@ -39,12 +39,13 @@ struct SamplingParams {
     bool ignore_eos = false;
     std::vector<llama_logit_bias> logit_bias;
     std::string grammar;     // GBNF, root rule "root"; empty for none
-    std::string grammar_prefix; // what the prompt begins the answer with, and the grammar has, too
-    std::vector<std::pair<std::string, std::string>> grammar_triggers; // kind and value; until one, the grammar sleeps
-    std::string thinking_start; // marks of reasoning, in which nothing wakes the grammar
+    std::string grammar_prefix; // the beginning of the answer that the prompt contains, and the grammar, too
+    // kind and value; until one is found, the grammar is inactive
+    std::vector<std::pair<std::string, std::string>> grammar_triggers;
+    std::string thinking_start; // marks of reasoning, inside which no trigger counts
     std::vector<std::string> thinking_ends;
     int32_t n_logprobs = -1; // alternatives to report beside the chosen token; < 0 computes no logprobs at all
-    bool logprobs_after_sampling = false; // of what truncation and temperature left, not of the model's own
+    bool logprobs_after_sampling = false; // after truncation and temperature, instead of the model's own
 };
 
 // Biases, then llama.cpp's samplers, for one request's parameters.
@@ -57,8 +58,8 @@ class SamplerChain {
     // Whether the choice is simply the largest logit.
     bool is_plain_greedy() const noexcept { return greedy_ && size() == 1 && biases_.empty(); }
 
-    // How many of the likeliest tokens the chain chooses from, because nothing but biases comes before top-k or the choice of
-    // the largest; 0 for all.
+    // How many of the likeliest tokens the chain chooses from, if only biases come before top-k or the choice of the
+    // largest; 0 for all.
     int32_t n_candidates() const noexcept { return n_candidates_; }
 
     // In the order of the tokens, each once.

@@ -11,11 +11,11 @@
 
 namespace pyllmcancel {
 
-// How long a step of a prompt may go on after a cancel on a GPU. On an H100, with an 8B model in steps of 55 ms, two to
-// four cuts a step take 0 to 3 % of a prompt's time, sixteen 2 to 4 %.
+// The time for which a step of a prompt may continue after a cancel on a GPU. On an H100, with an 8B model in steps of
+// 55 ms, two to four cuts a step take 0 to 3 % of a prompt's time, sixteen 2 to 4 %.
 constexpr double CUT_SECONDS = 0.016;
 
-// What a step of n tokens costs: fixed + per_token * n seconds.
+// The cost of a step of n tokens: fixed + per_token * n seconds.
 struct StepCost {
     double fixed = 0.0;
     double per_token = 1.0;
@@ -27,7 +27,8 @@ struct StepCost {
 // computing the `n_surviving_tokens` of its sequences that are not cancelled again. With no survivors it always does.
 bool worth_aborting(const StepCost & cost, int32_t n_tokens, int32_t n_surviving_tokens, double done) noexcept;
 
-// Nodes of a graph, as a step that ran to its end has counted them; 0 is unknown. Without cuts a device counts none of its.
+// Nodes of a graph, counted in a step that ran to its end; 0 is unknown. Without cuts a device counts none of its
+// nodes.
 struct GraphNodes {
     uint32_t whole = 0;   // of a step without cuts
     uint32_t divided = 0; // of one with cuts
@@ -68,7 +69,7 @@ class AbortGate {
     // CUT_SECONDS for a model that is `offloaded` to a device without an abort callback, else no cuts.
     void install(llama_context_params & params, double cut_seconds, bool offloaded);
 
-    // For one step. `nodes`: of the last ones that ran to their end. Without members it never fires.
+    // For one step. `nodes` are those of the last steps that ran to their end. Without members the gate never fires.
     [[nodiscard]] Ticket arm(StepCost cost, std::vector<Member> members, bool only_unanimous, GraphNodes nodes);
 
     // Returns what `compute`, llama_decode or llama_encode, does, and its code for an abort if a cut ended it.
@@ -85,7 +86,7 @@ class AbortGate {
     // all before it are computed; always true. Throws what run() catches. A step without cuts is not divided.
     static bool eval(ggml_tensor * node, bool ask, void * self);
 
-    // Whether the step that it was last armed for has cuts.
+    // Whether the step that the gate was last armed for has cuts.
     bool divides() const noexcept;
 
     // Nodes known to be computed.

@@ -21,24 +21,24 @@ namespace pyllmcancel {
 // A step is one ubatch or, of divided cells, one for each run of seq_ids that follow each other.
 struct ContextParams : CommonParams {
     bool kv_unified = true; // false: each sequence has its n_seq_max-th part of the cells to itself (attention only)
-    uint32_t n_described_max = 0;   // tokens of prompts whose logprobs one step can give
+    uint32_t n_described_max = 0;   // limit of prompt tokens whose logprobs one step gives
     int32_t checkpoint_interval = 0; // tokens of a prompt between two copies of a state; 0 makes none
-    uint32_t n_checkpoints = 0;      // most copies of one sequence
-    uint64_t checkpoint_bytes = 0;   // most bytes of all copies together
-    int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels gain by it
-    bool trust_any_memory = false; // true: believe recurrent and hybrid memories like attention (for tests)
+    uint32_t n_checkpoints = 0;      // limit of copies of one sequence
+    uint64_t checkpoint_bytes = 0;   // limit in bytes of all copies together
+    int32_t row_padding = -1;      // 1: see row_padding.hpp; 0: never; -1: where the model's kernels profit
+    bool trust_any_memory = false; // true: treat recurrent and hybrid memories like attention (for tests)
 };
 
-// As a Context asks for them.
+// The parameters that a Context asks for.
 llama_context_params llama_params(const ContextParams & params);
 
-// How a request starts on a sequence.
+// The way in which a request starts on a sequence.
 struct OpenOptions {
     bool reuse = true;       // keep what the sequence's cells hold of the tokens
     int32_t n_described = 0; // leading tokens whose logprobs are wanted, which are then all computed
 };
 
-// When one item's sequence ends, as far as its tokens tell: a step ahead begins for none that has ended.
+// The point at which one item's sequence ends, as far as its tokens show: a step ahead begins for none that has ended.
 struct StepEnd {
     int32_t n_wanted = 0; // tokens, the next one included
     std::vector<llama_token> stop_tokens; // that end it, as the model's own do
@@ -73,7 +73,7 @@ class Context {
 
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
 
-    // context_ahead.cpp: a step that begins before the last one's result is looked at.
+    // context_ahead.cpp: a step that begins before the last one's result is read.
 
     // Starts the thread that computes steps ahead, if it does not run yet. Throws ContextError.
     void start_ahead();
@@ -86,11 +86,11 @@ class Context {
     // The result of the step ahead; with `goes_on` another may begin. Throws UsageError if none is ahead.
     StepResult collect(bool goes_on);
 
-    // From any thread: have no step begin ahead, until hush().
+    // From any thread: lets no step begin ahead, until hush().
     void ring() noexcept { rung_.store(true, std::memory_order_release); }
     void hush() noexcept { rung_.store(false, std::memory_order_release); }
 
-    // Have the compute threads sleep until the next step; between steps they spin for it.
+    // Lets the compute threads sleep until the next step; between steps they spin.
     void rest() { runner_.rest(); }
 
     // For tests: raise `flag` at the given graph node, counted from 1, of the next step, or `n_later` steps later.
@@ -100,7 +100,7 @@ class Context {
 
     // context_prefixes.cpp: copies of idle prefixes.
 
-    // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
+    // Returns how many of `tokens` idle or open `seq` could give to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const {
         return sequences_.common_prefix(seq, tokens);
     }
@@ -136,7 +136,7 @@ class Context {
     // Compute threads of the running step, or the last one. May be called from any thread.
     int32_t n_threads() const noexcept { return runner_.n_threads(); }
 
-    // Most tokens of one sequence, and of all together.
+    // Limits of the tokens of one sequence, and of all together.
     int32_t n_ctx() const noexcept { return static_cast<int32_t>(llama_n_ctx_seq(runner_.context())); }
     int32_t n_cells() const noexcept { return static_cast<int32_t>(llama_n_ctx(runner_.context())); }
     bool kv_unified() const noexcept { return params_.kv_unified; }

@@ -16,13 +16,13 @@ struct EmbedderParams : CommonParams {
     int32_t pooling = -1; // llama_pooling_type; -1 is what the model says
 };
 
-// As an Embedder asks for them.
+// The parameters that an Embedder asks for.
 llama_context_params llama_params(const EmbedderParams & params);
 
 struct EmbedRow {
     int32_t seq;
     int32_t n_tokens;
-    bool faulty = false;          // the text is computed, but the numbers are no embedding: not finite, or all zero
+    bool faulty = false; // the text is computed, but the numbers are not an embedding: not finite, or all zero
     std::vector<float> embedding; // of length 1 (L2); empty before the text's end, when faulty, and when cancelled
 };
 
@@ -65,7 +65,7 @@ class Embedder {
     int32_t n_ctx() const noexcept;
     int32_t n_cells_used() const noexcept;
 
-    // Most tokens of one text.
+    // Limit of one text's tokens.
     int32_t n_text_max() const noexcept;
     MemoryKind memory_kind() const noexcept { return kind_; }
 
@@ -79,7 +79,7 @@ class Embedder {
     void read_embedding(EmbedRow & row) const;
 
     std::shared_ptr<const Model> model_; // outlives runner_, whose llama_context computes with it
-    EmbedderParams params_;              // as llama.cpp took them
+    EmbedderParams params_; // as llama.cpp took them
     StepRunner runner_;
     llama_memory_t memory_; // runner_'s; null for a model that keeps none
     MemoryKind kind_;

@@ -15,17 +15,17 @@ struct PaddingToken {
     llama_pos pos;
 };
 
-// What padding has to know about a context.
+// The facts of a context that padding needs.
 struct PaddingRoom {
     const std::vector<int32_t> & n_committed; // of every sequence
-    int32_t n_ctx;                            // most tokens of a sequence
+    int32_t n_ctx;                            // limit of tokens of a sequence
     int32_t n_free;                           // cells that the step leaves free
     bool unified;                             // any sequence may use any cell
 };
 
-// Which tokens to add to a step. ggml's repacked kernels multiply four rows at once, in the time of two, and the remaining
-// ones one by one: three take longer than four. With divided cells only neighbouring sequences are computed together, and
-// padding the gap between two groups of them can save a whole pass.
+// Decides which tokens to add to a step. ggml's repacked kernels multiply four rows at once, in the time of two, and
+// the remaining ones one by one: three take longer than four. With divided cells only neighbouring sequences are
+// computed together, and padding the gap between two groups of them can save a whole pass.
 std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const PaddingRoom & room);
 
 } // namespace pyllmcancel

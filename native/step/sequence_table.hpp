@@ -25,7 +25,7 @@ struct Sequence {
     int32_t n_pending() const noexcept { return n_known() - n_committed; }
 };
 
-// All sequences, by seq_id; S is a Sequence. Throws UsageError for what a caller may not ask of one.
+// All sequences, by seq_id; S is a Sequence. Throws UsageError for an invalid request to one.
 template <typename S> class SequenceTable {
   public:
     explicit SequenceTable(std::size_t n_seq_max) : sequences_(n_seq_max) {}
@@ -44,7 +44,7 @@ template <typename S> class SequenceTable {
     }
     S & at(int32_t seq) { return const_cast<S &>(static_cast<const SequenceTable &>(*this).at(seq)); }
 
-    // One that no request has.
+    // Returns a sequence that has no request.
     S & idle(int32_t seq) {
         if (at(seq).open) {
             throw UsageError("sequence " + std::to_string(seq) + " is open");

@@ -40,7 +40,7 @@ class Sequences : public SequenceTable<ContextSequence> {
     // position looks back at.
     bool window_covers(int32_t seq, int32_t n_tokens) const;
 
-    // How many of `tokens` idle or open `seq` could hand to a request that starts with them.
+    // Returns how many of `tokens` idle or open `seq` could give to a request that starts with them.
     int32_t common_prefix(int32_t seq, const std::vector<llama_token> & tokens) const;
 
     // Have `seq` hold exactly its first `n_tokens` tokens, or none if the memory cannot be restored. `state_is_true` is
@@ -57,7 +57,7 @@ class Sequences : public SequenceTable<ContextSequence> {
     // Have empty `to` hold the first `n_tokens` cells of `from`, which both hold then. Unified cells only.
     void share(int32_t from, int32_t to, int32_t n_tokens);
 
-    // Before a chunk of a prompt: what an abort, or a later change of the prompt, can go back to.
+    // Called before a chunk of a prompt: makes the copy that an abort, or a later change of the prompt, can go back to.
     void save_checkpoints(const std::vector<StepItem> & items);
     uint64_t checkpoint_bytes() const noexcept;
 

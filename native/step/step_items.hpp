@@ -12,7 +12,7 @@ struct StepItem {
     int32_t n_tokens;
 };
 
-// What a sequence has for a step: how many tokens are not computed yet; with `whole` a step must take all of them.
+// The pending tokens of a sequence: how many are not computed yet; with `whole` a step must take all of them.
 struct Pending {
     bool open;
     int64_t n_tokens;

@@ -11,7 +11,7 @@ namespace pyllmcancel {
 struct StepRow {
     int32_t seq;
     int32_t n_tokens;
-    bool sampled = false; // whether this row reached the end of its known tokens, so that `next` means something
+    bool sampled = false; // whether this row reached the end of its known tokens, so that `next` is set
     Sampled next;
     std::vector<Sampled> described; // known tokens that this step's logits predict, in order
 };

@@ -16,7 +16,7 @@
 
 namespace pyllmcancel {
 
-// What a step reports, whatever it computes.
+// The report of a step, whatever it computes.
 struct StepOutcome {
     StepStatus status = StepStatus::ok;
     bool spared = false; // a member was cancelled, and the policy let the step finish for the others
@@ -50,7 +50,7 @@ class StepRunner {
     // Computes the batch. The gate may abort it as `members` are cancelled; see AbortGate::arm for `only_unanimous`.
     StepOutcome run(Compute compute, std::vector<AbortGate::Member> members, StepCost cost, bool only_unanimous);
 
-    // Have the compute threads sleep until the next step.
+    // Lets the compute threads sleep until the next step.
     void rest();
 
     // For tests: see AbortGate.
@@ -58,7 +58,7 @@ class StepRunner {
         gate_.raise_at(poll, std::move(flag), n_later);
     }
 
-    // Compute threads of the running step, or of the last one. May be called from any thread.
+    // The number of compute threads of the running step, or of the last one. May be called from any thread.
     int32_t n_threads() const noexcept { return context_.n_threads(); }
 
     llama_context * context() const noexcept { return context_.get(); }

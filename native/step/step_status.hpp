@@ -4,7 +4,7 @@
 
 namespace pyllmcancel {
 
-// What llama_decode returned. Its codes are known to status_of() only.
+// The status that llama_decode returned. Only status_of() knows its codes.
 enum class StepStatus : int32_t {
     ok = 0,
     aborted = 1,        // rc 2

@@ -40,8 +40,8 @@ class StepsAhead {
     // until there is no step whose result has not been collected.
     StepResult begin(std::unique_ptr<BusyGuard> busy);
 
-    // The result of the step that is ahead. `goes_on`: another may follow it. Throws as begin(), UsageError if no step is
-    // ahead, and ContextBusy if another thread is in here.
+    // Returns the result of the step that is ahead. `goes_on`: another may follow it. Throws as begin(), UsageError if
+    // no step is ahead, and ContextBusy if another thread is in here.
     StepResult collect(bool goes_on);
 
   private:
