@@ -25,60 +25,61 @@ class CancelFlag:
     def is_set(self) -> bool: ...
 
 def has_hung_up(socket: int) -> bool:
-    """Whether the other end of `socket`, a file descriptor, has closed the connection, or it broke.
+    """Return whether the other end of `socket`, a file descriptor, has closed, or the connection broke.
 
-    Never waits, and reads nothing; a descriptor that is not open has not.
+    It never waits, and reads nothing. The result for a descriptor that is not open is False.
     """
 
 def kernel_features() -> frozenset[str]:
-    """The CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
+    """Return the CPU features that the kernels were compiled for, in llama.cpp's names: AVX2, AVX512_VNNI, REPACK …"""
 
 def cpu_variant() -> str | None:
-    """Which of the CPU's back ends this machine got: ``zen4``, ``haswell`` …; None where one is linked in."""
+    """Return the CPU's back end for this machine: ``zen4``, ``haswell`` …; None if it is linked in."""
 
 def json_excess(
     text: bytes | bytearray, *, values: int, depth: int, fields: int
 ) -> tuple[Literal["values", "depth", "fields"], bytes] | None:
-    """Which limit a JSON text exceeds, and the key of the outermost object under which it does; None for no excess.
+    """Return the limit that a JSON text exceeds, and the key of the outermost object under which it does; None for no
+    excess.
 
-    `values` are scalars, arrays, objects and keys together; an empty array or object counts twice. Not a validation:
-    only brackets, commas, colons and strings are looked at.
+    `values` are scalars, arrays, objects and keys together; an empty array or object counts twice. The text is not
+    validated: only brackets, commas, colons and strings are looked at.
     """
 
 def check_grammar(grammar: str) -> None:
-    """Whether a GBNF is within the limits of a :class:`Sampler`'s; not whether it is one.
+    """Check that a GBNF is within the limits of :class:`Sampler`, but not that it is valid.
 
     Raises
     ------
     UsageError
-        It is too long, too deep, or repeats too much.
+        The grammar is too long, too deep, or repeats too much.
     """
 
 def tell_before_abort(engine: _Mortal) -> None:
-    """Have `engine` end its requests before a failed assertion of ggml ends the process in the midst of a step.
+    """Let `engine` end its requests before a failed assertion of ggml ends the process in the middle of a step.
 
-    It is not kept alive. The process ends when `end_all` returns.
+    The engine is not kept alive. The process ends when `end_all` returns.
     """
 
 def devices() -> list[Device]:
-    """What can compute beside the CPU, with its memory as it is now."""
+    """Return the devices that can compute beside the CPU, with their present memory."""
 
 def buffer_types() -> list[str]:
-    """Where tensors can be kept: the CPU's memory, and that of each device."""
+    """Return the places where tensors can be kept: the CPU's memory, and that of each device."""
 
 def check_tensor_pattern(pattern: str) -> None:
-    """Whether llama.cpp can match tensors' names with it; UsageError if it cannot."""
+    """Raise UsageError if llama.cpp cannot match tensors' names with the pattern."""
 
 def memory_use(path: str | PathLike[str], placement: Placement, **context: object) -> list[DeviceUse]:
-    """What a model and its context would take of each device that `placement` uses, with the GIL released.
+    """Return the memory that a model and its context would take of each device of `placement`, with the GIL released.
 
     Nothing is loaded and no cells are made. `context` are options of :class:`Context` or, with `pooling`, of
-    :class:`Embedder`; those that take no memory are passed over.
+    :class:`Embedder`; options that do not affect memory are ignored.
 
     Raises
     ------
     UsageError
-        `placement` names what is not there.
+        `placement` names a device that is not there.
     ModelLoadError
         llama.cpp cannot load such a file, or make such a context.
     """
@@ -86,14 +87,14 @@ def memory_use(path: str | PathLike[str], placement: Placement, **context: objec
 def fitted(
     path: str | PathLike[str], placement: Placement, margins: Sequence[int], **context: object
 ) -> Placement | None:
-    """llama.cpp's choice of layers, shares and overrides that leaves `margins` free; None if it finds none.
+    """Return llama.cpp's choice of layers, shares and overrides that leaves `margins` free; None if there is none.
 
     Parameters
     ----------
     placement
-        Leaves those open.
+        The placement, which leaves these open.
     margins
-        Bytes, of each device; the last one is for all that follow.
+        The bytes to leave free on each device; the last one is for all that follow.
     context
         As for :func:`memory_use`, which raises the same.
     """
@@ -101,7 +102,7 @@ def fitted(
 class Model:
     """A loaded GGUF model and its vocabulary; immutable, shared by any number of contexts and threads.
 
-    Made by :meth:`load`, and by nothing else.
+    Only :meth:`load` makes one.
     """
 
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
@@ -125,18 +126,18 @@ class Model:
         Parameters
         ----------
         n_gpu_layers
-            The last so many layers go to devices; negative: all. Where there is no `placement`.
+            The number of layers on devices, counted from the last; negative: all. Ignored if there is a `placement`.
         require_vocabulary
             False loads models that can neither read text nor write it: tokens in, tokens out.
         without_weights
-            Its facts only: it takes no memory, and can compute nothing.
+            Load the model's facts only: it takes no memory, and can compute nothing.
         lora
             LoRA adapters' files and scales, for every context of this model.
         progress
             Called from this thread with a fraction in [0, 1], from time to time and at the end; returning False cancels
             the load.
         progress_interval
-            Least seconds between two of those calls.
+            The minimum of seconds between two of those calls.
 
         Raises
         ------
@@ -154,21 +155,21 @@ class Model:
     def n_layer(self) -> int: ...
     @property
     def n_swa(self) -> int:
-        """Length of the sliding attention window in tokens; 0 for none."""
+        """The length of the sliding attention window in tokens; 0 for none."""
 
     @property
     def n_params(self) -> int: ...
     @property
     def layers_by_device(self) -> dict[str, int]:
-        """How many layers, that of the output included, are computed by which device; the CPU is one."""
+        """The number of layers on each device, the output layer included; the CPU is one device."""
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether a GPU has some of its weights."""
+        """True if a GPU has some of the model's weights."""
 
     @property
     def size(self) -> int:
-        """Size of all tensors, in bytes."""
+        """The size of all tensors, in bytes."""
 
     @property
     def n_vocab(self) -> int: ...
@@ -176,11 +177,11 @@ class Model:
     def memory_kind(self) -> MemoryKind: ...
     @property
     def has_invariant_rows(self) -> bool:
-        """Whether a row of each matrix product has the same bits, however many rows are multiplied with it."""
+        """True if a row of each matrix product has the same bits, however many rows are multiplied with it."""
 
     @property
     def can_divide_cells(self) -> bool:
-        """Whether a context of this model can be made with ``kv_unified=False``; otherwise its cells are unified."""
+        """True if a context of this model can be made with ``kv_unified=False``; otherwise its cells are unified."""
 
     @property
     def description(self) -> str: ...
@@ -200,13 +201,15 @@ class Model:
 
     def tokenize(self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
     def longest_piece(self) -> int:
-        """Bytes of the longest token, so that a text's length gives a lower bound of its tokens; 0 if it gives none."""
+        """The bytes of the longest token, so that a text's length gives a lower bound of its tokens; 0 if it gives
+        none.
+        """
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """The bytes of one token; control tokens are empty unless `special`."""
+        """Return the bytes of one token; control tokens are empty unless `special`."""
 
     def pieces(self, *, special: bool = False) -> list[bytes]:
-        """Of all tokens, by their numbers, read with the GIL released."""
+        """Return the bytes of all tokens, by their ids, read with the GIL released."""
 
 class Sampler:
     """One choice's sampler: its own random state, penalties and grammar, kept across a preemption.
@@ -214,8 +217,8 @@ class Sampler:
     Raises
     ------
     UsageError
-        The grammar cannot be parsed, or does not allow its prefix, or has a trigger that is none, or a biased token is
-        not in the vocabulary.
+        The grammar cannot be parsed, or does not allow its prefix, or has an invalid trigger, or a biased token is not
+        in the vocabulary.
     """
 
     def __init__(self, model: Model, sampling: SamplingParams, sibling: Sampler | None = None) -> None:
@@ -230,30 +233,32 @@ class Sampler:
         """
 
 class _TemplateEngine(Protocol):
-    """What renders templates for a `ChatTemplate`. What it raises is the reason why a template is refused."""
+    """The engine that renders templates for a `ChatTemplate`. An error that it raises is the reason why a template is
+    refused.
+    """
 
     def caps(self, source: str, /) -> Mapping[str, bool]:
-        """What a template can express, under llama.cpp's names."""
+        """Return the capabilities of a template, under llama.cpp's names."""
 
     def render(self, source: str, variables: str, /) -> str:
-        """The text; `variables` are a JSON object."""
+        """Return the text; `variables` are a JSON object."""
 
 class ChatTemplate:
     """One model's chat template: rendered by an engine, analysed by llama.cpp. One thread at a time.
 
-    Nothing limits the time, the memory and the stack that it takes: a template that is not to be trusted belongs into a
-    process of its own.
+    Nothing limits the time, the memory and the stack that rendering takes: a template that is not trusted belongs into
+    a process of its own.
 
     Raises
     ------
     InvalidRequestError
         The template cannot be compiled.
     MemoryError
-        By every method: the engine has none left.
+        Raised by every method: the engine has no memory left.
     """
 
     caps: dict[str, bool]
-    """What the template can express, under llama.cpp's names: supports_tools, supports_parallel_tool_calls …"""
+    """The capabilities of the template, under llama.cpp's names: supports_tools, supports_parallel_tool_calls …"""
 
     def __init__(
         self,
@@ -265,7 +270,7 @@ class ChatTemplate:
         adds_bos: bool = False,
         adds_eos: bool = False,
     ) -> None:
-        """`adds_bos`: the tokenizer adds it."""
+        """`adds_bos`: the tokenizer adds the token."""
 
     def apply(self, inputs: bytes) -> bytes:
         """Render a conversation: JSON in, JSON out.
@@ -295,67 +300,70 @@ class ChatTemplate:
 class ChatParser:
     """Parses one answer while it streams. One thread at a time.
 
-    However an answer is cut into pieces, the parts of each kind are the same, put together. From where an answer is not
-    as its form says, the rest is content.
+    However an answer is cut into pieces, the parts of each kind are the same, put together. After the first violation
+    of the form, the rest of the answer is content.
 
     Raises
     ------
     UsageError
-        The form is none.
+        The form is invalid.
     """
 
     def __init__(self, form: bytes, sibling: ChatParser | None = None) -> None:
         """`form` is what :meth:`ChatTemplate.apply` returned; its format, parser and generation_prompt are read.
 
-        With ``is_continuation`` true, what the prompt holds of the answer is no part. `sibling` is the parser of
-        another choice of the same request: its compiled form is shared, and `form` is not read.
+        With ``is_continuation`` true, the beginning of the answer that is in the prompt is not returned as a part.
+        `sibling` is the parser of another choice of the same request: its compiled form is shared, and `form` is not
+        read.
         """
 
     @property
     def n_calls(self) -> int:
-        """Calls that have begun."""
+        """The number of calls that have begun."""
 
     def feed(
         self, text: str, final: bool = False
     ) -> list[tuple[str, str] | tuple[Literal["call"], int, str, str] | tuple[Literal["arguments"], int, str]]:
-        """Go on with `text`; returns the new parts. With `final`, the answer is over. The GIL is released.
+        """Take more `text`; return the new parts. With `final`, the answer is over. The GIL is released.
 
         Returns
         -------
         list
-            Of ("reasoning", text), ("content", text), ("call", index, name, id) and ("arguments", index, text); an id
-            is empty if the model gives none.
+            The new parts: ("reasoning", text), ("content", text), ("call", index, name, id) and ("arguments", index,
+            text); an id is empty if the model gives none.
         """
 
 def worth_aborting(
     n_tokens: int, n_surviving_tokens: int, done: float, *, fixed_cost: float, cost_per_token: float
 ) -> bool:
-    """The abort policy: whether the rest of a step costs more than computing its surviving sequences again.
+    """Return whether the rest of a step costs more than computing its surviving sequences again: the abort policy.
 
     Parameters
     ----------
     n_tokens, n_surviving_tokens
-        Tokens of the step, and of its sequences that are not cancelled.
+        The tokens of the step, and of its sequences that are not cancelled.
     done
-        Fraction of the step that is computed, in [0, 1].
+        The computed fraction of the step, in [0, 1].
     fixed_cost, cost_per_token
-        What a step of n tokens costs is ``fixed_cost + cost_per_token * n``, in any unit of time.
+        The cost of a step of n tokens is ``fixed_cost + cost_per_token * n``, in any unit of time.
     """
 
 def idle_ticks(text: bytes, cpus: Sequence[int]) -> int | None:
-    """Ticks that `cpus` were idle or waited for a disk, from the beginning of ``/proc/stat``, if they are there."""
+    """Return the ticks that `cpus` were idle or waited for a disk, from the beginning of ``/proc/stat``, if they are
+    there.
+    """
 
 def n_runnable(text: bytes) -> int:
-    """Runnable threads, from ``/proc/loadavg``; 0 if they are not there."""
+    """Return the number of runnable threads, from ``/proc/loadavg``; 0 if it is not there."""
 
 class ThreadPolicy:
-    """How many threads each step should have, at most `most`: as many as there are cores for them."""
+    """Decides how many threads each step should have, at most `most`: as many as there are free cores."""
 
     def __init__(self, most: int) -> None: ...
     @property
     def n_threads(self) -> int: ...
     def rest(self) -> None:
-        """No step follows for now."""
+        """Note that no step follows for now."""
 
     def take(self, at: int, idle: int, own: int, n_crowded_out: int = 0) -> int:
         """Take a reading; returns the next step's threads.
@@ -363,17 +371,17 @@ class ThreadPolicy:
         Parameters
         ----------
         at
-            When it was made, on a steady clock. Microseconds, as the others.
+            The time of the reading on a steady clock. All values are in microseconds.
         idle
-            Idle time of all cores together so far.
+            The idle time of all cores together so far.
         own
-            CPU time of this process so far.
+            The CPU time of this process so far.
         n_crowded_out
-            Runnable threads at this moment, less the cores.
+            The number of runnable threads at this moment, less the number of cores.
         """
 
 class SwappedPrefix:
-    """Cells of an idle prefix, in plain memory: made by :meth:`Context.copy_out`."""
+    """The cells of an idle prefix, in plain memory: made by :meth:`Context.copy_out`."""
 
     def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     @property
@@ -419,19 +427,21 @@ class Context:
     ) -> None: ...
     @property
     def n_threads(self) -> int:
-        """Compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
+        """The compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
 
     @property
     def n_ctx(self) -> int:
-        """Most tokens of one sequence."""
+        """The limit of one sequence's tokens."""
 
     @property
     def n_cells(self) -> int:
-        """Most tokens of all sequences together."""
+        """The limit of the tokens of all sequences together."""
 
     @property
     def kv_unified(self) -> bool:
-        """Whether any sequence may use any cell; otherwise each has `n_ctx` of its own. Not all models divide them."""
+        """True if any sequence may use any cell; otherwise each has `n_ctx` of its own. Not all models can divide
+        them.
+        """
 
     @property
     def n_seq_max(self) -> int: ...
@@ -439,17 +449,18 @@ class Context:
     def n_batch(self) -> int: ...
     @property
     def n_cells_used(self) -> int:
-        """Cells held by all sequences, idle ones too; cells that several hold count once."""
+        """The cells held by all sequences, including idle ones; cells that several hold count once."""
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Bytes of all checkpoints: copies of states that cannot be rolled back."""
+        """The bytes of all checkpoints: copies of states that cannot be rolled back."""
 
     @property
     def n_padding(self) -> int:
-        """Padding tokens computed so far: kernels that multiply four rows at once compute four faster than three.
+        """The padding tokens computed so far: kernels that multiply four rows at once compute four faster than three.
 
-        `row_padding` turns them on or off; None does so where ggml has repacked the model's weights for such kernels.
+        `row_padding` turns padding on or off; None turns it on if ggml has repacked the model's weights for such
+        kernels.
         """
 
     @property
@@ -481,40 +492,40 @@ class Context:
         """Free the cells of `seq`; if it is open it starts again from its first token."""
 
     def rest(self) -> None:
-        """Have the compute threads sleep until the next step; between steps they spin for it."""
+        """Let the compute threads sleep until the next step; between steps they spin."""
 
     def common_prefixes(self, tokens: Sequence[int]) -> list[int]:
-        """For every seq_id: how many leading `tokens` its cells could hand to a request."""
+        """Return, for every seq_id, how many leading `tokens` its cells could give to a request."""
 
     def share_prefix(self, source: int, target: int, n_tokens: int, *, max_bytes: int) -> bool:
         """Give idle `target` the first cells of `source`.
 
-        Divided cells are copied, all that `source` has. False if that takes more than `max_bytes`, or where the memory
-        cannot do that; `target` is then empty or unchanged.
+        Divided cells are copied, all that `source` has. False if the copy takes more than `max_bytes`, or if the memory
+        does not support this; `target` is then empty or unchanged.
         """
 
     @property
     def can_swap(self) -> bool:
-        """Whether cells can be copied out and back: not of recurrent, hybrid and sliding-window memories."""
+        """True if cells can be copied out and back: not for recurrent, hybrid and sliding-window memories."""
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether a GPU computes a part of its steps."""
+        """True if a GPU computes a part of its steps."""
 
     def common_with(self, prefixes: Sequence[SwappedPrefix], tokens: Sequence[int]) -> list[int]:
-        """How many of `tokens` each of `prefixes` begins with, the last one never counted."""
+        """Return how many of `tokens` each of `prefixes` begins with, the last one never counted."""
 
     def swap_bytes(self, seq: int) -> int:
-        """Bytes that copying `seq` out would take; 0 if it holds nothing."""
+        """Return the bytes that copying `seq` out would take; 0 if it holds nothing."""
 
     def copy_out(self, seq: int, *, max_bytes: int) -> SwappedPrefix | None:
-        """Copy what idle `seq` holds into plain memory; its cells stay as they are.
+        """Copy the content of idle `seq` into plain memory; its cells are not changed.
 
-        None if it holds nothing, or more than `max_bytes`, or memory cannot be had.
+        Returns None if `seq` holds nothing, or more than `max_bytes`, or if there is no memory.
         """
 
     def swap_in(self, seq: int, prefix: SwappedPrefix) -> bool:
-        """Have idle `seq` hold what `prefix` does, and nothing else; False, and it is empty, if there is no room."""
+        """Fill idle `seq` with `prefix`, and nothing else; False, and `seq` is empty, if there is no room."""
 
     def step(
         self,
@@ -530,24 +541,25 @@ class Context:
 
         With `ends`, one for each item, a thread of the context's own computes. When each sequence has got its next
         token it begins, without waiting for Python, a step ahead: one token for each of the same sequences. It does not
-        if one of them has ended or is cancelled, its row is at fault, cells are missing, or somebody has rung.
-        `StepResult.ahead` tells; then `collect` is the next call.
+        if one of them has ended or is cancelled, its row is at fault, cells are missing, or somebody has rung. If
+        `StepResult.ahead` is true, `collect` is the next call.
 
         Parameters
         ----------
         ends
-            How many tokens each sequence may still get, and which end it besides the model's own.
+            The number of tokens that each sequence may still get, and the tokens that end it besides the model's own.
 
         Raises
         ------
         ContextBusy
-            Another thread is inside a step, or one is ahead.
+            Another thread is inside a step, or a step is ahead.
         UsageError
             Too many tokens, or more than a sequence has pending.
         """
 
     def start_ahead(self) -> None:
-        """Start the thread that computes where steps have `ends`, lest the first such step fail for the lack of one.
+        """Start the thread that computes steps with `ends`, so that the first such step cannot fail for lack of a
+        thread.
 
         Idempotent.
 
@@ -558,18 +570,18 @@ class Context:
         """
 
     def collect(self, *, goes_on: bool) -> StepResult:
-        """Wait for the step ahead; the GIL is released. With `goes_on` another may begin; collect it too.
+        """Wait for the step ahead; the GIL is released. With `goes_on` another step may begin; collect it, too.
 
         Raises
         ------
         ContextBusy
-            Another thread is waiting for it.
+            Another thread is waiting for the step.
         UsageError
             No step is ahead.
         """
 
     def ring(self) -> None:
-        """From any thread: have no step begin ahead, until `hush`."""
+        """Let no step begin ahead, until `hush`; may be called from any thread."""
 
     def hush(self) -> None: ...
     def raise_at(self, poll: int, flag: CancelFlag, *, n_later: int = 0) -> None:
@@ -577,11 +589,11 @@ class Context:
 
     def n_committed(self, seq: int) -> int: ...
     def n_cells_of(self, seqs: Sequence[int]) -> int:
-        """Cells that `seqs` hold together; cells that several hold count once."""
+        """Return the number of cells that `seqs` hold together; cells that several hold count once."""
 
     def tokens(self, seq: int) -> list[int]: ...
     def logits(self, seq: int) -> NDArray[np.float32] | None:
-        """Logits that `seq` got in the last step, shape (n_vocab,), read-only, uncopied; None if it got none."""
+        """Return the logits of `seq` in the last step, shape (n_vocab,), read-only, uncopied; None if it got none."""
 
 class Embedder:
     """A llama.cpp context that pools: texts in, one normalised vector out for each.
@@ -591,11 +603,11 @@ class Embedder:
     Parameters
     ----------
     n_ctx
-        Cells, shared by all sequences; of no meaning to a model without memory.
+        The cells, shared by all sequences; without meaning for a model without memory.
     n_batch
-        Most tokens in one step.
+        The limit of tokens in one step.
     pooling
-        None is what the model says.
+        The pooling; None: as the model's file says.
 
     Raises
     ------
@@ -626,11 +638,11 @@ class Embedder:
     ) -> None: ...
     @property
     def n_threads(self) -> int:
-        """Compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
+        """The compute threads of the running step, or of the last one; with `adapt_threads`, `n_threads` at most."""
 
     @property
     def n_ctx(self) -> int:
-        """Cells; 0 for a model without memory."""
+        """The number of cells; 0 for a model without memory."""
 
     @property
     def n_seq_max(self) -> int: ...
@@ -638,11 +650,11 @@ class Embedder:
     def n_batch(self) -> int: ...
     @property
     def n_text_max(self) -> int:
-        """Most tokens of one text."""
+        """The limit of one text's tokens."""
 
     @property
     def n_embd(self) -> int:
-        """Length of an embedding."""
+        """The length of an embedding."""
 
     @property
     def n_cells_used(self) -> int: ...
@@ -650,7 +662,7 @@ class Embedder:
     def pooling(self) -> Pooling: ...
     @property
     def splits(self) -> bool:
-        """Whether a text may be computed in several steps; else it goes whole into one."""
+        """True if a text may be computed in several steps; otherwise it goes whole into one."""
 
     @property
     def memory_kind(self) -> MemoryKind: ...
