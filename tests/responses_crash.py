@@ -2,7 +2,7 @@
 
 ``python -m tests.responses_crash --rounds 20 --answers 1000`` asks for answers in the background, of which a third is
 cancelled, a third abandoned, and a third waited for; kills the server with SIGKILL at a random moment; starts it again
-on the same file, and compares with what its clients had been told.
+on the same file, and compares with the events that its clients had got.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAYINGS = [f"{letter * 150} and so on, to the end" for letter in "abcde"]
 
 @dataclass
 class Truth:
-    """What the clients of one round were told.
+    """The events that the clients of one round got.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What sweeps found, kept in a file of JSON lines, so that a long computation can be broken off and gone on with."""
+"""The results of sweeps, in a file of JSON lines, so that a long computation can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one model, swept in one way: a report, or why there is none; `seconds` of CPU time."""
+    """The result of one model, swept in one way: a report, or why there is none; `seconds` of CPU time."""
 
     model: str
     way: Way

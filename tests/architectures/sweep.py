@@ -56,7 +56,7 @@ class Party:
 
 @dataclass(slots=True)
 class Report:
-    """What became of one model.
+    """The outcome of one model.
 
     `window` is the length of its sliding attention window, 0 for none; `experts` says whether it is a mixture of them.
     `points` counts cancels, `aborted` the ones that stopped a step in the middle, `exact` the ones after which all
@@ -155,7 +155,7 @@ class Stage:
         return logits.copy()
 
     def batch_invariant(self) -> bool:
-        """Whether logits are bit-equal in whatever company: in the same step, and in the same cache."""
+        """Return whether logits are bit-equal in any company: in the same step, and in the same cache."""
         return bool(np.array_equal(*self._neighbour_in_company()) and np.array_equal(*self._victim_in_a_full_cache()))
 
     def _neighbour_in_company(self) -> list[Logits]:
@@ -208,7 +208,7 @@ class Stage:
         return Party(neighbour, bystander, self._go_on(VICTIM, continued))
 
     def afresh(self, continued: list[int], n_kept: int) -> Logits:
-        """What a request gets that goes on after `n_kept` tokens, when nothing was ever cancelled.
+        """Return the logits of a request that continues after `n_kept` tokens, when nothing was ever cancelled.
 
         In the same chunks, and with the same neighbours in the cache: for a few architectures llama.cpp's logits depend
         on how a prompt is cut, or, in their last bits, on how full the cache is.

@@ -1,4 +1,4 @@
-"""What AIPerf is run with, and what is read from its files."""
+"""The options of AIPerf, and the figures that are read from its files."""
 
 from __future__ import annotations
 

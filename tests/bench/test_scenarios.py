@@ -28,7 +28,7 @@ async def bench_of(server: ScriptedOpenAI, *, held: int | None = None, **more: A
 
 
 class Watcher:
-    """Remembers what a progress bar would be told."""
+    """Records the calls that a progress bar would get."""
 
     def __init__(self) -> None:
         self.expected = 0

@@ -1,4 +1,4 @@
-"""What a process does, by the kernel's account of it."""
+"""The work of a process, by the kernel's account of it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def take(folder: Path) -> int:
 
 
 def take_alone(browser: Browser, folder: Path) -> list[str]:
-    """Of a server without peers; what went wrong."""
+    """Take the views of a server without peers; return what went wrong."""
     faults: list[str] = []
     with ExitStack() as stack:
         models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -49,7 +49,9 @@ def take_alone(browser: Browser, folder: Path) -> list[str]:
 
 
 def take_replicas(browser: Browser, folder: Path) -> list[str]:
-    """Of one of two servers, as ``replicas-SCHEME-WIDTH.png``, and one that lost the other: ``lost-…``."""
+    """Take the views of one of two servers, as ``replicas-SCHEME-WIDTH.png``, and one that lost the other:
+    ``lost-…``.
+    """
     with ExitStack() as stack:
         models = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = stack.enter_context(serving_two(models, "--parallel", "4", "--kv-unified"))

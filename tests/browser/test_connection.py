@@ -1,4 +1,4 @@
-"""What the page says and does when the server goes, comes back, comes back as another, or has no room for it."""
+"""The page's texts and behaviour when the server goes, comes back, comes back as another, or has no room for it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def cancel_button(page: Page, client: Client) -> Locator:
 
 
 def assert_only(cancelled: Client, load: Load) -> None:
-    """Of all clients this one was cancelled, and the others' answers still grow."""
+    """Check that of all clients only this one was cancelled, and that the others' answers still grow."""
     assert cancelled.ended.wait(LIMIT)
     assert cancelled.ending == "explicit"
     assert_stopped_and_others_go_on([cancelled], load)

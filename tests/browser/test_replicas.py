@@ -29,7 +29,7 @@ def servers(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def loads(servers: list[ServerProcess]) -> Iterator[list[Load]]:
-    """Of each server, with a session of its own."""
+    """Start a request on each server, with a session of its own."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(under_load(server, [f"in-{name}"])) for server, name in zip(servers, NAMES, strict=True)
@@ -38,7 +38,7 @@ def loads(servers: list[ServerProcess]) -> Iterator[list[Load]]:
 
 @pytest.fixture
 def page(open_tab: OpenTab, servers: list[ServerProcess], loads: list[Load]) -> Page:
-    """Of the first server, with the requests of both in sight."""
+    """The page of the first server, with the requests of both in sight."""
     page = open_tab(servers[0].url).open("engine")
     for load in loads:
         for client in load.clients:

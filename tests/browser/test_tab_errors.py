@@ -1,4 +1,4 @@
-"""What the other tests rely on: a tab notes each thing that must not happen in the page."""
+"""The other tests rely on this: a tab notes each thing that must not happen in the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client's session showed, by what it sent and by the server's log."""
+"""The evidence of a client's session, from its requests and from the server's log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Evidence:
 
     @property
     def faults(self) -> list[str]:
-        """What is missing."""
+        """Return what is missing."""
         found = [f"refused: {text}" for text in self.refused]
         if not self.n_requests:
             found.append("sent nothing")
@@ -68,7 +68,7 @@ def evidence(exchanges: Sequence[Exchange], server: ServerProcess, left_at: floa
 
 
 def has_result(exchange: Exchange) -> bool:
-    """Whether it tells the model what the tool said."""
+    """Return whether it passes the tool's result to the model."""
     body = exchange.body or {}
     return SAID in json.dumps(tool_results(body.get("messages", body.get("input", []))))
 

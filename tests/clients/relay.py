@@ -1,4 +1,4 @@
-"""What stands between an agent and several servers: a script answers it, and each server is asked the same."""
+"""A relay between an agent and several servers: a script answers it, and each server is asked the same."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Session(AbstractContextManager["Session"]):
         return kept | {"HOME": str(self.home), "NO_PROXY": "127.0.0.1"} | more
 
     def until_answered(self) -> None:
-        """Wait until the client has told the server what its tool said, and has the answer."""
+        """Wait until the client has sent its tool's result to the server, and has the answer."""
         exchange = self._until_sent(lambda exchange: exchange.stage is Stage.ANSWER)
         self.server.wait_for(exchange.id, PATIENCE, status="finished")
 
@@ -72,7 +72,7 @@ def end_processes(home: Path) -> None:
 
 
 def is_long_turn(exchange: Exchange) -> bool:
-    """Whether it asks for the long answer."""
+    """Return whether it asks for the long answer."""
     body = exchange.body or {}
     conversation = body.get("messages", body.get("input", []))
     return exchange.stage is Stage.FREE and LONG_PROMPT in json.dumps(conversation)

@@ -1,8 +1,8 @@
-"""What is added to a client's requests so that a model that calls no tools by itself calls one, harmlessly.
+"""Additions to a client's requests, so that a model that calls no tools by itself calls one, harmlessly.
 
-A conversation goes through three stages. In the first a tool is forced (`tool_choice`), and what it is called with:
-the tool's schema allows nothing else. When its result is there, a schema makes the answer short. What the client asks
-for with `LONG_PROMPT` is left as it is. Titles, for which agents ask beside the conversation, are short likewise.
+A conversation goes through three stages. In the first a tool is forced (`tool_choice`), and what it is called with: the
+tool's schema allows nothing else. When its result is there, a schema makes the answer short. What the client asks for
+with `LONG_PROMPT` is left as it is. Titles, for which agents ask beside the conversation, are short likewise.
 """
 
 from __future__ import annotations

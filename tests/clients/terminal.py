@@ -75,7 +75,7 @@ class Terminal(AbstractContextManager["Terminal"]):
 
     @property
     def is_as_found(self) -> bool:
-        """Whether the program has left the terminal in the mode in which it was started."""
+        """Return whether the program has left the terminal in the mode in which it was started."""
         return termios.tcgetattr(self._keys) == self._mode
 
     def signal(self, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""What a session shows is found in what was sent and in the server's log; what is missing is named."""
+"""The evidence of a session is found in its requests and in the server's log; missing evidence is named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CANCELLED = "request id-2 cancelled (disconnect) in decode after 5 generated tok
 
 
 class Server:
-    """Of which only the log, and how a request ended, are asked for."""
+    """A server of which only the log, and how a request ended, are asked for."""
 
     def __init__(self, log: str, seconds: float) -> None:
         self.log, self._seconds = log, seconds

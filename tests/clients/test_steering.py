@@ -1,4 +1,4 @@
-"""What the harness adds to a client's requests, in each API."""
+"""The harness's additions to a client's requests, in each API."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ VANISHED_SECONDS = 60.0
 
 @dataclass
 class Seen:
-    """What came of them all."""
+    """The outcomes of all requests."""
 
     left: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)  # by phase and reason

@@ -133,7 +133,7 @@ class BesideModel(AbstractContextManager["BesideModel"]):
         until(self._counted, lambda counted: counted == expected)
 
     def noted(self, request_id: str) -> bool:
-        """Whether the balancer knows where this is; the model must think so, too."""
+        """Return whether the balancer knows where this name is; the model must think so, too."""
         name = digest(request_id)
         known = f"key={name} " in self._balancer.table("requests")
         assert known == (name in self.model.requests.entries)
@@ -150,7 +150,7 @@ class BesideModel(AbstractContextManager["BesideModel"]):
         self.model.mark(replica, is_open=over)
 
     def die(self, replica: int) -> None:
-        """What it had is cut. The balancer has not noticed."""
+        """Cut the requests of a replica without the balancer's noticing."""
         self._stubs.die(replica)
         for one in [one for one in self.live if one.held.server == replica]:
             self.release(one)
@@ -171,7 +171,7 @@ class BesideModel(AbstractContextManager["BesideModel"]):
 
 
 def random_names(chance: random.Random, n: int) -> dict[str, str]:
-    """What a request may say of `n` sessions: each has a key, and some have one parent."""
+    """Return the names that a request may give to `n` sessions: each has a key, and some have one parent."""
     i = chance.randrange(n)
     session, key, parent = f"session {i}", f"key {i}", f"session {i % 7}"
     ways: list[dict[str, str]] = [

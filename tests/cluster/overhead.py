@@ -1,8 +1,8 @@
-"""What HAProxy costs, in turn with a server that has none before it.
+"""The cost of HAProxy, measured in turn with a server that has none before it.
 
-python -m tests.cluster.overhead             # first token, and gaps between tokens
-python -m tests.cluster.overhead --burst     # clients that leave at once: when their requests had ended
-python -m tests.cluster.overhead --exodus    # clients that wait, and then all leave together: the same
+python -m tests.cluster.overhead # first token, and gaps between tokens python -m tests.cluster.overhead --burst #
+clients that leave at once: when their requests had ended python -m tests.cluster.overhead --exodus # clients that wait,
+and then all leave together: the same
 """
 
 from __future__ import annotations

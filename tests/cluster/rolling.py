@@ -55,7 +55,7 @@ def replace_all(model: Path, folder: Path, n: int, *, told: bool, settle: int, d
     Parameters
     ----------
     told
-        Whether the balancer is told before each SIGTERM.
+        True if the balancer is informed before each SIGTERM.
     settle
         As for the balancer: seconds in which no name moves.
     delay

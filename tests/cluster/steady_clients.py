@@ -21,7 +21,7 @@ MOST_TOKENS = 600
 
 @dataclass
 class Seen:
-    """What came of them all."""
+    """The outcomes of all requests."""
 
     ended: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)

@@ -25,7 +25,7 @@ FOREVER = {"prompt": "hello", "temperature": 0, "max_tokens": 30_000, "ignore_eo
 
 @dataclass
 class Outcome:
-    """What came of the sessions."""
+    """The outcome of the sessions."""
 
     n_right: int = 0  # the newer one lived, the older one was superseded by it, and a cancel found the newer one
     wrong: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Stream:
 
     @property
     def code(self) -> str | None:
-        """Of the error in which it ended."""
+        """The code of the error in which it ended."""
         return next((code for code in ("superseded", "explicit", "disconnect") if f'"{code}"' in self.text), None)
 
 

@@ -1,4 +1,6 @@
-"""What a request names is where it was: superseding, cancels by id and by session, families, over three replicas."""
+"""Names of a request stay on their replica: superseding, cancels by id and by session, families, over three
+replicas.
+"""
 
 from __future__ import annotations
 

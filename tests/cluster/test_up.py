@@ -207,7 +207,7 @@ def test_a_model_that_cannot_be_loaded_is_told_and_nothing_is_left(program: obje
 
 
 def failed(*options: str, status: int = 2) -> str:
-    """What the command says when it ends by itself."""
+    """Return the command's output when it ends by itself."""
     command = [sys.executable, "-m", "pyllmcancel", "cluster", "up", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (status, ""), done.stderr

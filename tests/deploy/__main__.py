@@ -3,7 +3,7 @@
     python -m tests.deploy
     python -m tests.deploy --write      # first write the balancer's ConfigMap anew
 
-What is not installed is told, and is no failure. Exits with 1 if something is wrong.
+A validator that is not installed is reported, and is not a failure. Exits with 1 if something is wrong.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ HEADER = """\
 
 
 def command() -> str:
-    """What writes HAProxy's configuration for the StatefulSet as it is."""
+    """Return the command that writes HAProxy's configuration for the present StatefulSet."""
     servers = manifest("StatefulSet", "pyllmcancel")
     name, spec = servers["metadata"]["name"], servers["spec"]
     domain = f"{spec['serviceName']}.{servers['metadata']['namespace']}.svc.cluster.local"

@@ -1,4 +1,4 @@
-"""What is in ``deploy/``, read as its readers read it: the commands, their environments, the manifests."""
+"""The content of ``deploy/``, read as its readers read it: the commands, their environments, the manifests."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def of_units() -> Iterator[Command]:
 
 
 def variables(file: Path) -> dict[str, str]:
-    """Of an EnvironmentFile; those that are commented out, too."""
+    """Return the variables of an EnvironmentFile, including those that are commented out."""
     return dict(re.findall(r"^#?([A-Z_]+)=(.*)$", file.read_text("utf-8"), re.MULTILINE))
 
 

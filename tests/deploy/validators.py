@@ -17,7 +17,7 @@ OLDEST_KUBERNETES, NEWEST_KUBERNETES = "1.29", "1.37"
 
 
 class Missing(Exception):  # noqa: N818 - a reason to skip
-    """What would say it is not installed."""
+    """The validator is not installed."""
 
 
 def check_units() -> str:
@@ -40,7 +40,7 @@ def check_units() -> str:
 
 
 def exposure() -> str:
-    """What ``systemd-analyze security`` makes of the sandboxes."""
+    """Return the scores of the sandboxes by ``systemd-analyze security``."""
     analyze = found("systemd-analyze", "apt install systemd")
     said = output([analyze, "security", "--offline=true", "--no-pager", *map(str, UNITS)])
     return "; ".join(line.strip("→ ") for line in said.splitlines() if "Overall exposure" in line)
@@ -89,7 +89,7 @@ def found(program: str, advice: str) -> str:
 
 
 def output(command: Sequence[str]) -> str:
-    """What it says; AssertionError if it ends with an error."""
+    """Return its output; AssertionError if it ends with an error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return (done.stdout + done.stderr).strip()

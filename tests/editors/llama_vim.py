@@ -104,7 +104,7 @@ class Ledger(AbstractContextManager["Ledger"]):
                 self._ended[seen["id"]] = seen
 
     def of(self, kinds: dict[str, str]) -> list[Sent]:
-        """Of these requests, by id, the ones that have arrived: the plugin may end its curl before that."""
+        """Return those of these requests, by id, that have arrived: the plugin may end its curl before that."""
         return [sent(self._ended[name], kind) for name, kind in kinds.items() if name in self._ended]
 
     def __exit__(self, *_: object) -> None:
@@ -222,7 +222,7 @@ def stopped_edit(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def faults(all_sent: Sequence[Sent], *, beside_chat: bool) -> list[str]:
-    """What must not be, and what did not happen although it is what this is about."""
+    """Return what must not have happened, and what should have happened and did not."""
     kinds = {one.id: one.kind for one in all_sent}
     found = [
         f"{one.kind} {one.id} was superseded by {kinds.get(one.superseded_by or '', 'something')} {one.superseded_by}"
@@ -237,7 +237,7 @@ def faults(all_sent: Sequence[Sent], *, beside_chat: bool) -> list[str]:
 
 
 def beside(one: Sent, all_sent: Sequence[Sent], kind: str) -> bool:
-    """Whether a request of that kind began while this one was alive."""
+    """Return whether a request of that kind began while this one was alive."""
     return any(one.began < other.began < one.ended for other in all_sent if other.kind.startswith(kind))
 
 

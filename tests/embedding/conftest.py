@@ -1,4 +1,4 @@
-"""What the tests of embeddings have in common: a module, one of its models that pool, and embedders on it."""
+"""Fixtures of the tests of embeddings: a module, one of its models that pool, and embedders on it."""
 
 from __future__ import annotations
 

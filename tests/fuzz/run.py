@@ -2,8 +2,8 @@
 
 Targets in Python (`targets`) need ``pip install atheris``; those of the compiled core (``gguf``) need clang with its
 libFuzzer, as in Debian's ``clang-16`` and ``libclang-rt-16-dev``, and are built into ``build/fuzz`` with the address
-and undefined-behaviour sanitizers. What is found new goes on from ``build/fuzz/TARGET``; the corpus in the repository
-is read only. An input that breaks something is written to ``build/fuzz`` and, with its fix, belongs into that corpus,
+and undefined-behaviour sanitizers. New findings are added to ``build/fuzz/TARGET``; the corpus in the repository is
+read only. An input that breaks something is written to ``build/fuzz`` and, with its fix, belongs into that corpus,
 where ``tests/unit/test_fuzz_corpus.py`` tries it from then on.
 """
 

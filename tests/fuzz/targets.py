@@ -1,4 +1,5 @@
-"""What is fuzzed, from stable entry points: each target takes bytes, and raises if something is not as it should be.
+"""The targets of the fuzzers, from stable entry points: each target takes bytes, and raises if something is not as it
+should be.
 
 A target refuses politely whatever the code it calls refuses politely; everything else that is raised is a find.
 """

@@ -30,7 +30,7 @@ async def cancel(world: World, target: str = "requests/mine") -> dict[str, Any]:
 
 
 def said(exchange: Exchange) -> dict[str, Any]:
-    """What is said of the one request, by either endpoint."""
+    """Return the report on the one request, by either endpoint."""
     answer: dict[str, Any] = exchange.json()
     if "session" in answer:
         assert (answer["session"], answer["descendants"], answer["hold_seconds"]) == ("session", True, None)

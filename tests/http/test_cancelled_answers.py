@@ -1,4 +1,4 @@
-"""What the client of a cancelled request gets: never anything that looks complete."""
+"""The answer to the client of a cancelled request: never anything that looks complete."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def named(request_id: str, **headers: str) -> dict[str, str]:
 
 
 def of(events: list[Told], request_id: str) -> list[str]:
-    """What was told of one request."""
+    """Return the events of one request."""
     return [event.type for event in events if event.request_id == request_id]
 
 
@@ -140,7 +140,9 @@ async def test_statistics_count_what_a_cancel_saved() -> None:
 
 
 def last_stats(events: list[Told]) -> dict[str, Any]:
-    """Of those that were told last. They may already count what is told after them, and are then not told again."""
+    """Return the last statistics. They may already count events that are sent after them, and are then not sent
+    again.
+    """
     return next(event.data for event in reversed(events) if event.type == "stats")
 
 

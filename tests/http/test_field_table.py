@@ -1,4 +1,4 @@
-"""What becomes of each field on chats and completions: it is as docs/fields.md says."""
+"""Each field of chats and completions has the effect that docs/fields.md says."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def plain(value: Any) -> Any:
 
 
 def has(part: Any, path: str) -> bool:
-    """Whether there is something at `a/0/b`, or under that very name."""
+    """Return whether there is something at `a/0/b`, or under that very name."""
     if isinstance(part, Mapping) and path in part:
         return True
     for key in path.split("/"):

@@ -47,7 +47,7 @@ def replicas(events: Iterable[Told], kind: str) -> set[str]:
 
 
 def of(events: Iterable[Told], request_id: str) -> list[tuple[str, str]]:
-    """What was told of one request, and of which replica."""
+    """Return the events of one request, with their replicas."""
     return [(event.type, event.data["replica"]) for event in events if event.request_id == request_id]
 
 

@@ -32,7 +32,7 @@ async def message(world: World, *messages: dict[str, Any], **fields: Any) -> Exc
 
 
 def prompt_of(made: list[Request]) -> str:
-    """What the model got last."""
+    """Return the last prompt that the model got."""
     return bytes(made[-1].choices[0].prompt).decode()
 
 

@@ -1,4 +1,4 @@
-"""What the fields of llama-server's ``/completion`` do, and which are refused."""
+"""The effects of the fields of llama-server's ``/completion``, and the refused ones."""
 
 from __future__ import annotations
 

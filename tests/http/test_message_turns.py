@@ -1,4 +1,4 @@
-"""What a model thinks, says and calls, as the blocks of a message; and answers that go on where they were cut."""
+"""A model's reasoning, text and calls as the blocks of a message; and answers that go on where they were cut."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ CASES = [pytest.param(kind, body, id=f"{kind.__name__} {n}") for kind in BODIES 
 
 
 def inside(model: Sent, sent: Any) -> Iterator[tuple[type[Sent], dict[str, Any]]]:
-    """What a body consists of: each model with the dictionary that it was made of."""
+    """Iterate over the parts of a body: each model with the dictionary that it was made of."""
     yield type(model), sent
     for name, field in type(model).model_fields.items():
         wire_name = str(field.validation_alias or name)

@@ -1,4 +1,4 @@
-"""What llama-server's, vLLM's and Ollama's fields do on OpenAI's two endpoints."""
+"""The effects of llama-server's, vLLM's and Ollama's fields on OpenAI's two endpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def choice_of(world: World, path: str, **fields: Any) -> tuple[str, str]:
 
 
 def say(world: World, path: str, answer: bytes) -> None:
-    """What the model answers."""
+    """Return the model's answer."""
     prompt = PROMPT if path == COMPLETIONS else b"<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
     world.model.answers[prompt] = answer
 

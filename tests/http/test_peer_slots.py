@@ -1,4 +1,6 @@
-"""What a peer is asked at once: bounded for each owner, so that a flood of questions keeps nothing else from it."""
+"""Simultaneous questions to a peer are bounded for each owner, so that a flood of questions keeps nothing else from
+it.
+"""
 
 from __future__ import annotations
 

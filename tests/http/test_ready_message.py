@@ -1,4 +1,4 @@
-"""What a server says when it is ready can be pasted, and does what it says."""
+"""The lines of a server that is ready can be pasted, and do what they say."""
 
 from __future__ import annotations
 

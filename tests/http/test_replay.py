@@ -1,4 +1,4 @@
-"""What clients send, by the files in replay/: each is served as it is, streamed as it asks."""
+"""Requests of real clients, from the files in replay/: each is served as it is, streamed as it asks."""
 
 from __future__ import annotations
 

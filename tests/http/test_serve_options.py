@@ -1,4 +1,4 @@
-"""What the options of ``serve`` mean: the configuration that they make."""
+"""The meaning of ``serve``'s options: the configuration that they make."""
 
 from __future__ import annotations
 

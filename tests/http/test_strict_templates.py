@@ -1,4 +1,4 @@
-"""What agents send, before a server whose chat template is strict: every dialect is served."""
+"""Agents' requests to a server whose chat template is strict: every dialect is served."""
 
 from __future__ import annotations
 

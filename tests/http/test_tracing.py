@@ -29,7 +29,7 @@ PROMPT = "a secret prompt"
 
 
 class Traced:
-    """What was exported."""
+    """The exported spans."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""What is refused, in words, with the field's name, and before any event."""
+"""Invalid requests are refused in words, with the field's name, before any event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What these tests need is not in a release: there they are not collected."""
+"""These tests need functions that a release lacks: there they are not collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that tells what came of llama.cpp's tests."""
+"""The page with the outcomes of llama.cpp's tests."""
 
 from __future__ import annotations
 

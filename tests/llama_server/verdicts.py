@@ -1,4 +1,4 @@
-"""What is expected of each of llama.cpp's tests, read from ``verdicts.toml``, and compared with what came."""
+"""The expected outcomes of llama.cpp's tests, read from ``verdicts.toml``, and compared with the real ones."""
 
 from __future__ import annotations
 

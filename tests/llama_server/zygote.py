@@ -1,7 +1,7 @@
 """A process that has imported the server, and forks one whenever `launcher` asks: imports are most of a start.
 
-A launcher connects, and sends the options as JSON with its own standard output and error. It is told the server's
-process id, and then its exit status. Whichever of the two dies, the other ends: what binds them is their connection.
+A launcher connects, and sends the options as JSON with its own standard output and error. It gets the server's process
+id, and then its exit status. Whichever of the two dies, the other ends: what binds them is their connection.
 """
 
 from __future__ import annotations

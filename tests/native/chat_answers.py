@@ -14,7 +14,7 @@ SUM = ("add", {"a": 1.5, "b": -2})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What follows the prompt of a template, and what it says."""
+    """The text after the prompt of a template, and its parts."""
 
     template: str
     text: str

@@ -1,4 +1,4 @@
-"""What native tests and the contract have in common: a module, one of its models, and contexts on it."""
+"""Fixtures of the native tests and the contract: a module, one of its models, and contexts on it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class World:
 
     @property
     def keeps_truth(self) -> bool:
-        """Whether an abort leaves the cells of finished steps as they were."""
+        """Return whether an abort leaves the cells of finished steps as they were."""
         return self.kind in {"attention", "sliding-window"}
 
     def context(self, **options: Any) -> Any:

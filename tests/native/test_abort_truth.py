@@ -1,4 +1,4 @@
-"""What an abort in the middle of a step leaves behind, on real models: the truth, or nothing.
+"""The state after an abort in the middle of a step, on real models: the truth, or nothing.
 
 Where exactly the flag meets the step differs from run to run; what must hold afterwards does not.
 """

@@ -1,4 +1,4 @@
-"""What of a sequence's company reaches its logits through the cells: the order in which its own lie, and nothing else.
+"""The effect of a sequence's company on its logits through the cells: the order of its own cells, and nothing else.
 
 Attention sums over cells as they lie. Unified cells lie as others left room, divided ones in the order of their tokens.
 Every step here is of one sequence and as long as when it is alone, so that the same kernels multiply: what differs is

@@ -230,7 +230,7 @@ def test_a_context_that_is_not_abortable_finishes_every_step(world: World) -> No
 
 @pytest.mark.parametrize("name", ["real attention", "fake attention"])
 def test_a_step_without_room_changes_nothing(make_world: Callable[[str], World], name: str) -> None:
-    """Of attention only: states have a fixed size, and a window's cells are counted by llama.cpp's own rules."""
+    """Only for attention: states have a fixed size, and a window's cells are counted by llama.cpp's own rules."""
     world = make_world(name)
     context = world.context(n_ctx=256, n_batch=256)
     world.open(context, 0, [1] * 200)

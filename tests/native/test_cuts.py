@@ -108,5 +108,5 @@ def test_a_token_alone_is_not_cut(make_world: Callable[[str], World]) -> None:
 
 
 def step_of_a_second(context: Any, seq: int, n_tokens: int) -> Any:
-    """A step that the gate is told to take a second."""
+    """A step that takes a second, by the gate's cost model."""
     return context.step([(seq, n_tokens)], fixed_cost=1.0, cost_per_token=0.0)

@@ -126,7 +126,7 @@ def two_prompts(world: World, *, share: float, cancel_both: bool) -> tuple[Any, 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.75, 1.0])
 def test_a_step_of_several_graphs_is_finished_for_the_one_that_is_not_cancelled(world: World, share: float) -> None:
-    """How far it has come is not to be told from the nodes of one of its graphs, so nothing is weighed."""
+    """Its progress cannot be derived from the nodes of one of its graphs, so nothing is weighed."""
     context, result = two_prompts(world, share=share, cancel_both=False)
     assert (result.status, result.spared) == (StepStatus.OK, True)
     assert [row.token for row in result.rows] == [world.alone(PROMPT, 1)[0], -1]

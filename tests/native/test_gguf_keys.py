@@ -145,7 +145,7 @@ LOADED: dict[str, Change] = {
 
 @pytest.fixture(scope="module")
 def outcomes(model_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
-    """What became of each file, used in a child process that may die of it."""
+    """Return the outcome of each file, which is used in a child process that may die of it."""
     folder = tmp_path_factory.mktemp("keys")
     base = GgufBytes.read(model_files["attention"])
     changes = {name: change for name, (change, _) in REFUSED.items()} | LOADED

@@ -1,4 +1,4 @@
-"""What a socket says of its other end, asked without waiting and without reading."""
+"""The state of a socket's other end, found without waiting and without reading."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Dictated:
         return row
 
     def say(self, text: str) -> bool:
-        """Whether each token of a text is allowed."""
+        """Return whether each token of a text is allowed."""
         return self.say_tokens(self.model.tokenize(text, add_special=False))
 
     def say_tokens(self, tokens: Iterable[int]) -> bool:
@@ -57,7 +57,7 @@ class Dictated:
         return True
 
     def choose(self, n_tokens: int) -> str:
-        """What comes next; as far as anything may."""
+        """Return the next token, if any is allowed."""
         rows = []
         while len(rows) < n_tokens and (not rows or rows[-1].fault is LogitFault.NONE):
             rows.append(self.step())

@@ -93,7 +93,7 @@ def test_python_runs_while_a_step_ahead_is_waited_for(slow_world: World, no_pree
 
 
 def is_refused(context: Any) -> bool:
-    """Whether another thread is waiting for the step ahead; if not, this one waits."""
+    """Return whether another thread is waiting for the step ahead; if not, this one waits."""
     try:
         context.collect(goes_on=True)
     except ContextBusy:

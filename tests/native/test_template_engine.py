@@ -1,4 +1,4 @@
-"""What llama.cpp's chat layer has rendered, to analyse a template and for a prompt, is what transformers renders."""
+"""llama.cpp's chat layer, to analyse a template and for a prompt, gets the text that transformers renders."""
 
 from __future__ import annotations
 

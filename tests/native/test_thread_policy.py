@@ -15,7 +15,7 @@ WINDOW = 100_000  # microseconds between two readings that count
 
 
 class Cores:
-    """Cores that are read as often as anything new can be told of them."""
+    """Cores that are read as often as their times change."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -45,7 +45,7 @@ class Intruder:
 
 
 def test_a_second_thread_in_a_context_is_refused_and_nothing_is_harmed(slow_world: World, no_preemption: None) -> None:
-    """Of two threads that meet one is refused: here nearly always the one that came second."""
+    """One of two threads that meet is refused, here nearly always the second one."""
     for _attempt in range(20):
         context = slow_world.context(n_batch=512)
         flag, intruder = slow_world.open(context, 0, LONG), Intruder(context)

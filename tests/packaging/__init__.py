@@ -1,1 +1,3 @@
-"""What leaves the build: the extension module, the installed files, the stub, and the script that fetches llama.cpp."""
+"""The results of the build: the extension module, the installed files, the stub, and the script that fetches
+llama.cpp.
+"""

@@ -1,4 +1,4 @@
-"""What `pip install` leaves: licences, the type marker, the pin, the model, one version everywhere."""
+"""The files after `pip install`: licences, the type marker, the pin, the model, one version everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What other settings of a proxy do: the reasons for those in ``deploy/``, and for what ``docs/proxies.md`` says."""
+"""The effects of other settings of a proxy: the reasons for those in ``deploy/``, and for what ``docs/proxies.md``
+says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request gets alone, and whether another got the same in company."""
+"""The answer to a request alone, and whether another got the same in company."""
 
 from __future__ import annotations
 

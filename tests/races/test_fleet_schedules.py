@@ -16,7 +16,7 @@ KEY = "k"
 
 
 def end(registry: Registry, accepted: Accepted) -> None:
-    """What the engine does with those that waited."""
+    """End the requests that waited, as the engine does."""
     for request in accepted.withdrawn:
         request.status = RequestStatus.FINISHED
         registry.seal(request)

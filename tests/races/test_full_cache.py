@@ -56,7 +56,7 @@ class Crowd:
             stop.go_on()
 
     def tokens(self, request: Request, index: int = 0) -> list[int]:
-        """What a request got in the end, which must be its whole answer."""
+        """Return a request's tokens at the end, which must be its whole answer."""
         sink = self.sinks[request.id]
         assert sink.ending().finish_reason is FinishReason.LENGTH
         return sink.tokens(index)

@@ -1,4 +1,4 @@
-"""What Ray costs, and whether anything is computed for nobody.
+"""The cost of Ray, and the computation for clients that have left.
 
     python -m tests.ray leavers --requests 5000      # abandoned at random moments; exits with 1 if there is a ghost
     python -m tests.ray overhead --requests 300      # first token and gaps, in turn with a server without Ray

@@ -34,7 +34,7 @@ def is_missing() -> bool:
 
 
 def recommended() -> dict[str, str]:
-    """What ``deploy/ray.env`` says."""
+    """Return the variables of ``deploy/ray.env``."""
     lines = (ROOT / "deploy" / "ray.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 

@@ -39,7 +39,7 @@ class Left(NamedTuple):
 
 @dataclass
 class Seen:
-    """What came of them all."""
+    """The outcomes of all requests."""
 
     left: Counter[str] = field(default_factory=Counter)
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)  # by phase and reason
@@ -85,7 +85,7 @@ def abandon(cluster: RayCluster, n: int, seed: int) -> Seen:
 
 
 def live(cluster: RayCluster) -> list[str]:
-    """Of all replicas; cancelled ones are, until their computation has stopped."""
+    """Return the live requests of all replicas, including cancelled ones until their computation has stopped."""
     entries = cluster.replicas[0].http.get("/v1/requests").json()["data"]
     return [one["id"] for one in entries if one["status"] in LIVE]
 

@@ -1,4 +1,4 @@
-"""What a replica does with what comes through Ray."""
+"""A replica's handling of requests that come through Ray."""
 
 from __future__ import annotations
 

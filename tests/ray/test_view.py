@@ -1,4 +1,4 @@
-"""What one replica shows of all."""
+"""The view of all replicas that one replica shows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests share: makers of inputs, fakes and fixtures' helpers; nothing here is collected as a test."""
+"""Helpers that tests share: makers of inputs, fakes and fixtures' helpers; nothing here is collected as a test."""

@@ -1,4 +1,4 @@
-"""What a balancer costs, and how soon requests end behind it, in turn with a server that has none before it."""
+"""The cost of a balancer, and how soon requests end behind it, in turn with a server that has none before it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def leave_at_once(port: int) -> tuple[str, float]:
 
 
 def endings(lines: Iterable[str], left: Mapping[str, float]) -> Iterator[tuple[str, float, str]]:
-    """Of those that have left: when each had ended, by the log, and in which phase."""
+    """Return, for each client that has left, when its request had ended by the log, and in which phase."""
     for line in lines:
         if " cancelled (" in line or " finished" in line:
             record = json.loads(line)

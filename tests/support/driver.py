@@ -80,7 +80,7 @@ class RecordingSink(ThreadSink):
 
     @property
     def ended(self) -> bool:
-        """Whether the ending has come."""
+        """Return whether the ending has come."""
         return self._ended.is_set()
 
     @property
@@ -100,7 +100,7 @@ class RecordingSink(ThreadSink):
 
 @dataclass(eq=False, slots=True)
 class Tracked:
-    """A request of a test, all that it was told, and the stream that its reader holds."""
+    """A request of a test, all its events, and the stream that its reader holds."""
 
     request: Request
     client: LeavingClient
@@ -292,7 +292,7 @@ class Driver:
         self.gate.hold()
 
     def holds(self, tracked: Tracked) -> bool:
-        """Whether the step that waits at the gate computes for this request."""
+        """Return whether the step that waits at the gate computes for this request."""
         held = self.gate.held()
         return held is not None and tracked.request.cancellation.flag in held.flags
 

@@ -30,7 +30,7 @@ class Cells:
         return len(self._free[self._first[seq]])
 
     def suffice(self, wanted: Iterable[tuple[int, int]]) -> bool:
-        """Whether there are so many for each (seq, count), all together."""
+        """Return whether there are enough cells for all pairs of (seq, count)."""
         needed = dict.fromkeys(self._free, 0)
         for seq, count in wanted:
             needed[self._first[seq]] += count

@@ -28,7 +28,7 @@ N_EMBD = 8
 
 
 def embedding_of(tokens: Sequence[int]) -> np.ndarray:
-    """What a text gets, in any company; shape (N_EMBD,), of length 1."""
+    """Return the embedding of a text, the same in any company; shape (N_EMBD,), of length 1."""
     values = np.random.default_rng(zlib.crc32(array("i", tokens).tobytes())).standard_normal(N_EMBD)
     embedding = (values / np.linalg.norm(values)).astype(np.float32)
     embedding.flags.writeable = False

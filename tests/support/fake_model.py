@@ -121,7 +121,7 @@ class Model:
         return logits
 
     def greedy(self, prompt: Sequence[int], n_tokens: int) -> list[int]:
-        """What a request alone in the world gets at temperature 0, EOS excluded."""
+        """Return the answer to a lone request at temperature 0, without EOS."""
         tokens = list(prompt)
         while len(tokens) - len(prompt) < n_tokens:
             token = int(self.logits(tokens).argmax())

@@ -173,7 +173,7 @@ class Context:
             self._busy.release()
 
     def _check_at_rest(self) -> None:
-        """What the real module refuses: but a test may look, for nothing moves between two of its calls."""
+        """The real module refuses this; a test may look, because nothing moves between two of its calls."""
         if self._ahead is not None and self._ahead.thread == threading.get_ident():
             raise ContextBusy("a step is running on this context in another thread")
 

@@ -28,7 +28,7 @@ class Told(NamedTuple):
 
     @property
     def request_id(self) -> str | None:
-        """Of the request that it is about; None of steps and statistics."""
+        """The id of the event's request; None for steps and statistics."""
         found: str | None = self.data.get("id") or self.data.get("request", {}).get("id")
         return found
 

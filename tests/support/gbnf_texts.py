@@ -23,7 +23,7 @@ class Rule:
 
 
 class Grammar:
-    """Of rules in one line each, as llama.cpp writes them."""
+    """A grammar of rules in one line each, as llama.cpp writes them."""
 
     def __init__(self, text: str) -> None:
         lines = (line.split(" ::= ", 1) for line in text.splitlines() if " ::= " in line)

@@ -31,7 +31,7 @@ FORMATS = {
 
 @dataclass(slots=True, frozen=True)
 class Value:
-    """What a key has: of one type or, with an `item` type, an array of that."""
+    """The value of a key: of one type or, with an `item` type, an array of that."""
 
     type: Type
     value: Any
@@ -46,7 +46,7 @@ class Value:
 
 @dataclass(slots=True, frozen=True)
 class TensorInfo:
-    """What the header says of a tensor: sizes as ggml has them, the type's number, where its data begins."""
+    """The header's entry of a tensor: sizes as ggml has them, the type's number, where its data begins."""
 
     name: bytes
     sizes: tuple[int, ...]

@@ -209,7 +209,7 @@ class Exchange:
 
 
 def data_of(block: str) -> str:
-    """Of one server-sent event, whose name, if it has one, is the type that its data has."""
+    """Return the data of one server-sent event, whose name, if it has one, is the type that its data has."""
     *name, data = block.split("\n")
     assert data.startswith("data: "), block
     data = data.removeprefix("data: ")

@@ -214,7 +214,7 @@ class RawClient(AbstractContextManager["RawClient"]):
         return left_at
 
     def is_closed_by_server(self) -> bool:
-        """Whether the server has closed the connection; waits for it."""
+        """Return whether the server has closed the connection; waits for it."""
         with suppress(ConnectionResetError):
             while self.socket.recv(65_536):
                 pass

@@ -28,7 +28,9 @@ Fault = Callable[["Handler", bytes], None]
 
 @dataclass
 class Repo:
-    """What a repository has, and who may read it: without a `token` anybody, who may also see what a gated one has."""
+    """The content of a repository, and who may read it: without a `token` anybody, who may also see what a gated one
+    has.
+    """
 
     files: dict[str, bytes]
     token: str | None = None
@@ -102,11 +104,11 @@ class StandIn(AbstractContextManager["StandIn"]):
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def cut(self, n_bytes: int) -> Fault:
-        """The connection ends after so many bytes."""
+        """End the connection after this number of bytes."""
         return lambda handler, content: handler.send(content, n_bytes)
 
     def silent(self, n_bytes: int) -> Fault:
-        """After so many bytes nothing more comes until the stand-in is released, and then the end."""
+        """After this number of bytes nothing more comes until the stand-in is released, and then the end."""
 
         def answer(handler: Handler, content: bytes) -> None:
             handler.send(content, n_bytes)

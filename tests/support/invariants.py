@@ -105,7 +105,7 @@ def check_sessions(driver: Driver) -> None:
 
 
 def check_owners(driver: Driver) -> None:
-    """Of each owner no more run, and no more wait, than may."""
+    """Check that no owner has more running or waiting requests than its limits."""
     most = driver.config.max_running
     requests = driver.engine.registry.requests()
     for owner in {request.owner for request in requests}:

@@ -24,7 +24,7 @@ class Option:
 
 @cache
 def options() -> tuple[Option, ...]:
-    """What `llama-server --help` lists."""
+    """Return the options that `llama-server --help` lists."""
     text = (SOURCE / "arg.cpp").read_text("utf-8")
     begin = text.index("common_params_context common_params_parser_init(")
     text = text[begin : text.index("void common_params_add_preset_options")]

@@ -68,7 +68,7 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
 
     @classmethod
     def path(cls) -> str | None:
-        """Of the program; not every PATH has the folders of an administrator's programs."""
+        """The path of the program; not every PATH has the folders of an administrator's programs."""
         return shutil.which(cls.program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Proxy(AbstractContextManager["Proxy"], ABC):
         """Write the configuration into `folder`; how to run the proxy with it, in the foreground."""
 
     def environment(self, upstream: int) -> dict[str, str]:
-        """Of the proxy's process."""
+        """The environment of the proxy's process."""
         return dict(os.environ)
 
     def _is_listening(self) -> bool:

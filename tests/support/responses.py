@@ -39,7 +39,7 @@ def checked_events(exchange: Exchange, first: int = 0) -> list[dict[str, Any]]:
 
 
 def accumulated(events: list[dict[str, Any]]) -> Any:
-    """What the client's stream helper makes of events: the final response, if it was completed."""
+    """Return the result of the client's stream helper: the final response, if it was completed."""
     state: Any = ResponseStreamState(input_tools=[], text_format=openai.omit)
     for event in events:
         state.handle_event(event_types()[event["type"]].model_validate(event))

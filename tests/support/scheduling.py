@@ -40,7 +40,7 @@ class Bench:
         return request.choices[0]
 
     def has_room_for(self, n_tokens: int) -> bool:
-        """Whether a waiting request with a prompt of so many tokens would start now."""
+        """Return whether a waiting request with a prompt of this length would start now."""
         request = bare_request("waiting", prompt=[9] * n_tokens)
         return self.scheduler.choose([request]) is request
 

@@ -36,7 +36,7 @@ class ScriptedOpenAI:
     held_below
         Nor do prompts of fewer words that come in a session.
     together
-        No answer begins before so many requests have come.
+        The number of requests that must come before any answer begins.
     """
 
     def __init__(self, counts: str = "tokenize") -> None:

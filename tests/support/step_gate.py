@@ -56,7 +56,7 @@ class HeldStep:
 
     @property
     def aborts(self) -> bool:
-        """What the abort policy says of the flags as they are."""
+        """Return the abort policy's decision for the present flags."""
         cancelled = self.cancelled
         if not cancelled or not self.abortable:
             return False

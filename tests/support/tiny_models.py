@@ -102,7 +102,7 @@ class TinyOptions(TypedDict, total=False):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TinyShape:
-    """What a tiny model is made of; a layer without attention or feed-forward has no use for the sizes of these."""
+    """The parts of a tiny model; a layer without attention or feed-forward has no use for the sizes of these."""
 
     seed: int = 0
     n_layer: int = 2

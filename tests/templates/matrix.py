@@ -1,4 +1,4 @@
-"""What becomes of a form in a template: refused, or rendered with what it says, in its order."""
+"""The outcome of a form in a template: refused, or rendered with what it says, in its order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = tuple(sorted(path.stem for path in TEMPLATES.glob("*.jinja")))
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a form.
+    """The outcome of a form.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def prompt_of(name: str, body: ChatBody, *, as_sent: bool) -> str:
 
 
 def outcome(name: str, form: Form, *, as_sent: bool = False) -> Outcome:
-    """What this template of llama.cpp's makes of the form; `as_sent`: without the steps that it needs."""
+    """Return the outcome of the form with this template of llama.cpp's; `as_sent`: without the steps that it needs."""
     try:
         prompt = prompt_of(name, chat_body(form), as_sent=as_sent)
     except InvalidRequestError as error:

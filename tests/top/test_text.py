@@ -1,4 +1,4 @@
-"""What others chose cannot move the terminal's cursor; numbers read well."""
+"""Texts that others chose cannot move the terminal's cursor; numbers read well."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pyllmcancel._native import worth_aborting
 
 
 class Cost(NamedTuple):
-    """What a step of n tokens takes, in seconds."""
+    """The seconds that a step of n tokens takes."""
 
     fixed: float
     per_token: float

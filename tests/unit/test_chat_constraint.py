@@ -1,4 +1,4 @@
-"""What decides over a chat's tokens: reasoning is free, but for its budget; then a text in its form, or a call."""
+"""The constraint on a chat's tokens: reasoning is free, but for its budget; then a text in its form, or a call."""
 
 from __future__ import annotations
 

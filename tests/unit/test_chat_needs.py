@@ -1,4 +1,4 @@
-"""What a template refuses, or leaves out, is found by rendering: here templates are functions."""
+"""The texts that a template refuses or omits are found by rendering: here templates are functions."""
 
 from __future__ import annotations
 

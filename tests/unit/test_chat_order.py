@@ -103,7 +103,7 @@ Turns = list[list[dict[str, Any]]]
 
 @st.composite
 def conversations(draw: st.DrawFn) -> Turns:
-    """What is new in each turn: messages of the others', then what the assistant says or calls."""
+    """The new messages of each turn: messages of the others', then what the assistant says or calls."""
     numbers = iter(range(10_000))
 
     def said(role: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Timer:
 
 
 class Rig:
-    """A watch over a connection whose state the test tells. Times are in seconds since the beginning."""
+    """A watch over a connection whose state the test sets. Times are in seconds since the beginning."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""What is looked at before a balancer is set up, and what is said of what is wrong."""
+"""The checks before a balancer is set up, and their errors."""
 
 from __future__ import annotations
 

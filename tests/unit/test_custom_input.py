@@ -13,7 +13,7 @@ from pyllmcancel.server.responses.custom_input import CustomInput
 
 
 def told(arguments: str, cuts: list[int]) -> tuple[list[str], str]:
-    """What is told while it comes, and at the end."""
+    """Return the text that is sent while the input comes, and at the end."""
     custom = CustomInput()
     places = [0, *sorted(cuts), len(arguments)]
     deltas = [custom.feed(arguments[first:last]) for first, last in pairwise(places)]

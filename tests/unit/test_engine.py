@@ -1,4 +1,4 @@
-"""What the engine accepts, refuses and says."""
+"""The requests that the engine accepts and refuses, and its messages."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_an_error_names_the_device_that_lacks_memory_and_no_other() -> None:
 
 
 class Native:
-    """What `resolved` asks the compiled module."""
+    """The functions that `resolved` needs of the compiled module."""
 
     def __init__(self, *there: Device) -> None:
         self.there = list(there)

@@ -37,7 +37,7 @@ def cases(union: Any) -> list[Any]:
 
 
 def is_readable(one: dict[str, Any]) -> bool:
-    """Whether it is, or has in a place of the user's own, neither a picture nor a file: those are refused."""
+    """Return whether it is not, and does not contain in a user's part, a picture or a file, which are refused."""
     source, inside = one.get("source"), one.get("content", one.get("output"))
     if isinstance(source, dict) and source["type"] not in ("text", "content"):
         return False

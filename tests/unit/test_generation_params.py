@@ -1,4 +1,4 @@
-"""What a request may ask for beside tokens: constraints, time limits, logprobs of its prompt, a fresh start."""
+"""The parameters of a request beside tokens: constraints, time limits, logprobs of its prompt, a fresh start."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def allowed(constraint: GuidedConstraint) -> set[int]:
 
 
 def obeys(guidance: Guidance, schema: dict[str, Any], text: str) -> bool:
-    """Whether a whole text is allowed, byte by byte, and may end there."""
+    """Return whether a whole text is allowed, byte by byte, and may end there."""
     constraint = guidance.compile(f"start: {json_rule(schema)}", "x").new()
     for byte in text.encode():
         if byte not in allowed(constraint):

@@ -44,7 +44,7 @@ def helper() -> Iterator[Helper]:
 
 
 def except_for(text: str, otherwise: str) -> str:
-    """A template that says what it is told."""
+    """A template that repeats its input."""
     return f"{{% if messages[-1].content == '{text}' %}}{otherwise}{{% endif %}}{{{{ messages[-1].content }}}}"
 
 

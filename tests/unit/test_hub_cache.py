@@ -1,4 +1,4 @@
-"""What is cached, as `pyllmcancel models` lists it."""
+"""The cached models, as `pyllmcancel models` lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown while a model comes."""
+"""The progress that is shown while a model is downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiled core says of a JSON text's size, before it is parsed."""
+"""The compiled core's check of a JSON text's size, before it is parsed."""
 
 from __future__ import annotations
 

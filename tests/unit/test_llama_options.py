@@ -1,4 +1,4 @@
-"""llama-server's command lines, as they are: each option of the pinned source is honoured, passed over or refused."""
+"""llama-server's command lines, as they are: each option of the pinned source is honoured, ignored or refused."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_would_change_answers_is_refused(
 
 
 def shortcut(option: Option) -> dict[str, Any]:
-    """What llama-server's shortcut sets, by our names."""
+    """Return the settings of llama-server's shortcut, by our names."""
     found: dict[str, Any] = {"hf_file": None}
     numbers: dict[str, float] = {}
     for field, text in re.findall(r"params\.([\w.]+)\s*=\s*(.*?);", option.code):
@@ -231,7 +231,7 @@ def test_what_is_like_nothing_suggests_nothing(capsys: pytest.CaptureFixture[str
 
 
 def test_their_variables_are_told_with_ours(caplog: pytest.LogCaptureFixture) -> None:
-    """Of each option that is honoured, the variable that is named is one that is read."""
+    """The variable that is named for an honoured option is one that is read."""
     ours = known()
     foreign = {name for row in (*ANYWAY, *IGNORED, *REFUSED) for name, _ in row.arities()}
     told = {option.variable for option in options() if option.variable.startswith("LLAMA_ARG_")}

@@ -98,7 +98,7 @@ class EagerLoop:
 
 
 def tell_of_copies(driver: Driver, leaver: Tracked, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens from now on: `leaver` is told of its end, something is copied."""
+    """Record later events: `leaver` gets its ending, something is copied."""
     happened, copy_out = list[str](), driver.context.copy_out
 
     def copy(seq: int, *, max_bytes: int) -> fake_native.SwappedPrefix | None:

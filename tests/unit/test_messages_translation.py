@@ -1,4 +1,4 @@
-"""What a Messages body becomes: the chat that is rendered for the model."""
+"""The translation of a Messages body: the chat that is rendered for the model."""
 
 from __future__ import annotations
 

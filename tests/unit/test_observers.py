@@ -1,4 +1,4 @@
-"""What an engine's observers are told of requests: each thing once, and one that fails harms nobody."""
+"""An engine's observers get each event of a request once, and one that fails harms nobody."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.driver import Driver, Watcher, complete
 
 
 class Failing(NullObserver):
-    """Fails whenever it is told of a request."""
+    """Fails at every event of a request."""
 
     def __init__(self) -> None:
         self.n_calls = 0

@@ -330,7 +330,7 @@ def make_driver() -> Iterator[MakeDriver]:
 
 
 def flooded(driver: Driver, n_requests: int, n_steps: int) -> None:
-    """One owner has so many requests, and the engine has computed so many steps for them."""
+    """Give one owner a number of requests, and compute a number of steps for them."""
     for number in range(n_requests):
         prompt = [number % 200, *range(number % 30, number % 30 + 40)]
         driver.submit(prompt, owner="flood", max_tokens=12 + number % 5, settle=False)

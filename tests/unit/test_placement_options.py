@@ -21,7 +21,7 @@ def placement_of(*given: str) -> Placement:
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *given: str) -> str:
-    """What ``serve`` says of options that it refuses; nothing is loaded, and no port is opened."""
+    """Return ``serve``'s error for options that it refuses; nothing is loaded, and no port is opened."""
     try:
         status = main(["serve", "--port", "0", *given])
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""What changes on a request's way through Ray, and the listener that Ray makes; without Ray."""
+"""The changes of a request on its way through Ray, and the listener that Ray makes; without Ray."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pyllmcancel.scheduling.scheduler import Capacity, Occupancy
 
 @dataclass
 class Seen:
-    """What Ray shows a policy."""
+    """The data that Ray passes to a policy."""
 
     aggregated_metrics: Any
     target_num_replicas: int = 5

@@ -1,4 +1,4 @@
-"""What is said where Ray, or HAProxy, is not what this package was made for."""
+"""The errors and warnings if Ray, or HAProxy, is not a version that this package was made for."""
 
 from __future__ import annotations
 

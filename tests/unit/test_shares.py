@@ -1,4 +1,4 @@
-"""What owners share: however greedy some are, there is some for the next, and nobody loses its share."""
+"""The resources that owners share: however greedy some are, there is some for the next, and nobody loses its share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps cost, and how large a chunk should be."""
+"""The cost of steps, and the size of chunks."""
 
 from __future__ import annotations
 

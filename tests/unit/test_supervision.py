@@ -1,4 +1,4 @@
-"""What a supervisor hears, over a socket such as systemd's."""
+"""The messages that a supervisor gets, over a socket such as systemd's."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ def test_a_supervisor_that_has_left_or_does_not_read_is_a_line_in_the_log(
 ) -> None:
     path = tmp_path / "notify"
     Supervision(str(path), None, lambda: "ok").stopping()
-    assert "STOPPING=1, STATUS=draining could not be reported to the supervisor: No such file or directory" in caplog.text
+    assert (
+        "STOPPING=1, STATUS=draining could not be reported to the supervisor: No such file or directory" in caplog.text
+    )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         for _ in range(10_000):

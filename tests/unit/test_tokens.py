@@ -1,4 +1,4 @@
-"""What is refused by its length, and how texts are read that hardly fit."""
+"""The texts that are refused by their length, and the tokenizing of texts that hardly fit."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def take_all(queue: WaitingQueue) -> list[str]:
 
 
 def filled(*requests: tuple[str, str, int], **limits: int) -> WaitingQueue:
-    """Of (owner, id, priority)."""
+    """Return a queue of requests with (owner, id, priority)."""
     queue = WaitingQueue(100, **limits)
     for owner, name, priority in requests:
         queue.append(bare_request(name, owner=owner, priority=priority))

@@ -21,7 +21,7 @@ from tests.support.step_gate import TEST_LIMIT
 
 
 class Cancelled(queue.SimpleQueue):
-    """What the watcher has cancelled: pairs of id and reason, in order."""
+    """The requests that the watcher has cancelled: pairs of id and reason, in order."""
 
     def cancel(self, request: Request, reason: CancelReason) -> None:
         self.put((request.id, reason))
@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def wait_until_told(watcher: Watcher, cancelled: Cancelled) -> None:
-    """Return when the watcher knows all that it was told before."""
+    """Return when the watcher has handled all earlier calls."""
     marker = bare_request("marker")
     watcher.dropped(marker)
     assert cancelled.next()[0] == "marker"
