@@ -1,4 +1,4 @@
-"""What readers of ``GET /v1/events`` cost: tokens/s with none, one and a hundred of them, in turn.
+"""The cost of readers of ``GET /v1/events``: tokens/s with none, one and a hundred of them, in turn.
 
     python -m bench.events --rounds 8 --out build/events.jsonl
 
@@ -100,7 +100,7 @@ def loop_seconds(pid: int) -> float:
 
 
 def measure(server: RunningPeer, count: int, seconds: float) -> Figures:
-    """Answers, some at once, for about so many seconds, before `count` readers."""
+    """Measure answers, some at once, for about `seconds`, before `count` readers."""
     port = server.settings.port
     with readers(port, count) as reading, ThreadPoolExecutor(ANSWERS) as threads:
         list(threads.map(answer, [port] * ANSWERS, range(ANSWERS)))  # the clock comes up, the readers' interval too

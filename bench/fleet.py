@@ -1,4 +1,4 @@
-"""What `--peers` does and costs: servers that know each other, on this machine, and no balancer before them.
+"""The effect and the cost of `--peers`: servers that know each other, on this machine, and no balancer before them.
 
     python -m bench.fleet latency       # from a newer request at one server to the stop of the older one at another
     python -m bench.fleet first-token   # a server's own first token, with a peer and without, in pairs

@@ -1,4 +1,4 @@
-"""Get what the benchmarks measure, or measure with, into ``build/``, where they look for it.
+"""Get the programs that the benchmarks need into ``build/``, where they look for them.
 
     python -m bench.prepare             # everything
     python -m bench.prepare programs    # some of it

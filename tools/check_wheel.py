@@ -67,7 +67,7 @@ class CheckError(Exception):
 
 
 class Figures:
-    """What the run measured, printed as it goes."""
+    """The figures that the run measured, printed as it goes."""
 
     def size(self, path: Path) -> None:
         sys.stdout.write(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB\n")

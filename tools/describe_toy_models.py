@@ -88,7 +88,9 @@ def read_toy(path: Path) -> Description:
 
 
 def writable(value: Any) -> bool:
-    """Whether GGUFWriter can write it: no empty list, and none of the 64-bit numbers that one architecture reads."""
+    """Return whether GGUFWriter can write it: no empty list, and none of the 64-bit numbers that one architecture
+    reads.
+    """
     entries = value if isinstance(value, list) else [value]
     return bool(entries) and all(not isinstance(entry, int) or 0 <= entry < 2**31 for entry in entries)
 

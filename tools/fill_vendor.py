@@ -33,7 +33,7 @@ def read_pin() -> dict[str, Any]:
 
 
 def is_current() -> bool:
-    """Whether the tree was filled, completely, from the very pin that is checked out."""
+    """Return whether the tree was filled completely, from the pin that is checked out."""
     return STAMP.is_file() and STAMP.read_bytes() == PIN_FILE.read_bytes()
 
 

@@ -4,8 +4,8 @@
     python -P tools/fuzz_openapi.py --schemathesis build/schemathesis/bin/schemathesis
 
 Serves the packaged model on one thread, with a key, a short deadline and short answers, so that generated requests
-cannot ask for much. Fails on any 5xx that is not meant, any status, content type or body that the page does not
-describe, any path that forgets the key, and if the server has logged a defect, or does not end properly.
+cannot ask for much. Fails on any unintended 5xx, and on any status, content type or body that the page does not
+describe. Fails, too, if a path forgets the key, if the server has logged a defect, or if it does not end properly.
 """
 
 from __future__ import annotations

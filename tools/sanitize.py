@@ -103,7 +103,7 @@ def build(sanitizer: Sanitizer) -> None:
 
 
 def environment(sanitizer: Sanitizer) -> dict[str, str]:
-    """What the processes under test, and their children, are told."""
+    """Return the variables of the processes under test, and of their children."""
     compiler = os.environ.get("CC", "cc")
     found = [text([compiler, f"-print-file-name={library}"]).strip() for library in sanitizer.libraries]
     log = f"log_path={sanitizer.reports / 'report'}"
@@ -152,7 +152,7 @@ def drive(sanitizer: Sanitizer, name: str) -> bool:
 
 
 def reports(sanitizer: Sanitizer) -> list[str]:
-    """What was reported; of leaks those in which the extension module allocated."""
+    """Return the reports; of leaks only those in which the extension module allocated."""
     found = []
     for file in sorted(sanitizer.reports.iterdir()):
         content = file.read_text(encoding="utf-8", errors="replace")

@@ -60,7 +60,7 @@ def build(level: str) -> Path:
 
 
 def check(python: Path, level: str) -> None:
-    """What `python` finds is what was built for it, and for this level."""
+    """Check that `python` finds the build that was made for it, and for this level."""
     found = subprocess.run([python, "-P", "-c", WHAT_IS_BUILT], cwd=ROOT, stdout=subprocess.PIPE, check=True)
     path, features = json.loads(found.stdout)
     if not Path(path).is_relative_to(python.parent.parent):

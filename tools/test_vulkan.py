@@ -1,8 +1,8 @@
 """Build the package with Vulkan, and run tests on Mesa's lavapipe, a Vulkan device that any processor can be.
 
 What needs a device that is not ggml's CPU back end, and no GPU: ``python tools/test_vulkan.py`` builds into an
-environment of its own in ``build`` (minutes), and runs ``tests/device``, the cuts after every node, the steps that are
-ahead, the races, embeddings and the sweep's dozen, with all layers on the device and then with half of them (an hour).
+environment of its own in ``build`` (minutes). It runs ``tests/device``, the cuts after every node, the steps that are
+ahead, the races, embeddings and the sweep's dozen: with all layers on the device, then with half of them (an hour).
 ``--install`` first installs Debian 12's packages; ``--layers half`` runs one round only, and ``-- tests/native`` other
 tests.
 

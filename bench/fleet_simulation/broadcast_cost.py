@@ -17,23 +17,24 @@ SHARES = (0.05, 0.25, 1.0)  # of a core
 
 
 def messages(n: int, each: float) -> tuple[float, float]:
-    """A second, of `n` servers with `each` requests under a key a second: what one server tells, and what it hears.
+    """A second, of `n` servers with `each` requests under a key a second: those that one server sends, and those that
+    it gets.
 
-    Those that greet are among them. News that come while a message to that peer is on its way wait for the next one.
-    At such rates that is seldom: none are saved here.
+    Those that greet are among them. News that come while a message to that peer is on its way wait for the next one. At
+    such rates that is seldom: none are saved here.
     """
     told = (n - 1) * (each + 1 / GREET_EVERY)
     return told, told
 
 
 def share(n: int, each: float, tell: float, hear: float) -> float:
-    """Of a core, for each server. A greeting is reckoned as a message."""
+    """Return the share of a core that each server uses. A greeting counts as a message."""
     told, heard = messages(n, each)
     return told * tell + heard * hear
 
 
 def most(limit: float, each: float, tell: float, hear: float) -> int:
-    """The most servers that cost each no more than `limit` of a core."""
+    """Return the largest number of servers for which each uses at most `limit` of a core."""
     n = 1
     while share(n + 1, each, tell, hear) <= limit:
         n += 1

@@ -1,4 +1,4 @@
-"""What happens to a fleet: the scenarios."""
+"""The scenarios: events in the life of a fleet."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Scenario:
 
 
 def scenarios(n: int, settings: Settings) -> dict[str, Scenario]:
-    """Of `n` replicas."""
+    """Return the scenarios of `n` replicas."""
     paired = Settings(slots=settings.slots, load_factor=settings.load_factor, paired=True)
     small = Settings(slots=settings.slots, load_factor=settings.load_factor, size=80 * K)
     grown = n + 10 * max(n // 100, 1)
@@ -157,5 +157,5 @@ def scenarios(n: int, settings: Settings) -> dict[str, Scenario]:
 
 
 def began(scenario: Scenario) -> float:
-    """Of the balancers, on the world's clock."""
+    """Return when the balancers began, on the world's clock."""
     return 0.0 if scenario.young else -HOUR

@@ -1,4 +1,4 @@
-"""What a simulation counts."""
+"""The counts of a simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Counts:
-    """Of one scenario.
+    """The counts of one scenario.
 
     Attributes
     ----------

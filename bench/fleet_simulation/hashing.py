@@ -72,7 +72,7 @@ def columns_of(texts: Sequence[str], axis: int) -> list[NDArray[np.uint8]]:
 
 
 def scores(names: Sequence[str], replicas: Sequence[Replica]) -> NDArray[np.int64]:
-    """Of each name with each replica; the highest one wins, among equal hashes the highest id."""
+    """Return the score of each name with each replica; the highest one wins, among equal hashes the highest id."""
     found = np.empty((len(names), len(replicas)), np.int64)
     rows = columns_of(names, 0)
     by_length = sorted(range(len(replicas)), key=lambda i: len(replicas[i].name))

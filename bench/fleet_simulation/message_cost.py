@@ -1,8 +1,8 @@
-"""What one message between servers costs: ``python -m bench.fleet_simulation.message_cost``.
+"""The cost of one message between servers: ``python -m bench.fleet_simulation.message_cost``.
 
-Two servers with `--peers`. One has requests under a key, each its own, and then as many without: the difference is
-what it takes to tell. The other one has none: what it uses is what it takes to hear. CPU time, so a busy machine does
-not matter much.
+Two servers with `--peers`. One has requests under a key, each its own, and then as many without: the difference is what
+it takes to tell. The other one has none: what it uses is what it takes to hear. CPU time, so a busy machine does not
+matter much.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def pair(stack: ExitStack) -> list[RunningPeer]:
 
 
 def used(servers: list[RunningPeer], client: httpx.Client, n: int, key: str | None) -> Used:
-    """By so many requests to the first server."""
+    """Measure `n` requests to the first server."""
     began, before = time.monotonic(), [cpu_seconds(one.pid) for one in servers]
     for number in range(n):
         headers = {} if key is None else {"X-Supersede": f"{key} {number}"}

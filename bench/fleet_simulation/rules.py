@@ -33,7 +33,7 @@ class Settings:
 
 
 class Names(NamedTuple):
-    """What a request that generates names, as digests."""
+    """The names in a request that generates, as digests."""
 
     id: str
     key: str | None = None
@@ -56,7 +56,9 @@ class Choice(NamedTuple):
 
 
 class Held:
-    """What a live request holds in the balancer: entries, each with its table. `noted` are those that it changed."""
+    """The entries of a live request in the balancer: entries, each with its table. `noted` are those that it
+    changed.
+    """
 
     __slots__ = ("entries", "noted", "server")
 
@@ -74,7 +76,8 @@ class Process:
     ranking
         A name's replicas, the highest hash first. It may have replicas that this process does not.
     n_replicas
-        The first so many of them are configured. `up`, `open` (a weight of more than 0) and `connections` are by index.
+        The number of replicas, from the first on, that are configured. `up`, `open` (a weight of more than 0) and
+        `connections` are by index.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class Process:
     # -- replicas -----------------------------------------------------------------------------------------------------
 
     def mark(self, replica: int, *, up: bool | None = None, is_open: bool | None = None) -> None:
-        """What the checks have seen, or an administrator has said."""
+        """Note the result of the checks, or an administrator's command."""
         before = self.up[replica] and self.open[replica]
         self.up[replica] = self.up[replica] if up is None else up
         self.open[replica] = self.open[replica] if is_open is None else is_open
@@ -180,7 +183,7 @@ class Process:
         return held
 
     def learn(self, told: Process, said: Iterable[tuple[StickTable, str, int]], now: float) -> None:
-        """What another process has noted: its table, the name, and where that is."""
+        """Take over another process's note: its table, the name, and where that is."""
         for table, name, at in said:
             mine = self.keys if table is told.keys else self.sessions if table is told.sessions else None
             if mine is not None and (entry := mine.enter(name, now)) is not None:

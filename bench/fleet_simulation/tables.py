@@ -9,7 +9,7 @@ NOWHERE = -1
 
 
 class Entry:
-    """What is known of a name.
+    """The entry of a name.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class StickTable:
             heappush(self._queue, queued)
 
     def taught(self, now: float) -> StickTable:
-        """What another process has after it was told everything: the notes, and no live requests."""
+        """Return the table of another process after it has received everything: the notes, and no live requests."""
         other = StickTable(self._size, self._expire)
         other.evicted |= self.evicted
         for _, _, entry in sorted(self._queue):

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """What they do. Times are in seconds.
+    """The behaviour of people. Times are in seconds.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class People:
 
     @property
     def n_typing(self) -> int:
-        """The first so many sessions type, the others chat."""
+        """The number of sessions, from the first on, that type; the others chat."""
         return self.sessions - round(self.sessions * self.chatting)
 
 

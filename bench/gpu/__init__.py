@@ -1,1 +1,1 @@
-"""What stopping a step between nodes costs and gains on a device without ggml's abort callback."""
+"""The costs and gains of stopping a step between nodes, on a device without ggml's abort callback."""

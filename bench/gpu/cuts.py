@@ -85,7 +85,7 @@ def measure(options: Namespace) -> Iterator[Row]:
 
 
 def cost(model: Model, n_tokens: int, chunk: int, rounds: int) -> Iterator[Row]:
-    """Prefill and decode without the callback, with it, and with so many cuts a step, in turn."""
+    """Prefill and decode without the callback, with it, and with several numbers of cuts a step, in turn."""
     plain = Prompt(model, n_tokens, chunk, NO_CALLBACK)
     plain.prefill_seconds()
     per_token = plain.prefill_seconds() / n_tokens

@@ -1,4 +1,4 @@
-"""What options of placement come to on this machine: ``python -m bench.gpu.placement --model M [--experts M2]``.
+"""The results of placement options on this machine: ``python -m bench.gpu.placement --model M [--experts M2]``.
 
 One line of a Markdown table for each: where layers went, what the device's memory would take, seconds until the engine
 was there, and whether its greedy answer is the CPU's. Or the error, before anything was loaded.

@@ -143,7 +143,7 @@ def spread(name: str, seconds: list[float]) -> Row:
 
 
 async def throughput(asker: Asker, counts: Sequence[int]) -> list[tuple[int, float]]:
-    """Tokens a second of so many clients, each of which asks again when it is answered."""
+    """Return tokens a second of `n` clients, each of which asks again when it is answered."""
     rates = []
     await asker.learn_vocabulary()
     await asker.first_token(SHORT_PROMPT, ANSWER)

@@ -1,4 +1,4 @@
-"""What the abort callback costs: a call of it, and a step with and without it."""
+"""The cost of the abort callback: a call of it, and a step with and without it."""
 
 from __future__ import annotations
 

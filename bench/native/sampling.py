@@ -1,4 +1,4 @@
-"""What choosing a token from one row of logits costs, beside llama.cpp's samplers as its own server chains them."""
+"""The cost of choosing a token from one row of logits, beside llama.cpp's samplers as its own server chains them."""
 
 from __future__ import annotations
 

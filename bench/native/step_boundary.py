@@ -1,4 +1,4 @@
-"""What it costs to cross from Python into a step and back, and how long the GIL is held for it.
+"""The cost of crossing from Python into a step and back, and how long the GIL is held for it.
 
 The step computes nothing: one sequence holds all cells but one, and llama.cpp finds no room. So what is timed is the
 boundary, and the core's and llama.cpp's checks, which bare C++ does as well. How long Cython holds the GIL is seen from

@@ -1,4 +1,4 @@
-"""What a microbenchmark returns: rows of named values, and their way into JSON and onto a terminal."""
+"""The results of a microbenchmark: rows of named values, and their way into JSON and onto a terminal."""
 
 from __future__ import annotations
 

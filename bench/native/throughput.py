@@ -80,7 +80,7 @@ class Core:
         return n_prompt / seconds
 
     def generate(self, n_sequences: int, n_prompt: int) -> float:
-        """Tokens per second of so many sequences that generate together."""
+        """Return tokens per second of a number of sequences that generate together."""
         self.open(n_sequences, n_prompt)
         for seq in range(n_sequences):
             self.context.step([(seq, n_prompt)])

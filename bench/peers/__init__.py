@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a server is started with.
+    """The settings that a server is started with.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Peer:
     notes
         What a reader of the figures has to know: how it was started and why.
     version, command
-        What is measured, and how it is started; NotAvailableError if it is not there.
+        The measured version, and the command that starts it; NotAvailableError if it is not there.
     ready_path
         Answers 200 when the server can generate.
     supersede_headers

@@ -14,7 +14,7 @@ TRIES = 3
 
 
 class NotAvailableError(Exception):
-    """What is to be measured is not installed here; the message says what was looked for, and where."""
+    """A program to measure is not installed here; the message says what was looked for, and where."""
 
 
 def find_program(variable: str, default: Path) -> str:
@@ -42,7 +42,7 @@ def package_version(python: str, distribution: str) -> str:
 
 
 def ask(*command: str) -> str:
-    """What a command says; NotAvailableError if it fails."""
+    """Return a command's output; NotAvailableError if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:

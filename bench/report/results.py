@@ -41,11 +41,11 @@ class Results:
 
     @property
     def commits(self) -> set[str]:
-        """Of all parts, marked where the checkout had changes that are in no commit."""
+        """The commits of all parts, marked if the checkout had uncommitted changes."""
         return {part["commit"][:12] + (" with changes" if part["dirty"] else "") for part in self.parts}
 
     def figures(self, measurement: str, peer: str) -> list[dict[str, Any]]:
-        """What was found, round by round; nothing where it was not measured."""
+        """Return the figures, round by round; nothing if there was no measurement."""
         found = [part for part in self.parts if part["measurement"] == measurement and part["peer"] == peer]
         figures = [part["figures"] for part in found if "figures" in part]
         return [entry for entry in figures if "not_measured" not in entry]

@@ -1,4 +1,6 @@
-"""What the report shows of each measurement: a row for a figure, a column for a peer, and the ratios to two of them."""
+"""The report's sections, one for each measurement: a row for a figure, a column for a peer, and the ratios to two of
+them.
+"""
 
 from __future__ import annotations
 

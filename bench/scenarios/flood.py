@@ -45,7 +45,7 @@ async def run(bench: Bench) -> Report:
 
 
 async def steps_beside(server: Server, bench: Bench, chance: random.Random, n_flood: int, n_tokens: int) -> list[int]:
-    """Steps from a request's sending to its first token, beside so many requests of another owner."""
+    """Return the steps from a request's sending to its first token, beside a number of another owner's requests."""
     found = []
     other = of_owner(server, "of one")
     for number in range(bench.runs or RUNS):
@@ -61,7 +61,7 @@ async def steps_beside(server: Server, bench: Bench, chance: random.Random, n_fl
 
 @asynccontextmanager
 async def flooded(server: Server, chance: random.Random, n_flood: int) -> AsyncIterator[None]:
-    """While so many requests of one owner run or wait."""
+    """Keep a number of one owner's requests running or waiting inside the block."""
     flood = of_owner(server, "of many")
     calls: list[Call] = []
     for number in range(n_flood):

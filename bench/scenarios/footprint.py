@@ -1,4 +1,4 @@
-"""What a server holds: in its own books, and as the operating system sees it."""
+"""A server's resources: in its own books, and as the operating system sees it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class Footprint:
 
 
 async def footprint(server: Server) -> Footprint:
-    """Of an idle server; it is given a moment to close what its clients have closed, and we the last of them."""
+    """Return the footprint of an idle server, after a moment in which it closes the connections that clients have
+    closed.
+    """
     await server.until_idle()
     await asyncio.sleep(SETTLE_SECONDS)
     metrics = await server.metrics()

@@ -1,4 +1,4 @@
-"""A running server for a scenario: its log by request, its metrics, and what it says of its requests."""
+"""A running server for a scenario: its log by request, its metrics, and its reports on its requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Server:
         self.n_ctx, self.n_vocab = meta["n_ctx"], meta["n_vocab"]
 
     async def request(self, request_id: str) -> dict[str, Any]:
-        """What the server says of a request; empty if it does not know it."""
+        """Return the server's entry of a request; empty if the request is unknown."""
         return await self.client.fetch_json("GET", f"/v1/requests/{request_id}") or {}
 
     async def count(self, *statuses: str) -> int:

@@ -1,4 +1,4 @@
-"""What a scenario found: figures, tables, and checks that pass or fail."""
+"""The results of a scenario: figures, tables, and checks that pass or fail."""
 
 from __future__ import annotations
 

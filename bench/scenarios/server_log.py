@@ -19,7 +19,7 @@ ENDINGS = ("cancelled", "finished", "failed")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that tells something of a request.
+    """A line about a request.
 
     Attributes
     ----------

@@ -2,7 +2,7 @@
 
 Three servers are loaded: divided cells, unified cells, embeddings. On each, every question is first answered alone,
 then in company without cancels, then in the storm. A request that is not cut gets the same answer each time. The second
-part tells the effect of company from that of a cancel.
+part separates the effect of company from that of a cancel.
 """
 
 from __future__ import annotations

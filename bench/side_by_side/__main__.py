@@ -69,7 +69,7 @@ def carry_out(part: Part, store: PartStore, arguments: argparse.Namespace) -> bo
 
 
 def measured(part: Part, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What one attempt found, or why it found nothing, and under which conditions."""
+    """Return the results of one attempt, or why there are none, and the conditions."""
     started, before = time.monotonic(), cpu_times()
     content: dict[str, Any] = {"began": now(), "load_before": os.getloadavg()[0], **describe_code()}
     try:
@@ -108,7 +108,7 @@ def peers_of(arguments: argparse.Namespace) -> dict[str, Peer]:
 
 
 def run_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the run's parts have in common."""
+    """Return the facts that the run's parts have in common."""
     (arguments.out / "logs").mkdir(parents=True, exist_ok=True)
     return {
         "model": arguments.model.name,

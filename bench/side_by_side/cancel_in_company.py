@@ -1,6 +1,7 @@
 """One of eight clients leaves: how many tokens are still computed for it, and how long the server knows of it.
 
-No OpenAI-compatible answer tells, so the server is asked: by its record of steps where it has one, by its log else.
+No OpenAI-compatible answer reports this, so the server is asked: by its record of steps where it has one, by its log
+else.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class CpuTimes(NamedTuple):
 
 
 def cpu_times() -> CpuTimes:
-    """Of all cores since the machine began, in ticks."""
+    """Return the times of all cores since the machine began, in ticks."""
     user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
     return CpuTimes(user + nice + system + irq + softirq, steal)
 

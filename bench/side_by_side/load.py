@@ -79,7 +79,7 @@ async def planned(
 
 
 def speed_figures(exchanges: Sequence[Exchange], seconds: float) -> Figures:
-    """Of complete answers only; ITL is each single gap between two tokens, TPOT an answer's mean.
+    """Return the figures of complete answers only; ITL is each single gap between two tokens, TPOT an answer's mean.
 
     `Exchange.token_at` has a time for each event with text, not for each token. An event that carries several tokens,
     be they parts of one character, counts the gap before it once and zero for its other tokens. Which event that was is

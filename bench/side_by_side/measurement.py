@@ -1,4 +1,4 @@
-"""What a measurement is, and what it works with: a running peer, as its clients and the operating system see it."""
+"""The parts of a measurement: a running peer, as its clients and the operating system see it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_REQUEST = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """What a program is given that is measured beside the servers: the same model, the same threads."""
+    """The conditions of a program that is measured beside the servers: the same model, the same threads."""
 
     model: Path
     threads: int

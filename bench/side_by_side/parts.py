@@ -56,7 +56,7 @@ class PartStore:
         return self.folder / f"{part.name}.json"
 
     def has(self, part: Part) -> bool:
-        """Whether the part was measured; what could not be is tried again."""
+        """Return whether the part was measured; a failed one is tried again."""
         path = self.path(part)
         return path.exists() and "figures" in json.loads(path.read_text())
 

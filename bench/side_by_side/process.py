@@ -1,4 +1,4 @@
-"""What a server holds, how long it takes to be ready, and to end at SIGTERM while an answer streams."""
+"""A server's memory, and the times until it is ready, and until it ends at SIGTERM while an answer streams."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def memory(pid: int) -> dict[str, float]:
 
 
 def seconds_to_ready(subject: Subject) -> float:
-    """Of another one of the same peer; the first one is at rest meanwhile."""
+    """Measure another server of the same peer; the first one is at rest meanwhile."""
     settings = replace(subject.running.settings, port=free_port())
     touch_memory()
     with running(subject.running.peer, settings) as another:
@@ -62,7 +62,9 @@ def touch_memory() -> None:
 
 
 async def measure_shutdown(subject: Subject) -> Figures:
-    """From SIGTERM until the process is gone, and what the client of an endless answer is told."""
+    """Measure the time from SIGTERM until the process is gone, and the end of an endless answer as its client gets
+    it.
+    """
     call = await subject.begin(16, ENDLESS)
     process = subject.running.process
     began = time.monotonic()

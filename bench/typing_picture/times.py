@@ -1,4 +1,4 @@
-"""What was measured: when each key's request was sent, computed and left."""
+"""The measured times: when each key's request was sent, computed and left."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SourceFile:
 
     @property
     def held_out(self) -> bool:
-        """Whether the file is kept for evaluation.
+        """True if the file is kept for evaluation.
 
         Decided by a hash of the path alone, so that the split is the same on every machine and for every version.
         """

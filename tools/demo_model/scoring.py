@@ -30,7 +30,7 @@ def bits_per_byte(model: Llama, tokenizer: Tokenizer, files: list[SourceFile], w
     """Score files.
 
     Every byte of every file counts, the first ones too: a file's first token is predicted from an end-of-text token,
-    every later one from at least `window / 2` tokens where the file has so many. The end of the file is not scored.
+    every later one from at least `window / 2` tokens if the file has that many. The end of the file is not scored.
 
     Returns
     -------

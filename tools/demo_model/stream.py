@@ -115,7 +115,7 @@ def rows(tokens: Tokens, length: int, seed: int, number: int) -> Tokens:
 
 
 def targets(row_batch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """What each position should predict; -100 where the next token is never the model's to write."""
+    """Return the token that each position should predict; -100 where the next token is never the model's to write."""
     wanted = row_batch[:, 1:].copy()
     wanted[np.isin(wanted, [special.id for special in NEVER_PREDICTED])] = -100
     return wanted

@@ -1,4 +1,4 @@
-"""What the storm's clients ask: every endpoint, with prompts whose answers can be compared word for word."""
+"""The requests of the storm's clients: every endpoint, with prompts whose answers can be compared word for word."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Kind:
         return self.body(prompt) | limit | {"stream": self.stream}
 
     def ask_endless(self, prompt: str, *, known: bool) -> Body:
-        """What takes longer than its client waits."""
+        """Return the body of a request that takes longer than its client waits."""
         return self.ask(prompt, LONG_ANSWER if known else LONG_PROMPTS_ANSWER)
 
 
@@ -115,7 +115,7 @@ LOOKING: tuple[tuple[str, Body | None], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """What may be asked of one server.
+    """The kinds of request for one server.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the clients of a storm share, and what is noted of each of their visits."""
+"""The shared state of a storm's clients, and the record of each of their visits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Question = tuple[str, str]  # name of a kind, and prompt
 
 @dataclass(slots=True)
 class Visit:
-    """What one client did, and saw.
+    """The record of one client's actions and observations.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Visit:
 
 @dataclass(slots=True)
 class Stage:
-    """What all clients of a server share.
+    """The shared state of all clients of a server.
 
     Attributes
     ----------

@@ -71,7 +71,7 @@ class Storm:
         self._stage.lasting = min(self._endless_seconds(known=known) for known in (True, False))
 
     def _endless_seconds(self, *, known: bool) -> float:
-        """What the shortest of the requests that are to be cut takes alone."""
+        """Return the time that the shortest of the requests to be cut takes alone."""
         palette = self._stage.palette
         kind = palette.endless[0]
         known = known and kind in palette.kinds

@@ -1,4 +1,4 @@
-"""What has to hold when a storm is over: by its clients, by the server's log, and by its counters."""
+"""The checks after a storm: by its clients, by the server's log, and by its counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.scenarios.storm.stage import Visit
 
 
 def faults_in_log(visits: Sequence[Visit], log: ServerLog) -> list[str]:
-    """Visits whose ending the log tells otherwise than it had to be: none, another, or several."""
+    """Return the visits whose ending in the log is not the expected one: none, another, or several."""
     found = []
     for visit in visits:
         lines = log.by_request.get(visit.id, [])

@@ -251,7 +251,7 @@ class Client:
         return visit, data, (kind.name, prompt) if known else None
 
     def _judge_part(self, visit: Visit, reply: Reply, question: Question | None) -> None:
-        """What came before the cut is the beginning of the answer that is known."""
+        """Check that the text before the cut is the beginning of the known answer."""
         if question is None:
             return
         for got, known in zip(reply.texts(), self._stage.known[question].texts, strict=False):

@@ -27,7 +27,7 @@ PIECE = 512  # bytes that it reads at a time
 
 @dataclass(slots=True)
 class Reply:
-    """What a client has read.
+    """The answer as far as a client has read it.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Reply:
 
     @property
     def complete(self) -> bool:
-        """Whether a client would take this for a whole answer."""
+        """True if a client would take this for a whole answer."""
         return self.status == 200 and self.framed and self.error is None and self.ends > 0
 
     def texts(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered, to be compared with what else was answered to the same question."""
+    """An answer, to be compared with other answers to the same question."""
 
     texts: tuple[str, ...]
     vectors: tuple[list[float], ...]
@@ -120,7 +120,7 @@ class Wire(AbstractContextManager["Wire"]):
         self._socket.sendall(data)
 
     def answered(self) -> bool:
-        """Whether something has come that was not read yet."""
+        """True if there are unread data."""
         return bool(select.select([self._socket], [], [], 0.0)[0])
 
     def leave(self, *, reset: bool = False) -> None:
@@ -135,7 +135,7 @@ class Wire(AbstractContextManager["Wire"]):
             self._socket.shutdown(socket.SHUT_WR)
 
     def read(self, n_events: int | None = None, then: Callable[[], object] | None = None) -> Reply:
-        """Read the answer, or `n_events` of it; with `then` call that after so many, and go on.
+        """Read the answer, or `n_events` of it; with `then`, call it after those, and continue.
 
         A broken connection is no error: see `Reply.framed`.
         """
