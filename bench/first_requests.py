@@ -153,7 +153,7 @@ def measure(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def resident(pid: int) -> int:
     """MiB of a process and its children."""
-    # Of all its threads.
+    # The sum over all threads.
     children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     pids = [pid, *map(int, chain(*children))]
     lines = [one for each in pids for one in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()]

@@ -43,7 +43,9 @@ MODES = ("latency", "families", "first-token", "storm")
 
 @contextmanager
 def servers(model: Path, n: int, *options: str, peers: bool = True, logs: Path | None = None) -> Iterator[list[str]]:
-    """So many, which know each other; their addresses. Their logs, in JSON, go into the folder `logs`."""
+    """Start `n` servers that know each other; yields their addresses. Their logs, in JSON, go into the folder
+    `logs`.
+    """
     ports = [free_port() for _ in range(n)]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     among = ("--peers", ",".join(urls)) if peers else ()

@@ -33,7 +33,7 @@ BLOCK = 32
 EMBEDDING_STD = 0.02
 LOGIT_STD = 2.5
 SHARPNESS = 2.0
-# Of what a matrix makes of an input of RMS 1; 1 where it is not named.
+# The share of an input of RMS 1 that a matrix keeps; 1 if it is not named.
 GAINS = {"attn_q": SHARPNESS, "attn_k": SHARPNESS, "attn_output": 2.0, "ffn_down": 2.0}
 QWEN3_ADDED = {
     151659: "<|fim_prefix|>",
@@ -73,8 +73,8 @@ class Shape:
     added: Mapping[int, str] = field(default_factory=dict)
 
 
-# Of Qwen3 and SmolLM2 (here with StarCoder's vocabulary), in the order of the fields: arch, layers, embedding, heads,
-# KV heads, head size, feed-forward, vocabulary, context, …
+# The shapes of Qwen3 and SmolLM2 (here with StarCoder's vocabulary), in the order of the fields: arch, layers,
+# embedding, heads, KV heads, head size, feed-forward, vocabulary, context, …
 SHAPES = {
     "qwen3-0.6b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),
     "qwen3-8b": Shape("qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, 1e-6, "qwen2", 151645, QWEN3_ADDED),

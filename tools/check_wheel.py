@@ -58,7 +58,8 @@ WHEEL_WANTS = (
     "pyllmcancel/page/vendor/swagger-ui/swagger-ui-bundle.js",
     "pyllmcancel/py.typed",
 )
-# Of what comes with us: llama.cpp, the demo model's texts, and all that pyllmcancel/page/vendor/VENDORED.toml names.
+# The licences of what the package contains: llama.cpp, the demo model's texts, and all that
+# pyllmcancel/page/vendor/VENDORED.toml names.
 WHEEL_LICENCES = ("LICENSE", *sorted(f"licenses/{path.name}" for path in (ROOT / "licenses").iterdir()))
 
 

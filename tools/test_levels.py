@@ -30,7 +30,7 @@ TESTS = (
     "--ignore=tests/native/test_chat_template.py",
     "--ignore=tests/native/test_template_engine.py",
 )
-# What a processor must have to run a level, of what ggml asks for.
+# The CPU features that a level needs, as far as ggml uses them.
 LEVELS = {
     "x86-64-v3": frozenset({"avx", "avx2", "bmi2", "f16c", "fma"}),
     "x86-64-v2": frozenset({"sse4_2"}),

@@ -34,7 +34,7 @@ TESTS = (
 )
 LAYERS = ("all", "half")
 TIMEOUT = 900  # seconds for a test: the device is the processor
-# llama.cpp passes over devices that are processors, unless they are named. With its fused kernels, or its reordering of
+# llama.cpp ignores devices that are processors, unless they are named. With its fused kernels, or its reordering of
 # graphs, the process's heap is corrupted on this one, without a cut or a cancel too.
 DEVICE = {
     "GGML_VK_VISIBLE_DEVICES": "0",

@@ -1,4 +1,4 @@
-"""Requests of many sessions: most type in bursts, under a supersede key each; some chat, without one."""
+"""Requests of many sessions. Nearly all type in bursts, under a supersede key each; some chat, without one."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Prompt:
         chance = random.Random(n_tokens)
         self.tokens = [chance.randrange(100, min(model.n_vocab, 50_000)) for _ in range(n_tokens)]
         self.chunk = chunk
-        self.seconds_per_token = 1.0  # what the gate is told a token costs
+        self.seconds_per_token = 1.0  # the cost of a token that the gate assumes
         self._model = model
         n_ctx = n_tokens + DECODED + 256
         self.context = Context(

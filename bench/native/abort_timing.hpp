@@ -10,7 +10,7 @@
 
 namespace probe {
 
-// What became of a computation that was to be aborted. `latency_ns` runs from just before the flag was raised to the
+// The outcome of a computation that was to be aborted. `latency_ns` runs from just before the flag was raised to the
 // return of the call; it means nothing unless `aborted`.
 struct AbortTiming {
     bool aborted = false;

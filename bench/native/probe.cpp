@@ -36,7 +36,7 @@ std::shared_ptr<Model> load_model(const std::string & path) {
     return Model::load(path, params, {});
 }
 
-// Nanoseconds that one question of ggml costs while no request is cancelled, with so many sequences in the step.
+// Nanoseconds that one question of ggml costs while no request is cancelled, by the number of sequences in the step.
 double poll_ns(int32_t n_members, int32_t n_polls) {
     const std::deque<CancelFlag> flags(static_cast<std::size_t>(n_members));
     std::vector<AbortGate::Member> members;

@@ -26,7 +26,7 @@ struct RawParams {
     uint32_t n_outputs = 0; // rows of logits to make room for; 0 is llama.cpp's default
 };
 
-// What llama.cpp asks after every graph node.
+// The question that llama.cpp asks after every graph node.
 enum class Callback { none, gate, clock };
 
 // llama_decode on random tokens without the core's bookkeeping and sampling: what the core is compared with, and the

@@ -56,7 +56,7 @@ def judge(report: Report, server: Server, ids: list[str], live: list[int], outpu
     report.check(f"{name}: nine end as superseded", reasons[:-1] == ["superseded"] * (len(ids) - 1), reasons)
     report.check(f"{name}: the tenth completes", endings[-1][0].verb == "finished" and "[DONE]" in outputs[-1])
     told = [error_code(output) == "superseded" and "[DONE]" not in output for output in outputs[:-1]]
-    report.check(f"{name}: the nine clients are told, and cannot take it for an end", all(told), outputs[:1])
+    report.check(f"{name}: the nine clients get an error that cannot look like an end", all(told), outputs[:1])
     counts = [len(lines) for lines in endings]
     report.check(f"{name}: ten clean-ups logged, one each", counts == [1] * len(ids), counts)
     report.check_log(server.log)

@@ -57,7 +57,7 @@ def carry_out(part: Part, store: PartStore, arguments: argparse.Namespace) -> bo
     """Measure a part and keep what was found, or why nothing was; whether it went well."""
     content = measured(part, arguments)
     for _ in range(MOST_REPEATS):
-        # Whether to repeat, and what is kept, does not depend on what was found.
+        # The results decide neither whether to repeat, nor which attempt is kept.
         if content["stolen_percent"] <= arguments.max_steal:
             break
         tell(f"{part}: others took {content['stolen_percent']} % of the time, once more")
@@ -141,7 +141,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--also-ours", type=Path, metavar="PATH", help=text)
     every = list(MEASUREMENTS)
     parser.add_argument("--only", nargs="+", choices=every, default=every, metavar="NAME", help="of those above [all]")
-    parser.add_argument("--rounds", type=int, default=1000, help="at most so many turns of each peer")
+    parser.add_argument("--rounds", type=int, default=1000, help="limit of each peer's turns")
     parser.add_argument(
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="compute threads of each peer"
     )

@@ -20,7 +20,7 @@ LONG_PROMPT, LONG_ANSWER, LONG_CLIENTS = 800, 24, 4
 ROUNDS = {1: 9, 4: 5, 8: 5}
 # Requests per number of clients: four for each, so that what is slow at the beginning and at the end counts little.
 REQUESTS = {1: 4, 4: 16, 8: 32}
-# Shares of the requests, in per cent, whose clients hang up, so many seconds after they were sent.
+# Shares of the requests, in per cent, whose clients hang up, and the seconds from sending to the hang-up.
 PERCENTS = (0, 10, 30, 50)
 LEAVE_AFTER = 1.0
 

@@ -12,7 +12,7 @@ from bench.side_by_side.measurement import Measurement
 
 FOLDER = "parts"
 RUN_FILE = "run.json"
-# What the parts of one run must have in common to be compared.
+# The facts that the parts of one run must share to be comparable.
 COMMON = ("model", "model_mib", "threads", "effort", "machine")
 
 

@@ -21,7 +21,7 @@ LONGEST_WAIT = 60.0  # for the end
 STARTS = 3
 # More than a server of this model allocates.
 BYTES_TOUCHED = 3 << 29
-# Of /proc/PID/status. VmRSS counts the pages of the mapped model as well as what the process allocated.
+# Fields of /proc/PID/status. VmRSS counts the pages of the mapped model as well as allocated memory.
 FIELDS = {"resident": "VmRSS", "peak": "VmHWM", "allocated": "RssAnon", "mapped": "RssFile"}
 
 

@@ -40,7 +40,7 @@ text { fill: var(--text); }
 }
 @media (prefers-reduced-motion: reduce) { .sweep { animation: none; } .cursor { animation: none; opacity: 0; } }
 """
-# What the marks mean: of each a drawing 16 wide.
+# The legend of the marks: a drawing 16 wide for each.
 LEGEND = (
     ('<rect class="wait" y="2" width="16" height="13" rx="2"/>', "in the queue"),
     ('<rect class="work" y="2" width="16" height="13" rx="2"/>', "computed"),

@@ -15,7 +15,7 @@ struct _object; // Python's PyObject
 
 namespace pyllmcancel {
 
-// What Cython cannot spell without taking the GIL: construction into smart pointers, and a closure.
+// Functions that Cython cannot express without taking the GIL: construction into smart pointers, and a closure.
 
 inline Progress make_progress(bool (*call)(float, void *), void * user_data) {
     return [call, user_data](float fraction) { return call(fraction, user_data); };

@@ -6,9 +6,10 @@
 namespace pyllmcancel {
 
 // Counts the cells that sequences have in common. They share cells only from the first on, so the sequences are paths
-// from the root of a tree whose nodes are cells. The paths are kept in an order in which any two of them have in common
-// what all neighbours between them have (the order of a walk over the tree), so that neighbours are all that is
-// remembered.
+// from the root of a tree whose nodes are cells.
+//
+// The paths are kept in the order of a walk over the tree. In this order any two of them have in common what all
+// neighbours between them have, so that only neighbours are remembered.
 class SharedCells {
   public:
     void resize(std::size_t n_sequences);

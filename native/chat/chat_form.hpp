@@ -22,10 +22,10 @@ class ChatForm {
     const std::string & prompt() const noexcept { return prompt_; }
     bool is_continuation() const noexcept { return is_continuation_; }
 
-    // Of the tree, as llama.cpp understands the tags of this form.
+    // The parts of the tree, as llama.cpp understands the tags of this form.
     common_chat_msg read(const PegTree & tree, const std::string & text) const;
 
-    // Whether the arguments of a call stand in the answer unchanged.
+    // Returns whether the arguments of a call stand in the answer unchanged.
     bool has_plain_arguments() const noexcept { return plain_arguments_; }
 
   private:

@@ -41,7 +41,7 @@ bool is_decided(PegMachine::State state) {
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
-// Whether a message is what has been shown, and more.
+// Returns whether a message is what has been shown, and more.
 bool extends(const common_chat_msg & message, const common_chat_msg & shown) {
     bool same = begins_with(message.reasoning_content, shown.reasoning_content) &&
                 begins_with(message.content, shown.content) && message.tool_calls.size() >= shown.tool_calls.size();
@@ -153,7 +153,7 @@ bool ChatParser::show_retractions(std::size_t begin) {
     return true;
 }
 
-// Of a long piece that is not decided, what is. False if it is not what was shown, and more.
+// Shows the decided part of a long piece that is not decided. False if it is not what was shown, and more.
 bool ChatParser::show_decided(std::size_t begin) {
     const std::size_t size = machine_.text().size();
     if (size - begin > 1 || skipped_) {
@@ -258,7 +258,7 @@ bool ChatParser::show_all() {
     return true;
 }
 
-// Whether the last call is not complete, and may still get an id, which must come with its name.
+// Returns whether the last call is not complete, and may still get an id, which must come with its name.
 bool ChatParser::holds_last_call() const {
     if (closing_ || !form_->program()->ids_come_late()) {
         return false;
@@ -334,7 +334,7 @@ void ChatParser::show_held() {
     }
 }
 
-// What follows is content, with the mark that has ended the grammar; the mark alone is not.
+// The rest is content, with the mark that has ended the grammar; the mark alone is not.
 void ChatParser::end_of_grammar() {
     free_ = true;
     std::string rest = machine_.text().substr(machine_.end());

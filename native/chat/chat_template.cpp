@@ -44,8 +44,8 @@ template <typename Work> auto in_their_words(Work work) {
     }
 }
 
-// What is found out about a template by rendering it dozens of times. With the real token for the end of an answer, llama.cpp
-// takes it for a part of Mistral Small 3.2's calls; nothing else hangs on the two tokens.
+// The facts about a template that are found by rendering it dozens of times. With the real token for the end of an
+// answer, llama.cpp takes it for a part of Mistral Small 3.2's calls; nothing else depends on the two tokens.
 struct Analysis {
     std::once_flag once;
     std::unique_ptr<common_chat_template> tokenless;

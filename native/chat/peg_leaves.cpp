@@ -17,7 +17,7 @@ bool is_hex(char byte) { return std::isxdigit(static_cast<unsigned char>(byte)) 
 
 bool is_space(char byte) { return std::isspace(static_cast<unsigned char>(byte)) != 0; }
 
-// Of the shortest mark that a text begins with.
+// The length of the shortest mark that a text begins with.
 std::size_t mark_length(const PegProgram::Node & node, std::string_view text) {
     std::size_t length = text.size();
     for (const std::string & mark : node.mark_texts) {

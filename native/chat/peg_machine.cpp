@@ -100,7 +100,7 @@ PegMachine::State PegMachine::outcome() {
     }
 }
 
-// Whether the tree shows what may yet be a mark, or has lost what a shorter text showed.
+// Returns whether the tree shows what may yet be a mark, or has lost what a shorter text showed.
 bool PegMachine::is_tentative() const {
     if (!touched_ || retracted_ || is_mere_mark()) {
         return touched_;
@@ -280,7 +280,7 @@ void PegMachine::touch_end(std::size_t held_from) {
     }
 }
 
-// Whether what is open is fixed text only, as yet: other marks may begin as it does.
+// Returns whether what is open is fixed text only, as yet: other marks may begin as it does.
 bool PegMachine::is_mere_mark() const noexcept {
     return std::any_of(now_.frames.begin(), now_.frames.end(), [&](const Frame & frame) {
         const PegProgram::Node & node = (*program_)[frame.node];

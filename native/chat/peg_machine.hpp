@@ -10,7 +10,7 @@
 
 namespace pyllmcancel {
 
-// What a PegMachine has recognised: the parts that the grammar tags, in the order of the text.
+// The parts that a PegMachine has recognised: the parts that the grammar tags, in the order of the text.
 struct PegTree {
     struct Node {
         uint32_t id; // of the program's node
@@ -46,7 +46,7 @@ class PegMachine {
     const std::string & text() const noexcept { return text_; }
     const PegTree & tree() const noexcept { return tree_; }
 
-    // Whether no more text can change the tree: the grammar ends at `end`, maybe before a mark.
+    // Returns whether no more text can change the tree: the grammar ends at `end`, maybe before a mark.
     bool is_over() const noexcept { return state_ == State::complete && !touched_; }
     std::size_t end() const noexcept { return end_; }
     bool ended_in_mark() const noexcept { return end_ == mark_at_; }

@@ -65,7 +65,7 @@ class PegProgram {
     uint32_t root() const noexcept { return root_; }
     const Node & operator[](uint32_t id) const noexcept { return nodes_[id]; }
 
-    // Whether an id of a call may follow its arguments.
+    // Returns whether an id of a call may follow its arguments.
     bool ids_come_late() const noexcept { return ids_come_late_; }
 
   private:

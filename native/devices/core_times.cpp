@@ -38,7 +38,7 @@ std::optional<int64_t> idle_ticks(std::string_view text, const std::vector<int> 
         if (std::find(cpus.begin(), cpus.end(), number(line)) == cpus.end()) {
             continue;
         }
-        // Of a core: its number, user, nice, system, idle, waiting for a disk …
+        // The line of a core: its number, user, nice, system, idle, waiting for a disk …
         const int64_t idle = number(without_words(line, 4));
         const int64_t waiting = number(without_words(line, 5));
         if (idle < 0 || waiting < 0) {

@@ -22,7 +22,7 @@ std::vector<ggml_backend_dev_t> all() {
     return found;
 }
 
-// Of one device that two back ends know the first is taken, as llama.cpp does.
+// If two back ends know a device, the first one is used, as in llama.cpp.
 bool is_known(const std::vector<ggml_backend_dev_t> & taken, ggml_backend_dev_t device) {
     ggml_backend_dev_props props{};
     ggml_backend_dev_get_props(device, &props);

@@ -30,7 +30,7 @@ std::vector<std::string> buffer_types();
 // Null if there is none of that name.
 ggml_backend_buffer_type_t buffer_type(const std::string & name);
 
-// Whether it is a graphics processor, or several as one: none of these has ggml's abort callback.
+// Returns whether it is a graphics processor, or several as one: none of these has ggml's abort callback.
 bool is_gpu(ggml_backend_dev_t device);
 
 } // namespace pyllmcancel

@@ -18,13 +18,14 @@ class ThreadPolicy {
 
     int32_t n_threads() const noexcept { return n_threads_; }
 
-    // Whether a reading is due at `at`; the kernel counts idle time too coarsely for shorter intervals.
+    // Returns whether a reading is due at `at`; the kernel counts idle time too coarsely for shorter intervals.
     bool is_due(int64_t at) const noexcept;
 
     // Notes that no step follows for now.
     void rest() noexcept { has_rested_ = true; }
 
-    // Whether the rest has been so long that a reading, an average over all of it, says little about this moment.
+    // Returns whether the rest has been so long that a reading, an average over all of it, says little about this
+    // moment.
     bool is_stale(int64_t at) const noexcept;
 
     // Takes a reading that was due. `n_crowded_out`: see CoreClock; used if the reading is stale.

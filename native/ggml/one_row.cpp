@@ -23,7 +23,7 @@ extern "C" bool ggml_own_sgemm(const ggml_compute_params * params, int64_t m, in
 
 namespace {
 
-// What a single row is multiplied by, as llamafile_sgemm says it.
+// The matrix that a single row is multiplied by, as llamafile_sgemm gets it.
 struct Product {
     const ggml_compute_params * params;
     int64_t m; // rows of weights

@@ -28,7 +28,7 @@ namespace {
 
 constexpr int PAIRS = QK_K / 64; // of sub-blocks in a superblock
 
-// Of eight rows. The order of rows in `products` is 0, 1, 4, 5, 2, 3, 6, 7: that of _mm256_hadd_epi32.
+// The sums of eight rows. The order of rows in `products` is 0, 1, 4, 5, 2, 3, 6, 7: that of _mm256_hadd_epi32.
 struct Sums {
     __m256 products = _mm256_setzero_ps();
     __m256 minima = _mm256_setzero_ps();

@@ -43,7 +43,8 @@ class Grammar {
         return same == (elements_[position].type == LLAMA_GRETYPE_TOKEN);
     }
 
-    // Whether the character class at a position has any character in [low, high], or lacks one if it is negated.
+    // Returns whether the character class at a position has any character in [low, high], or lacks one if it is
+    // negated.
     bool matches(uint32_t position, uint32_t low, uint32_t high) const noexcept;
 
     // Work of matches(), in units of fuel. A class may have thousands of ranges: a list of the characters of a script.

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t TIDY_ABOVE = 1024; // nodes and edges
 constexpr uint32_t LAST_CHARACTER = 0x10FFFF;
 constexpr std::size_t READ_AT_ONCE = 32; // bytes, with the fuel of one token
-// What is kept, what is added before it is tidied, and a node for each unit of fuel.
+// The nodes that are kept, those added before tidying, and one for each unit of fuel.
 static_assert(2 * GrammarMatcher::MOST_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MOST_NODES);
 
 // Adds a byte to a character; false for what is not UTF-8.
@@ -116,7 +116,8 @@ void GrammarMatcher::tidy() {
     }
 }
 
-// What may come after a text; nullptr if the text may not. The result is good until the next call.
+// Returns the set that may come after a text; nullptr if the text is not allowed. The result is valid until the next
+// call.
 const GrammarStack::Front * GrammarMatcher::advance_over(const std::string & piece, llama_partial_utf8 & partial) {
     const Front * from = &front_;
     for (const char byte : piece) {

@@ -26,13 +26,13 @@ class GrammarMatcher {
     // Called at the start of each sampling: fills the fuel.
     void begin() noexcept { fuel_.fill(); }
 
-    // Whether the answer may be over.
+    // Returns whether the answer may be over.
     bool may_end() const noexcept { return front_.ends && partial_.n_remain == 0; }
 
-    // Whether a token might be allowed, by its first character: one or two milliseconds for a whole vocabulary.
+    // Returns whether a token might be allowed, by its first character: one or two milliseconds for a whole vocabulary.
     bool may_begin(llama_token token);
 
-    // Whether a token that does not end the answer may come next. Throws GrammarTooComplex.
+    // Returns whether a token that does not end the answer may come next. Throws GrammarTooComplex.
     bool allows(llama_token token);
 
     // Takes a token that is allowed. Throws as allows(); the matcher must not be used any further then.

@@ -11,7 +11,7 @@ static_assert(Grammar::MOST_ELEMENTS <= 1U << 20U && GrammarStack::MOST_NODES <=
 
 uint64_t key_of(uint32_t position, uint32_t node) { return position | (static_cast<uint64_t>(node) << 20U); }
 
-// Of an edge, which no place has.
+// The mark of an edge, which no place has.
 uint64_t key_of(uint32_t rule, uint32_t position, uint32_t node) {
     return (uint64_t{1} << 63U) | key_of(position, node) << 20U | rule;
 }

@@ -16,7 +16,7 @@ class StampedSet {
         size_ = 0;
     }
 
-    // Whether the key is new.
+    // Returns whether the key is new.
     bool insert(uint64_t key) {
         const bool fresh = place(slots_, key);
         if (fresh && 2 * ++size_ > slots_.size()) {

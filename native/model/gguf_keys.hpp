@@ -24,7 +24,7 @@ class GgufKeys {
     // With the architecture's prefix.
     std::string full(std::string_view name) const;
 
-    // Of a complete key.
+    // For a complete key.
     std::optional<std::string> text(const std::string & key) const;
     std::optional<uint32_t> number(const std::string & key) const;
 

@@ -45,20 +45,22 @@ class Model {
 
     MemoryKind memory_kind() const;
 
-    // Whether a context's cells can be divided among its sequences: not tried with recurrent, hybrid and sliding-window
-    // memories.
+    // Returns whether a context's cells can be divided among its sequences: not tried with recurrent, hybrid and
+    // sliding-window memories.
     bool can_divide_cells() const;
 
     // The number of layers on each device, the output layer included, in the order of the layers.
     std::vector<std::pair<std::string, int32_t>> layers_by_device() const;
 
-    // Whether weights are computed by a GPU.
+    // Returns whether weights are computed by a GPU.
     bool is_offloaded() const;
 
-    // Whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four rows at once.
+    // Returns whether ggml has repacked most of the weights, or those of the logits, for kernels that multiply four
+    // rows at once.
     bool has_repacked_weights() const;
 
-    // Whether a row of each matrix product has the same bits however many rows are multiplied with it. Known of x86 only.
+    // Returns whether a row of each matrix product has the same bits however many rows are multiplied with it. Known of
+    // x86 only.
     bool has_invariant_rows() const;
     bool has_repacked_output() const;
 

@@ -13,7 +13,7 @@ namespace pyllmcancel {
 // computation, which must not wait for the GIL, and its last lines before an abort are the important ones.
 void install_log();
 
-// Whether that environment variable is set.
+// Returns whether that environment variable is set.
 bool logs_to_stderr();
 
 // Writes there, if it is set.

@@ -13,10 +13,10 @@ namespace pyllmcancel::platform {
 
 long process_id() noexcept;
 
-// Of the machine.
+// The memory of the machine.
 uint64_t memory_bytes() noexcept;
 
-// Of this process's threads, all together.
+// The CPU time of all threads of this process.
 int64_t cpu_time_us() noexcept;
 
 std::tm local_time(std::time_t time) noexcept;
@@ -31,7 +31,7 @@ void join_thread(Thread * thread) noexcept;
 // the thread cannot be started.
 bool run_in_thread(std::size_t stack_bytes, void (*work)(void *), void * argument) noexcept;
 
-// Whether the other end of a connected socket has closed it, or the connection broke. Neither waits nor reads.
+// Returns whether the other end of a connected socket has closed it, or the connection broke. Neither waits nor reads.
 bool has_hung_up(int socket) noexcept;
 
 // The file that was loaded for the code or data at `address`; empty if none was.

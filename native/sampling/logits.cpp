@@ -14,7 +14,8 @@ constexpr int32_t BLOCK = 64;
 constexpr int32_t LANES = 16; // independent of each other, so that the compiler vectorizes them
 using Lanes = std::array<float, LANES>;
 
-// Of a whole row, by lane: reducing lanes costs as much as reading a block, so only the maximum is reduced for each.
+// The state of a whole row, by lane: reducing lanes costs as much as reading a block, so only the maximum is reduced
+// for each block.
 struct RowState {
     Lanes low;
     std::array<int32_t, LANES> nan{};

@@ -55,7 +55,7 @@ class SamplerChain {
 
     bool is_greedy() const noexcept { return greedy_; }
 
-    // Whether the choice is simply the largest logit.
+    // Returns whether the choice is simply the largest logit.
     bool is_plain_greedy() const noexcept { return greedy_ && size() == 1 && biases_.empty(); }
 
     // How many of the likeliest tokens the chain chooses from, if only biases come before top-k or the choice of the

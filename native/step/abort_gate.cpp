@@ -12,7 +12,7 @@
 namespace pyllmcancel {
 namespace {
 
-// Of the first step, whose graph is not known yet: about a layer.
+// The nodes of a part in the first step, whose graph is not known yet: about a layer.
 constexpr uint32_t FIRST_PART = 32;
 
 constexpr uint32_t ENDLESS = std::numeric_limits<uint32_t>::max();

@@ -86,13 +86,13 @@ class AbortGate {
     // all before it are computed; always true. Throws what run() catches. A step without cuts is not divided.
     static bool eval(ggml_tensor * node, bool ask, void * self);
 
-    // Whether the step that the gate was last armed for has cuts.
+    // Returns whether the step that the gate was last armed for has cuts.
     bool divides() const noexcept;
 
     // Nodes known to be computed.
     uint32_t polls() const noexcept { return n_computed_; }
 
-    // Whether the policy chose to let a step go on although one of its members had been cancelled.
+    // Returns whether the policy chose to let a step go on although one of its members had been cancelled.
     bool spared() const noexcept { return spared_; }
 
   private:

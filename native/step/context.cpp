@@ -31,7 +31,7 @@ ContextParams checked(const Model & model, ContextParams params) {
     return params;
 }
 
-// What llama.cpp's samplers throw over one request's grammar is that request's fault, not its neighbours'.
+// An error of llama.cpp's samplers over one request's grammar is that request's fault, not its neighbours'.
 Sampled sample(Sampler & sampler, const float * logits) {
     try {
         const AssertionsThrow guard; // as far as it is the sampler's own
@@ -188,7 +188,7 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
         ++next;
     };
     for (const StepItem & item : items) {
-        // Of divided cells llama.cpp computes those together whose seq_ids follow each other in the batch.
+        // With divided cells llama.cpp computes sequences together whose seq_ids follow each other in the batch.
         while (!params_.kv_unified && next != padding.end() && next->seq < item.seq) {
             add_padding();
         }

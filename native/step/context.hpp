@@ -110,8 +110,8 @@ class Context {
     // memory cannot do that.
     bool share_prefix(int32_t from, int32_t to, int32_t n_tokens, std::size_t max_bytes);
 
-    // Whether copy_out() can do anything: not with memories that cannot be rolled back, or forget. Without flash attention
-    // values lie transposed, a few bytes here and there, and copying them takes seconds.
+    // Returns whether copy_out() can do anything: not with memories that cannot be rolled back, or forget. Without
+    // flash attention values lie transposed, a few bytes here and there, and copying them takes seconds.
     bool can_swap() const noexcept { return sequences_.keeps_every_cell() && params_.flash_attention != 0; }
 
     // Bytes that copy_out() of `seq` would copy.
@@ -143,14 +143,14 @@ class Context {
     int32_t n_seq_max() const noexcept { return sequences_.size(); }
     int32_t n_batch() const noexcept { return static_cast<int32_t>(params_.n_batch); }
 
-    // Whether a GPU computes a part of its steps.
+    // Returns whether a GPU computes a part of its steps.
     bool is_offloaded() const { return model_->is_offloaded(); }
 
     // Cells that `seqs` hold together, and all sequences; cells that several hold count once.
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const { return sequences_.n_cells_of(seqs); }
     int32_t n_cells_used() const { return sequences_.n_cells_used(); }
 
-    // Of all copies of states.
+    // The bytes of all copies of states.
     uint64_t checkpoint_bytes() const noexcept { return sequences_.checkpoint_bytes(); }
 
     // Padding tokens computed so far.

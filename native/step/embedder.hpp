@@ -70,7 +70,7 @@ class Embedder {
     MemoryKind memory_kind() const noexcept { return kind_; }
 
   private:
-    // Whether an abort leaves the committed cells as they were. Without memory there are none.
+    // Returns whether an abort leaves the committed cells as they were. Without memory there are none.
     bool keeps_truth() const noexcept { return kind_ == MemoryKind::attention || kind_ == MemoryKind::none; }
     void rewind(int32_t seq, int32_t n_tokens);
     void fill_batch(const std::vector<StepItem> & items);

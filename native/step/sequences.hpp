@@ -29,15 +29,15 @@ class Sequences : public SequenceTable<ContextSequence> {
 
     MemoryKind memory_kind() const noexcept { return kind_; }
 
-    // Whether an abort leaves the committed cells as they were.
+    // Returns whether an abort leaves the committed cells as they were.
     bool keeps_truth() const noexcept;
 
-    // Whether llama.cpp has a cell for each committed token, for as long as it is committed: not where a state stands for
-    // all of them, or where a sliding window forgets.
+    // Returns whether llama.cpp has a cell for each committed token, for as long as it is committed: not where a state
+    // stands for all of them, or where a sliding window forgets.
     bool keeps_every_cell() const noexcept { return kind_ == MemoryKind::attention && n_swa_ <= 0; }
 
-    // Whether the memory of `seq` can go on from its first `n_tokens`: a sliding window must still hold what the next
-    // position looks back at.
+    // Returns whether the memory of `seq` can go on from its first `n_tokens`: a sliding window must still hold what
+    // the next position looks back at.
     bool window_covers(int32_t seq, int32_t n_tokens) const;
 
     // Returns how many of `tokens` idle or open `seq` could give to a request that starts with them.
@@ -65,7 +65,7 @@ class Sequences : public SequenceTable<ContextSequence> {
     int32_t n_cells_of(const std::vector<int32_t> & seqs) const;
     int32_t n_cells_used() const { return shared_cells_.count(lengths()); }
 
-    // Of every sequence.
+    // The copies of every sequence.
     std::vector<int32_t> lengths() const;
 
   private:

@@ -101,7 +101,7 @@ def checked(arguments: argparse.Namespace, cpus: float) -> ServerConfig:
 def check_open(host: str | None, config: ServerConfig, *, open_to_all: bool) -> None:
     """Raise UsageError if strangers would be answered without permission.
 
-    In HAProxy mode Ray listens on all addresses unless it is told one.
+    In HAProxy mode Ray listens on all addresses by default.
     """
     if config.api_keys or open_to_all or host in LOOPBACK:
         return

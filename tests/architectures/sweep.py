@@ -1,9 +1,10 @@
 """Cancel at every point at which a cancel can arrive, and see whether only the victim notices.
 
 Three sequences: a *neighbour* that decodes, a *bystander* whose finished prefix lies idle in the cache, a *victim* that
-is cancelled at one graph node of one step. Afterwards the neighbour's next logits, those of a request that goes on from
-the bystander's prefix, and those of one that goes on from whatever the victim left must be what they are when nothing
-is cancelled: bit for bit, or to an NMSE of 1e-6 where llama.cpp itself gives a sequence other logits in other company.
+is cancelled at one graph node of one step. Afterwards three logits must be what they are when nothing is cancelled: the
+neighbour's next ones, those of a request that continues the bystander's prefix, and those of a request that continues
+what the victim left. They must be equal bit for bit, or to an NMSE of 1e-6 if llama.cpp itself gives a sequence other
+logits in other company.
 """
 
 from __future__ import annotations

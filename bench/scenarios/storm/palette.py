@@ -72,7 +72,7 @@ GENERATING: tuple[Kind, ...] = (
     *both("completion", "/completion", completion, "n_predict"),
     *both("infill", "/infill", infill, "n_predict"),
 )
-# Of its prompt, too, it tells how far that is.
+# These report the progress of their prompts, too.
 TELLING = Kind(
     "completion, progress",
     "/completion",
@@ -98,7 +98,7 @@ CONSTRAINED: tuple[Kind, ...] = (
         "n_predict",
     ),
 )
-# Of what computes nothing: path, and body where there is one.
+# Requests that compute nothing: path, and body if there is one.
 LOOKING: tuple[tuple[str, Body | None], ...] = (
     ("/tokenize", {"content": SOURCE[:600], "with_pieces": True}),
     ("/detokenize", {"tokens": [*range(300, 360)]}),

@@ -42,9 +42,7 @@ def is_right(visit: Visit, told: tuple[str, str | None] | None) -> bool:
 def judge(report: Report, visits: Sequence[Visit], server: Server, prefix: str) -> None:
     """Add the checks of one wave, by clients and log."""
     faults = [fault for visit in visits for fault in visit.faults]
-    report.check(
-        f"{prefix}: every client got the whole, right answer, or was told why not, once", not faults, shown(faults)
-    )
+    report.check(f"{prefix}: every client got the whole, right answer, or one error", not faults, shown(faults))
     told = faults_in_log(visits, server.log)
     report.check(f"{prefix}: one ending each, of the right kind; no cancel lost, none astray", not told, shown(told))
     complaints = server.log.complaints()

@@ -220,7 +220,7 @@ class Client:
         streamed = reply.status == 200
         # llama-server's errors have the status there, and the reason beside it.
         if error.get("reason", error.get("code")) != code or not usage or not (streamed or reply.status == status):
-            visit.fault(f"it was cancelled ({code}), and its client was told {told(reply)}")
+            visit.fault(f"it was cancelled ({code}), and its client got {told(reply)}")
         if reply.done or reply.complete or reply.ends != 1:
             visit.fault(f"it was cancelled ({code}), and its answer looks complete, or ends {reply.ends} times")
 

@@ -16,7 +16,7 @@ export const FIELDS = [
 
 export const EFFORTS = ["none", "low", "medium", "high"];
 
-// Of `default_generation_settings.params` in /props; "" if the server has no such number.
+// The value in `default_generation_settings.params` of /props; "" if the server has no such number.
 export function defaultOf(params, name) {
   const value = params?.[name];
   if (typeof value !== "number") return "";

@@ -7,7 +7,7 @@ export {
 } from "../vendor/htm/preact-standalone.js";
 
 // htm keeps the static parts of a template, and each kept part would hold the tree in which it was first drawn, with
-// everything drawn since. A page that is open for hours would grow, so htm is told that nothing is static.
+// everything drawn since. A page that is open for hours would grow, so nothing is marked as static.
 const NOTHING_IS_STATIC = 3;
 
 export const html = htm.bind(function make(...args) {

@@ -6,7 +6,7 @@ Its clients send these fields, which must stay accepted:
   n_predict, n_indent, stop, top_k, top_p, stream, samplers (with "infill"), cache_prompt, t_max_prompt_ms,
   t_max_predict_ms, response_fields; and, to warm the cache up, n_predict 0 with temperature 0, samplers [], both t_max
   at 1 and response_fields [""].
-- llama.vscode, to ``/infill``: the same but for id_slot, stop, temperature and response_fields; lora, if it is told to.
+- llama.vscode, to ``/infill``: the same but for id_slot, stop, temperature and response_fields; lora, if configured.
 - llama-server's web page speaks the OpenAI dialect, and asks for ``/props``, ``/slots`` and ``/models`` besides.
 
 Any other field has no effect, or is refused by name: see `unknown_fields`.
