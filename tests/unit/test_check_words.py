@@ -1,4 +1,4 @@
-"""English that has to be read twice is found, in pages and in docstrings."""
+"""English that has to be read twice is found: in pages, docstrings, comments and strings of the code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_words import PAGES, ROOT, faults, of_docstrings
+from tools import check_words
+from tools.check_words import (
+    PAGES,
+    ROOT,
+    collected,
+    comments,
+    comments_of_others,
+    comments_of_script,
+    docstrings,
+    faults,
+    faults_of_file,
+    strings,
+)
+
+NOTHING: dict[str, list[str]] = {"openings": [], "long sentences": [], "odd words": []}
+LONG = "The word " + "again " * 34
 
 
 @pytest.mark.parametrize(
@@ -24,7 +39,7 @@ def test_an_opening_without_a_subject_is_found(text: str) -> None:
 
 
 def test_a_sentence_of_more_than_35_words_is_found() -> None:
-    assert faults("The word " + "again " * 34)["long sentences"]
+    assert faults(LONG)["long sentences"]
     assert not faults("The word " + "again " * 33)["long sentences"]
 
 
@@ -35,17 +50,85 @@ def test_a_sentence_of_more_than_35_words_is_found() -> None:
         "What does it cost?",
         "# What it is\n\nA server.",
         "`Whether` is code. A link says [what it is](what-it-is.md).",
-        "models: " + "`llama`, " * 40 + "`qwen`",
     ],
 )
 def test_other_sentences_are_left_alone(text: str) -> None:
-    assert faults(text) == {"openings": [], "long sentences": []}
+    assert faults(text) == NOTHING
 
 
-def test_docstrings_are_looked_at_and_comments_and_code_are_not(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text('"""Of a module."""\n\n# What a comment says.\nTEXT = "Whether a text"\n')
-    assert of_docstrings([module]) == {"openings": ["Of a module."], "long sentences": []}
+@pytest.mark.parametrize(
+    "text",
+    [
+        "An unknown field is passed over.",
+        "Readers are told in the log.",
+        "The server keeps so many copies.",
+        "The address where other servers knock.",
+        "most requests of one API key that wait.",
+        "Most tokens that an answer can have.",
+    ],
+)
+def test_a_word_that_stands_for_another_is_found(text: str) -> None:
+    assert collected([text])["odd words"] == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "An unknown field is ignored, and the log says so.",
+        "The two cannot be told apart.",
+        "The limit of waiting requests per API key; further ones get 429.",
+        "Most models need fewer.",
+    ],
+)
+def test_the_fields_own_words_are_left_alone(text: str) -> None:
+    assert collected([text]) == NOTHING
+
+
+MODULE = '''"""Of a module."""
+
+# What a comment says
+# in two lines. Whether the second one opens well is not asked.
+TEXT = "Whether a text"  # Of the field
+ERROR = f"the field is passed over: {TEXT}"
+
+
+class Thing:
+    """A thing.
+
+    Whether a later sentence opens well is not asked.
+    """
+'''
+
+
+def test_docstrings_are_read_up_to_their_first_sentence() -> None:
+    assert collected(docstrings(MODULE)) == NOTHING | {"openings": ["Of a module."]}
+
+
+def test_comments_are_read_as_blocks_and_beside_code() -> None:
+    found = collected(comments(comments_of_script(MODULE)))
+    assert found == NOTHING | {"openings": ["What a comment says in two lines.", "Of the field"]}
+
+
+def test_comments_of_other_languages_are_read_and_addresses_are_not() -> None:
+    source = 'int a; // Of a number\n// Whether it\n// is read.\nauto b = "http://so many";\n'
+    assert collected(comments(comments_of_others(source)))["openings"] == ["Of a number", "Whether it is read."]
+
+
+def test_strings_are_read_for_their_words_and_docstrings_are_not_among_them() -> None:
+    assert list(strings(MODULE)) == ["Whether a text", "the field is passed over: "]
+    assert collected(strings(MODULE), ("odd words",)) == NOTHING | {"odd words": ["the field is passed over:"]}
+
+
+def test_help_and_errors_of_the_package_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_words, "ROOT", tmp_path)
+    for folder in ("pyllmcancel", "tests"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "module.py").write_text(f'HELP = "most readers of a feed"\n\n# {LONG}\n')
+    assert faults_of_file(tmp_path / "pyllmcancel" / "module.py") == NOTHING | {
+        "long sentences": [LONG.strip()],
+        "odd words": ["most readers of a feed"],
+    }
+    assert faults_of_file(tmp_path / "tests" / "module.py") == NOTHING
 
 
 def test_the_pages_are_there() -> None:

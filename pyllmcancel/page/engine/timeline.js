@@ -2,13 +2,13 @@
 //
 //   html`<${Timeline} model=${model} label="What this page's requests do" filter=${(entry) => mine.has(entry.id)} compact onOpen=${(entry) => …} />`
 //
-// model    the page's Model
-// filter   (entry) => boolean: only what belongs to these requests is drawn; null: everything, blocks of unknown requests too
-// compact  low lanes without texts, no legend, and with a filter only the lanes that its requests have used
-// label    its name, for screen readers
-// span     seconds that it shows at first (30)
-// range    {at, until}: shows this time and stands still, instead of following
-// onOpen   (entry) => …: a block was clicked, or Enter pressed on it; null: blocks cannot be opened
+// model    the page's Model.
+// filter   (entry) => boolean: only what belongs to these requests is drawn; null: everything, blocks of unknown requests too.
+// compact  low lanes without texts, no legend, and with a filter only the lanes that its requests have used.
+// label    its name, for screen readers.
+// span     seconds that it shows at first (30).
+// range    {at, until}: shows this time and stands still, instead of following.
+// onOpen   (entry) => …: a block was clicked, or Enter pressed on it; null: blocks cannot be opened.
 import { html, useCallback, useEffect, useRef, useState } from "../lib/html.js";
 import { Details } from "./timeline_details.js";
 import { Legend } from "./timeline_legend.js";
