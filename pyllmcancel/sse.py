@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LONGEST_EVENT = 64 << 20  # bytes; the largest is a snapshot of everything
-LONGEST_ID = 256  # it is sent back in a header
+LONGEST_ID = 256  # the id is sent back in a header
 
 
 class BrokenFeedError(ValueError):
-    """The bytes that came are no stream of events."""
+    """The bytes are not a stream of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,19 @@ class ServerEvent:
 
 
 class EventDecoder:
-    """Turns bytes, cut anywhere, into events. For one connection: half an event at its end is no event.
+    """Turns bytes, cut anywhere, into events. For one connection; an incomplete event at its end is dropped.
 
     A field ``error``, which the standard ignores and some servers of language models send, is an event of this name.
 
     Parameters
     ----------
     longest
-        Bytes of an event at most.
+        The limit of an event's bytes.
     """
 
     def __init__(self, longest: int = LONGEST_EVENT) -> None:
         self._longest = longest
-        self._rest = bytearray()  # of a line
+        self._rest = bytearray()  # of the line so far
         self._after_cr = False  # an LF that comes next belongs to the same line end
         self._size = 0  # of the event so far
         self._id = ""
@@ -46,7 +46,7 @@ class EventDecoder:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """The events that end in these bytes; BrokenFeedError if one is too long."""
+        """Return the events that end in these bytes; BrokenFeedError if one is too long."""
         *lines, rest = self._with_lf(data).split(b"\n")
         found = []
         for line in lines:
@@ -60,7 +60,9 @@ class EventDecoder:
         return found
 
     def _with_lf(self, data: bytes) -> bytes:
-        """The same bytes with LF for each line end. An event ends with its CR: to wait for an LF would hold it back."""
+        """Return the same bytes with LF for each line end. An event ends with its CR: waiting for an LF would hold
+        it back.
+        """
         if not data:
             return data
         if self._after_cr:
@@ -82,7 +84,7 @@ class EventDecoder:
             case "data":
                 self._size += len(line)
                 self._data.append(value)
-            case "error":  # at once: the empty line behind it may never come
+            case "error":  # at once: the empty line after it may never come
                 return ServerEvent(self._id, name, value)
             case _:
                 pass  # a comment, or a field of a later standard

@@ -35,7 +35,7 @@ CPU_SECONDS = 1.0  # for all messages of a conversation; usual ones take a milli
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The texts around a model's reasoning; `begun` if the prompt ends within it, `over` if it ends behind it.
+    """The texts around a model's reasoning; `begun` if the prompt ends inside it, `over` if it ends after it.
 
     `call_head` is a regular expression. Where the text before `start` ends with it, `start` opens a call's arguments.
     """
@@ -47,7 +47,8 @@ class Thinking:
     call_head: str = ""
 
 
-# By the beginning of reasoning. gpt-oss writes a call's recipient, and then the same mark as before its reasoning.
+# Keyed by the beginning of reasoning. gpt-oss writes a call's recipient, and then the same mark as before its
+# reasoning.
 CALL_HEADS = {"<|channel|>analysis<|message|>": r" to=[^\s<]+"}
 
 

@@ -26,12 +26,12 @@ BLANKS = r"/[ \t\r\n]{0,32}/"
 async def answer_constraint(
     request: Request, body: GeneratingBody, form: NamedSchema | NamedRule | None
 ) -> ConstraintFactory | None:
-    """Return the constraint of the answer's tokens; None if there is none. A grammar is not in it, but in the sampling.
+    """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
 
     Raises
     ------
     InvalidRequestError
-        The form is bad, or asks for what cannot be enforced.
+        The form is invalid, or cannot be enforced.
     """
     return with_token_limits(request, body, await answer_guide(request, body, form))
 
@@ -43,12 +43,12 @@ async def answer_guide(
     *,
     after_reasoning: bool = False,
 ) -> Guide | None:
-    """The form alone; raises as `answer_constraint`.
+    """Return the form alone; raises as `answer_constraint`.
 
     Parameters
     ----------
     after_reasoning
-        There may be blanks before it: models part their answers from their reasoning by some.
+        True if blanks may stand before it: models put some between reasoning and answer.
     """
     if form is None:
         return None
@@ -72,7 +72,7 @@ def with_token_limits(
 
 
 def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:
-    """Takes milliseconds: for a thread of its own."""
+    """Compile the form. This takes milliseconds, so it belongs into a thread."""
     if schema.lenient:
         schema = schema._replace(schema=enforceable(schema.schema, guidance_knows))
     return guidance.compile(schema, before=before, pause=pause)

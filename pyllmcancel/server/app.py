@@ -88,21 +88,21 @@ def create_app(
     Parameters
     ----------
     engine
-        Serve with this one, which the caller closes; by default one is loaded at start-up, in the background,
-        while ``/health`` says 503.
+        The engine to serve with, which the caller closes. By default one is loaded at start-up, in the background,
+        while ``/health`` answers 503.
     metrics
         The observer that `engine` was made with, or `loading`, for ``/metrics``.
     loading
-        Serve with the engine that this one brings, and close it at the end, instead of beginning to load at start-up.
+        A load whose engine is used, and closed at the end, instead of a load at start-up.
     store
-        Where `config` says that responses are stored, opened; by default it is opened when it is needed first.
+        The store that `config` names, if it has been opened already; by default it is opened at its first use.
     tracing
-        Another observer of the engine, which is closed when that has ended: the process may end with this application.
+        Another observer of the engine, closed after the engine: the process may end with this application.
     join
-        Makes this server one of a fleet in another way than `config` has, as `pyllmcancel.ray` does.
+        Makes this server part of a fleet in another way than by `config`, as `pyllmcancel.ray` does.
     """
     if engine is not None and loading is not None:
-        raise ValueError("an application serves with one engine: `engine`, or the one that `loading` brings")
+        raise ValueError("an application serves with one engine: give either `engine` or `loading`")
     state = ServerState(config, metrics)
     if engine is not None:
         state.adopt(engine)
@@ -138,7 +138,7 @@ def create_app(
         title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None, routes=all_routes(ui=config.ui)
     )
     app.state.server = state
-    page.page_files()  # read and hashed before anybody is served: in the event loop that would hold up all streams
+    page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
     app.state.openapi_page = openapi_page
     add_error_handlers(app)
     add_middleware(app, config, state)
@@ -164,7 +164,7 @@ def all_routes(*, ui: bool) -> list[BaseRoute]:
 
 @asynccontextmanager
 async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[None]:
-    """With an engine that comes meanwhile, and goes at the end."""
+    """Load an engine inside the block, and close it at the end."""
     source = loading or Loading(state.config.engine, state.metrics)
     adopting = state.adopt_when_loaded(source)
     try:
@@ -195,7 +195,7 @@ def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> No
         )
     app.add_middleware(PageGuard, hosts=config.served_as(), origins=origins)
     if config.fleet is not None:
-        # Outside of the guard: peers call each other by any name, and their door lets no page in.
+        # Outside of the guard: peers call each other by any name, and their endpoint refuses web pages.
         from pyllmcancel.server.fleet.membership import join_by_http  # not before: it needs what is in an extra
 
         state.fleet = join_by_http(app, state, config.fleet)

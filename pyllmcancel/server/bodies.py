@@ -75,7 +75,7 @@ async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBo
     """The body as a value of this type; ApiError if it is none."""
     if not is_json(request):
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
-    # Not `request.body()`, which keeps the bytes for as long as the request lives.
+    # Not by `request.body()`, which keeps the bytes for as long as the request lives.
     text = b"".join([piece async for piece in request.stream()])
     request.scope["state"][LENGTH] = len(text)
     state = state_of(request)
@@ -90,7 +90,7 @@ async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBo
 
 
 async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
-    """Do some work for a request whose body has been read: what it costs is bounded by the length of that.
+    """Do some work for a request whose body has been read. The body's length bounds its cost.
 
     Raises
     ------
@@ -105,7 +105,7 @@ async def prepared(request: Request, work: Callable[[Pause], T]) -> T:
 def validated(
     text: bytes, body_type: type[RequestBody], max_values: int, policy: UnknownFields, pause: Pause
 ) -> tuple[RequestBody, IgnoredFields]:
-    """A body, and its fields that have no effect."""
+    """Return a body, and its fields that have no effect."""
     check_size(text, max_values)
     pause()
     try:
@@ -122,7 +122,7 @@ def validated(
 
 
 def check_size(text: bytes, max_values: int) -> None:
-    """ApiError 400 for more values, or more of them inside each other, than any request needs."""
+    """Raise ApiError 400 for more values, or deeper nesting, than any request needs."""
     excess = compiled_module().json_excess(text, values=max_values, depth=MAX_DEPTH, fields=MAX_FIELDS)
     if excess is None:
         return
@@ -137,5 +137,5 @@ def check_size(text: bytes, max_values: int) -> None:
 
 
 def _in_words(error: ValueError) -> str:
-    # How this parser calls it when the text ends, or goes on otherwise, after the first half.
+    # The parser's message if the text ends, or continues otherwise, after the first half.
     return " (half of a surrogate pair is not Unicode)" if "hex escape" in str(error) else ""

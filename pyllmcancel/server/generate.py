@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyllmcancel.server.wire.fields import GeneratingBody
 
 T = TypeVar("T")
-# Longer prompts are submitted in a thread: making the samplers, which read them, takes its time.
+# Longer prompts are submitted in a thread, because making the samplers, which read them, takes time.
 INLINE_PROMPT = 20_000
-# Answers to more tokens are put into words in a thread: the event loop must notice disconnects meanwhile.
+# Answers of more tokens are encoded in a thread: the event loop must notice disconnects meanwhile.
 INLINE_ANSWER = 4_096
 # A comment, which every reader of server-sent events skips.
 PING = b": ping\n\n"
@@ -49,16 +49,16 @@ SSE_HEADERS = (
 
 
 class Dialect(ABC):
-    """How one endpoint words an answer.
+    """The format of one endpoint's answers.
 
     Attributes
     ----------
     says_done
-        A complete stream ends with OpenAI's ``[DONE]``.
+        True if a complete stream ends with OpenAI's ``[DONE]``.
     names_events
-        The type of an event, which is in its data, is its name in the stream, too.
+        True if the type of an event, which is in its data, is also its name in the stream.
     ping
-        What breaks a silence.
+        The text that is sent after a silence.
     """
 
     says_done: ClassVar[bool] = False
@@ -66,33 +66,34 @@ class Dialect(ABC):
     ping: ClassVar[bytes] = PING
 
     def opening(self) -> Iterable[Mapping[str, Any]]:
-        """Events before the first delta."""
+        """Return the events before the first delta."""
         return ()
 
     @abstractmethod
     def chunks(self, delta: Delta) -> Iterable[Mapping[str, Any]]:
-        """Events of one delta."""
+        """Return the events of one delta."""
 
     @abstractmethod
     def closing(self, usage: Usage) -> Iterable[Mapping[str, Any]]:
-        """Events after the last delta of a complete answer."""
+        """Return the events after the last delta of a complete answer."""
 
     def failure(self, error: ApiError, request_id: str) -> Iterable[Mapping[str, Any]]:
-        """The last events of an answer that broke off, which must not look complete."""
+        """Return the last events of an answer that broke off, which must not look complete."""
         yield openai_error(error, request_id)
 
     async def keep(self) -> None:  # noqa: B027 - most keep nothing
-        """Called when an answer, whole or broken off, has been put into words, before its end is told.
+        """Store an answer, if need be. Called when an answer, whole or broken off, has been encoded, before its end is
+        sent.
 
         Raises
         ------
         ApiError
-            It cannot be kept as it was asked to be: that is told instead, for a stream by `failure`.
+            The answer cannot be stored as requested. This error is sent instead, in a stream by `failure`.
         """
 
     @abstractmethod
     def whole(self, deltas: list[Delta], usage: Usage) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        """A complete answer in one piece."""
+        """Return a complete answer in one piece."""
 
 
 async def generate(
@@ -104,7 +105,7 @@ async def generate(
     *,
     ping_interval: float | None = None,
 ) -> EngineResponse:
-    """Submit, and answer in the form that was asked for. The engine's errors pass through to the handlers.
+    """Submit a request, and answer in the requested form. The engine's errors pass through to the handlers.
 
     A `ping_interval` in seconds takes the place of the server's own.
     """
@@ -138,7 +139,7 @@ async def submit(
             else:
                 request = work()
     except InvalidRequestError as error:
-        # The engine knows of prompts; what this client has sent may be called otherwise.
+        # The engine calls the field a prompt; this client's body may name it otherwise.
         error.param = body.own_name(error.param)
         raise
     state.preparations.supersede(origin)
@@ -155,7 +156,7 @@ def is_laborious(prompts: Sequence[Sequence[int]], params: GenerationParams) -> 
 
 @contextmanager
 def engine_failure_told(engine: Engine) -> Iterator[None]:
-    """An engine that has failed is closed too; but there is nothing to wait for, unlike at a shutdown."""
+    """Report an engine that has failed. It is closed, too, but unlike at a shutdown there is nothing to wait for."""
     try:
         yield
     except EngineClosedError:
@@ -167,8 +168,8 @@ def engine_failure_told(engine: Engine) -> Iterator[None]:
 class EngineResponse(Response, ABC):
     """An answer that the engine computes.
 
-    It watches for its client's leaving from the first moment. Leaving ``__call__``, in whichever way, cancels the
-    request if it still runs; what the computation holds is the engine's to free, when it has really ended.
+    It watches for its client's leaving from the first moment. Leaving ``__call__``, in any way, cancels the request if
+    it still runs. The engine frees the computation's resources when it has really ended.
     """
 
     def __init__(self, stream: AsyncStream) -> None:
@@ -190,17 +191,17 @@ class EngineResponse(Response, ABC):
             finally:
                 cancel()
             if is_client_gone(scope) and connection is not None:
-                # The engine may have seen it before the HTTP server did, to which an answer that ends too early is a
-                # defect: it would log it, and tell the client.
+                # The engine may have seen the client leave before the HTTP server did. To the HTTP server an answer
+                # that ends too early is a defect: it would log it, and report it to the client.
                 connection.drop()
                 await client_left
 
     @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, or call `error_told` and send what that returns."""
+        """Send the answer, or call `error_told` and send the error that it returns."""
 
     async def _worded(self, word: Callable[[Usage], T]) -> T:
-        """Word a complete answer with `word`, which is called in a thread if there are many tokens to spell out."""
+        """Encode a complete answer with `word`, which is called in a thread if there are many tokens to detokenize."""
         assert self._stream.ending is not None
         usage = self._stream.ending.usage
         if self.request.n_prompt_tokens * self.request.params.n + usage.completion_tokens <= INLINE_ANSWER:
@@ -307,13 +308,13 @@ class EventStreamResponse(EngineResponse):
             try:
                 await send({"type": "http.response.body", "body": self._dialect.ping, "more_body": True})
             except OSError:
-                # How some servers say that the client is gone.
+                # Some servers report so that the client is gone.
                 self._stream.cancel(CancelReason.DISCONNECT)
                 return
 
 
 def frame(event: Mapping[str, Any], *, named: bool = False) -> bytes:
-    """A server-sent event."""
-    # In ASCII: to some readers other characters end a line too.
+    """Return a server-sent event."""
+    # In ASCII: for some readers other characters end a line, too.
     data = b"data: " + json.dumps(event).encode() + b"\n\n"
     return b"event: " + event["type"].encode() + b"\n" + data if named else data

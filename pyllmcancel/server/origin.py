@@ -1,7 +1,7 @@
-"""Where a request comes from, and which others it belongs to: its `Origin`, from headers, body and options.
+"""The `Origin` of a request, from headers, body and options: its client, and the groups that it belongs to.
 
 A session groups requests. A request supersedes another only if its client names a key, by `X-Supersede`, or if the
-server makes one for it, by ``--supersede``. Names are the owner's own: see `pyllmcancel.server.http.api_keys`.
+server makes one for it, by ``--supersede``. Names belong to an owner: see `pyllmcancel.server.http.api_keys`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SESSION_HEADERS = ("X-Session-Id", "x-session-affinity", "X-Claude-Code-Session-
 SESSION_FIELDS = ("session_id", "prompt_cache_key")
 PARENT_HEADERS, PARENT_FIELDS = ("X-Parent-Session-Id",), ("parent_session_id",)
 KEY_HEADERS, KEY_FIELDS = ("X-Supersede",), ("supersede",)
-# W3C's, whose version ff and whose trace of zeros say that there is none.
+# W3C's format, in which version ff and a trace of zeros mean that there is none.
 MAX_TRACESTATE = 1024
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 def plain_origin(request: Request) -> Origin:
-    """Return the origin of a request that belongs to no other requests."""
+    """Return the origin of a request that belongs to no groups."""
     state = state_of(request)
     return Origin(
         request_id=request_id_of(request.scope),
@@ -59,7 +59,7 @@ def origin_of(request: Request, body: GeneratingBody) -> Origin:
     session = named(request, SESSION_HEADERS, body, SESSION_FIELDS)
     parent = named(request, PARENT_HEADERS, body, PARENT_FIELDS)
     key = named(request, KEY_HEADERS, body, KEY_FIELDS) or implied_key(request, body, session)
-    if session is None and parent is None:  # of one trace there may be requests of several parents
+    if session is None and parent is None:  # requests of one trace may have several parents
         session = trace_of(request)
     origin = plain_origin(request)
     if session is not None and parent is not None:
@@ -68,7 +68,7 @@ def origin_of(request: Request, body: GeneratingBody) -> Origin:
 
 
 def named(request: Request, headers: tuple[str, ...], body: GeneratingBody, fields: tuple[str, ...]) -> str | None:
-    """The first of these names that is given; an empty header is none."""
+    """Return the first of these headers that is given; an empty header counts as missing."""
     for header in headers:
         value = request.headers.get(header)
         if value:
@@ -81,7 +81,7 @@ def named(request: Request, headers: tuple[str, ...], body: GeneratingBody, fiel
 
 
 def from_header(value: str, header: str) -> str:
-    """The text of a header that was sent as UTF-8: the same name may be in a path, or a body."""
+    """Return the text of a header that was sent as UTF-8: the same name may be in a path, or a body."""
     try:
         return value.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError:
@@ -89,7 +89,7 @@ def from_header(value: str, header: str) -> str:
 
 
 def checked(name: str, param: str) -> str:
-    """`name`, if it has the form of a session's, or a key's."""
+    """Return `name`, if it has the form of a session's or a key's name."""
     if not 0 < len(name) <= MAX_SESSION_ID or not name.isprintable() or name != name.strip():
         message = f"must have 1 to {MAX_SESSION_ID} printable characters, without blanks at the ends"
         raise InvalidRequestError(message, param)
@@ -97,7 +97,7 @@ def checked(name: str, param: str) -> str:
 
 
 def implied_key(request: Request, body: GeneratingBody, session: str | None) -> str | None:
-    """The key of a request that names none, by ``--supersede``: one for each class of endpoint.
+    """Return the key of a request that names none, by ``--supersede``: one for each class of endpoint.
 
     It begins with a blank, so that no client can name it. Requests that generate nothing, as editors send them to warm
     the cache up, have none: they must not supersede what their user waits for.
@@ -119,12 +119,12 @@ def implied_key(request: Request, body: GeneratingBody, session: str | None) -> 
 def trace_context_of(request: Request, model: str) -> TraceContext:
     headers = request.headers
     state = headers.get("tracestate", "")
-    # W3C has no more than 32 entries of a tracestate passed on, and wants 512 characters at least.
+    # W3C says to pass on at most 32 entries of a tracestate, and at least 512 characters.
     tracestate = state if 0 < len(state) <= MAX_TRACESTATE else None
     return TraceContext(headers.get("traceparent"), tracestate, request.scope["path"], model)
 
 
 def trace_of(request: Request) -> str | None:
-    """The trace that a request is part of, as a session: it groups what an agent did for one turn."""
+    """Return the trace that a request is part of, as a session: it groups an agent's requests of one turn."""
     found = TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     return None if found is None else f"trace:{found[1]}"

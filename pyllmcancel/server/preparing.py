@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Apart from those of `workers`: bodies must not wait for a template or a schema.
+# Separate from those of `workers`: bodies must not wait for a template or a schema.
 N_THREADS = 2
 
 
@@ -43,10 +43,10 @@ class Preparation(Work):
         self.arrived_at = origin["arrived_at"] or time.monotonic()
         self.rank = Rank(origin.get("arrived_us") or epoch_us(self.arrived_at), self.id)
         self.reason: CancelReason | None = None
-        self.accepted: Request | None = None  # what it became, if it was cancelled while it was submitted
+        self.accepted: Request | None = None  # the request that it became, if it was cancelled while it was submitted
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Give it up; returns whether this call decided it."""
+        """Give it up; return whether this call decided that."""
         decided = self.stop(RequestCancelled(reason, Usage()))
         if decided:
             self.reason = reason
@@ -83,14 +83,14 @@ class Preparation(Work):
 
 
 class Preparations:
-    """All of them. Touched by the event loop only.
+    """All preparations. Used in the event loop only.
 
-    If there are several owners, who share the server, none gets all threads: what it prepares may take seconds.
+    If there are several owners, none gets all threads, because a preparation may take seconds.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
         self._live: dict[tuple[str, str], Preparation] = {}  # by owner and id, oldest first
-        # By owner and supersede key: what other replicas tell comes often, and most of it concerns nothing here.
+        # By owner and supersede key: other replicas send news often, most of which concern no request here.
         self._keyed: dict[tuple[str, str], set[Preparation]] = {}
         self._workers = Workers(N_THREADS, "pyllmcancel-prepare", per_owner=N_THREADS - shared)
 
@@ -110,14 +110,14 @@ class Preparations:
         ]
 
     def supersede(self, newer: Origin) -> None:
-        """Cancel what is in preparation under the key of an accepted request, and arrived before it."""
+        """Cancel preparations under the key of an accepted request that arrived before it."""
         arrived_at = newer["arrived_at"] or 0.0
         for older in self._of_key(newer["owner"], newer.get("supersede")):
             if older.arrived_at < arrived_at:
                 older.cancel(CancelReason.SUPERSEDED)
 
     def heed(self, owner: str, key: str, rank: Rank) -> None:
-        """The same, for a request that another process has accepted."""
+        """As `supersede`, for a request that another process has accepted."""
         for older in self._of_key(owner, key):
             if older.rank < rank:
                 older.cancel(CancelReason.SUPERSEDED)
@@ -131,12 +131,12 @@ class Preparations:
         Parameters
         ----------
         origin
-            The one that the request will be submitted with.
+            The origin that the request will be submitted with.
 
         Raises
         ------
         RequestCancelled
-            Its client has left, or it was cancelled in another way.
+            The client has left, or the request was cancelled in another way.
         EngineClosedError
             The server is shutting down.
         InvalidRequestError
@@ -188,7 +188,7 @@ class Preparations:
                     del self._keyed[keyed]
 
     def close(self) -> None:
-        """Give everything up, and take no more. Idempotent; waits for nothing."""
+        """Give all preparations up, and accept no more. Idempotent; does not wait."""
         self._workers.close()
 
     async def wait_closed(self) -> None:

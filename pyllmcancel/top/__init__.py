@@ -1,1 +1,1 @@
-"""``pyllmcancel top``: what a server does at this moment, in the terminal, and its requests' cancels."""
+"""``pyllmcancel top``: a server's present activity in the terminal, and cancels of its requests."""

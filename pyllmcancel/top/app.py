@@ -24,10 +24,10 @@ from pyllmcancel.top.text import duration, plain
 from pyllmcancel.top.values import read_json
 from pyllmcancel.top.view import draw
 
-TICK = 0.25  # seconds between two pictures while nothing happens: a column of the lanes
-SHORTEST = 0.1  # between two pictures
-HUNG_UP = 128 + 1  # the status of a program whose terminal is gone: 1 is SIGHUP
-LAG = 0.5  # the feed is written a few times a second: what is newer is not known yet
+TICK = 0.25  # seconds between two drawings while nothing happens: a column of the lanes
+SHORTEST = 0.1  # between two drawings
+HUNG_UP = 128 + 1  # the exit status of a program whose terminal is gone: 1 is SIGHUP
+LAG = 0.5  # the feed is written a few times a second, so newer events are not known yet
 
 
 class Clock:
@@ -38,7 +38,7 @@ class Clock:
         self._known = False
 
     def hear(self, moment: float, *, again: bool) -> None:
-        """An event tells of this moment, which cannot be later than now; `again`: it is another server's clock."""
+        """Take an event's time, which cannot be later than now; `again`: the clock is another server's."""
         offset = moment - time.monotonic()
         self._offset = offset if again or not self._known else max(self._offset, offset)
         self._known = True
@@ -48,7 +48,7 @@ class Clock:
 
 
 class App:
-    """`run` once; everything here happens in its event loop."""
+    """The program. Call `run` once; everything here happens in its event loop."""
 
     def __init__(self, client: httpx.AsyncClient, screen: Screen, keyboard: Keyboard | None, choices: Choices) -> None:
         self.replicas = Replicas()
@@ -61,7 +61,7 @@ class App:
         self._lost_at: float | None = None
         self._retry_at = 0.0
         self._why_lost = ""
-        self._row = 0  # where the selection was, for when its request has ended
+        self._row = 0  # the row of the selection, used after its request has ended
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
         self._status = 1
@@ -73,7 +73,7 @@ class App:
         return self.replicas.shown
 
     async def run(self) -> int:
-        """Until the user, a signal or a FeedError ends it; the exit status."""
+        """Run until the user, a signal or a FeedError ends the program; return the exit status."""
         if sys.platform == "win32":
             raise NotImplementedError("the screen needs signals of POSIX")
         loop = asyncio.get_running_loop()
@@ -129,7 +129,7 @@ class App:
             self._clock.hear(state.clock, again=event.name == "snapshot")
         if len(state.gaps) > max(1, n_gaps.get(state.replica, 0)):
             gap = state.gaps[-1]
-            self.choices.message = f"{gap.why}: {duration(gap.ended - gap.began)} were not seen"
+            self.choices.message = f"{gap.why}: {duration(gap.ended - gap.began)} were missed"
 
     def _link(self, now: float) -> str:
         if self._lost_at is None:
@@ -160,7 +160,9 @@ class App:
         heard = now if self._lost_at is None else self._lost_at
         self.choices.link, self.choices.lost = self._link(now), self._lost_at is not None
         if self.state.not_understood and not self.choices.message:
-            self.choices.message = f"{self.state.not_understood} events are not understood: another version?"
+            self.choices.message = (
+                f"{self.state.not_understood} events were not understood: is the server of another version?"
+            )
         times = Times(self._clock.at(now - LAG), self._clock.at(heard - LAG))
         self._screen.show(draw(self.replicas, self.choices, times, Size(*self._screen.size)))
 
@@ -169,7 +171,7 @@ class App:
         self._changed.set()
 
     def _suspend(self) -> None:
-        """Ctrl-Z: give the terminal back, and stop until the shell says to go on."""
+        """Handle Ctrl-Z: give the terminal back, and stop until the shell continues the program."""
         if sys.platform == "win32":
             raise NotImplementedError("the screen needs signals of POSIX")
         self._screen.leave()
@@ -192,7 +194,7 @@ class App:
         self._changed.set()
 
     def press(self, key: str) -> None:
-        """Do what a key stands for."""
+        """Do the action of a key."""
         match key:
             case "q":
                 self._end(0)
@@ -220,7 +222,7 @@ class App:
         self.choices.selected = keys[self._row]
 
     def _cancel(self, *, whole_session: bool) -> None:
-        # The selection never moves by itself: who presses the key a moment too late must not hit another request.
+        # The selection never moves by itself: a key that is pressed a moment too late must not hit another request.
         request = None if self.choices.selected is None else self.replicas.find(self.choices.selected)
         if request is None:
             self.choices.message = "nothing is selected: choose a request with up and down"

@@ -1,4 +1,4 @@
-"""The data that the screen is drawn from, beside the server's state: the user's choices, the time, the size."""
+"""The data for drawing the screen, besides the server's state: the user's choices, the time, the size."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Choices:
 
 
 class Times(NamedTuple):
-    """By the clock of the state: of the newest column, and until when the feed was heard."""
+    """The time of the newest column, and that of the last event, by the clock of the state."""
 
     now: float
     heard: float
 
 
 class Size(NamedTuple):
-    """Columns, and lines: None for as many as there are things to say."""
+    """The columns and lines; None as lines: as many as needed."""
 
     width: int
     height: int | None

@@ -11,37 +11,39 @@ from pyllmcancel.top.feed import FeedError, message_in, reason_of
 from pyllmcancel.top.text import count, milliseconds, plain
 from pyllmcancel.top.values import is_number, read_json
 
-CANCEL_SECONDS = 30.0  # it answers when the computation has stopped
-LONGEST_ANSWER = 16 << 20  # bytes; the largest tells of each request of a session
+CANCEL_SECONDS = 30.0  # the answer comes when the computation has stopped
+LONGEST_ANSWER = 16 << 20  # bytes; the largest names each request of a session
 
 
 def open_client(url: str, api_key: str) -> httpx.AsyncClient:
-    """A client of the server at `url`, with or without ``/v1``; FeedError for what is no address."""
+    """Return a client of the server at `url`, with or without ``/v1``; FeedError if `url` is not an address."""
     try:
         parsed = httpx.URL(url if "://" in url else f"http://{url}")
         parsed = parsed.copy_with(path=parsed.path.rstrip("/").removesuffix("/v1"), query=None, fragment=None)
     except httpx.InvalidURL as error:
-        raise FeedError(f"--url {plain(url)} is no address: {error}") from None
+        raise FeedError(f"--url {plain(url)} is not an address: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise FeedError(f"--url {plain(url)} is no address of a server: they look like http://127.0.0.1:8000")
+        raise FeedError(f"--url {plain(url)} is not a server's address, such as http://127.0.0.1:8000")
     try:
         headers = {b"Authorization": f"Bearer {api_key}".encode("latin-1")} if api_key else {}
     except UnicodeEncodeError:
-        raise FeedError("--api-key has characters that no header can carry") from None
+        raise FeedError("--api-key contains characters that a header cannot carry") from None
     return httpx.AsyncClient(base_url=parsed, headers=headers)
 
 
 async def cancel_request(client: httpx.AsyncClient, request_id: str, owner: str = "") -> str:
-    """Cancel it, wait until its computation has stopped, and say how that went.
+    """Cancel a request, wait until its computation has stopped, and return the result in words.
 
-    `owner` says whose, for an administrator's key: several may have requests of this id, or sessions of this name.
+    `owner` names the owner, for an administrator's key: several owners may have this id or session name.
     """
     answer = await post(client, "requests", request_id, owner)
     return answer if isinstance(answer, str) else f"{plain(request_id)}: {told(answer)}"
 
 
 async def cancel_session(client: httpx.AsyncClient, session: str, owner: str = "") -> str:
-    """Cancel its requests and its descendants', wait, and say how that went; `owner` as for a request."""
+    """Cancel the requests of a session and its descendants, wait, and return the result in words; `owner` as for a
+    request.
+    """
     answer = await post(client, "sessions", session, owner)
     if isinstance(answer, str):
         return answer
@@ -57,8 +59,8 @@ async def cancel_session(client: httpx.AsyncClient, session: str, owner: str = "
 
 
 async def post(client: httpx.AsyncClient, kind: str, name: str, owner: str) -> dict[str, Any] | str:
-    """The answer's fields, or a sentence about what went wrong."""
-    # As it is, not compressed: what was read is bounded, what it unpacks to would not be.
+    """Return the answer's fields, or a sentence about the error."""
+    # Not compressed: the bytes read are limited, but the unpacked text would not be.
     headers = {"Accept-Encoding": "identity"}
     content = bytearray()
     try:
@@ -70,15 +72,15 @@ async def post(client: httpx.AsyncClient, kind: str, name: str, owner: str) -> d
                 if len(content) > LONGEST_ANSWER:
                     break
     except (UnicodeEncodeError, httpx.InvalidURL):
-        return "not cancelled: its name fits into no address"
+        return "not cancelled: its name does not fit into an address"
     except httpx.TimeoutException:
-        return f"no answer in {CANCEL_SECONDS:.0f} s: whether it is cancelled is not known"
+        return f"no answer in {CANCEL_SECONDS:.0f} s: it may or may not be cancelled"
     except httpx.RequestError as error:
         return f"not cancelled: {reason_of(error)}"
     found = read_json(content) if answer.is_success else None
     if isinstance(found, dict):
         return found
-    said = message_in(content) or plain(answer.reason_phrase) or "an answer that is not understood"
+    said = message_in(content) or plain(answer.reason_phrase) or "the answer was not understood"
     return f"not cancelled: {answer.status_code}: {said}"
 
 
@@ -94,5 +96,5 @@ def told(answer: dict[str, Any]) -> str:
 
 
 def in_path(name: str) -> str:
-    """As one part of a path: names are their clients', dots and slashes included."""
+    """Quote a name as one part of a path: clients choose names, which may contain dots and slashes."""
     return quote(name, safe="").replace(".", "%2E")

@@ -1,4 +1,4 @@
-"""The command ``pyllmcancel top``: the live screen, or one picture where there is no screen."""
+"""The command ``pyllmcancel top``: the live screen, or a single output if there is no screen."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pyllmcancel.top.screen import Screen
 from pyllmcancel.top.values import read_json
 from pyllmcancel.top.view import draw
 
-PATIENCE = 15.0  # for the snapshot, where only that is shown
+PATIENCE = 15.0  # for the snapshot, if only that is shown
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the server; the exit status: 1 if that is not possible."""
+    """Show the server; return the exit status: 1 if that is impossible."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, markup=False, emoji=False)
@@ -42,7 +42,7 @@ async def show(url: str, api_key: str, console: Console) -> int:
         choices = Choices(
             url=str(client.base_url).rstrip("/"), glyphs=BLOCKS if console.encoding.startswith("utf") else ASCII
         )
-        # Windows's terminals have other calls for keys and sizes, which are not written.
+        # Windows's terminals have other calls for keys and sizes, which are not implemented.
         if sys.platform == "win32" or not console.is_terminal or console.is_dumb_terminal:
             return await snapshot(client, console, choices)
         return await watch(client, console, choices)
@@ -61,7 +61,7 @@ async def watch(client: httpx.AsyncClient, console: Console, choices: Choices) -
 
 
 async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices) -> int:
-    """Print what the server says at once, and end."""
+    """Print the server's state once, and end."""
     replicas = Replicas()
     choices.link, choices.lost, choices.keys = "", False, False
     try:
@@ -76,7 +76,7 @@ async def snapshot(client: httpx.AsyncClient, console: Console, choices: Choices
             raise FeedError(f"{choices.url} sends no snapshot in {PATIENCE:.0f} s") from None
     state = replicas.shown
     if not state.known:
-        raise FeedError(f"what {choices.url} sends is not understood: another version of pyllmcancel?")
+        raise FeedError(f"the data of {choices.url} were not understood: is it another version of pyllmcancel?")
     for line in draw(replicas, choices, Times(state.clock, state.clock), Size(console.width, None)):
         line.rstrip()
         console.print(line, soft_wrap=True)

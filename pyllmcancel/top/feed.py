@@ -1,4 +1,4 @@
-"""Reading the feed for as long as it is wanted: over connections that break, and servers that start again."""
+"""Reading the feed, with new attempts after broken connections and restarts of the server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyllmcancel.top.text import plain
 from pyllmcancel.top.values import read_json
 
 PATH = "v1/events"
-# A comment comes every 15 s unless the server was told otherwise; to come back by the last event's id costs little.
+# A comment comes every 15 s unless the server is configured otherwise; resuming by the last event's id costs little.
 SILENCE = 60.0
 CONNECT = 10.0
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
-COMES_BACK = frozenset({429, 500, 502, 503, 504})  # of a server that starts, or a proxy before one
+COMES_BACK = frozenset({429, 500, 502, 503, 504})  # of a server that starts, or of a proxy before one
 LONGEST_ERROR = 16_384  # bytes of an answer that is an error
 
 
@@ -34,7 +34,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """There is no feed, why, and after how many seconds it is tried again."""
+    """There is no feed, with the reason, and the seconds until the next try."""
 
     why: str
     wait: float
@@ -45,7 +45,7 @@ Tell = Callable[[Happening], None]
 
 
 class NotNowError(Exception):
-    """The server, or what stands before it, says to come back."""
+    """The server, or a proxy before it, asks to come back later."""
 
     def __init__(self, why: str, wait: float) -> None:
         super().__init__(why)
@@ -53,12 +53,12 @@ class NotNowError(Exception):
 
 
 class Feed:
-    """Reads ``GET /v1/events``; after a break it goes on behind the last event that had come.
+    """Reads ``GET /v1/events``; after a break it resumes after the last event.
 
     Parameters
     ----------
     patient
-        Whether a server that was never reached is waited for; otherwise that is a FeedError.
+        True to wait for a server that was never reached; otherwise that is a FeedError.
     """
 
     def __init__(self, client: httpx.AsyncClient, *, patient: bool = False) -> None:
@@ -68,7 +68,7 @@ class Feed:
         self._n_failed = 0  # in a row
 
     async def follow(self, tell: Tell) -> None:
-        """Tell all that happens, until cancelled; FeedError if that cannot be."""
+        """Iterate over all events, until cancelled; FeedError if that is impossible."""
         while True:
             least = 0.0
             try:
@@ -101,14 +101,14 @@ class Feed:
                     tell(event)
 
     def _back_off(self) -> float:
-        """Twice as long each time, and never the same for all who wait for one server."""
+        """Wait twice as long each time, with a random part, so that clients of one server spread out."""
         longest: float = min(FIRST_WAIT * 2**self._n_failed, LONGEST_WAIT)
         self._n_failed = min(self._n_failed + 1, 10)
         return longest * random.uniform(0.5, 1.0)
 
 
 async def check(answer: httpx.Response) -> None:
-    """FeedError or NotNowError for an answer that is no feed."""
+    """Raise FeedError or NotNowError for an answer that is not a feed."""
     url, status = answer.request.url, answer.status_code
     is_feed = answer.headers.get("content-type", "").partition(";")[0].strip() == "text/event-stream"
     if status == 200 and is_feed:
@@ -124,7 +124,7 @@ async def check(answer: httpx.Response) -> None:
         case 403:
             raise FeedError(f"{url.host} refuses: {said}")
         case 301 | 302 | 303 | 307 | 308:
-            # Not followed: the key would go wherever it leads.
+            # Not followed: the key would go to wherever the redirect leads.
             target = plain(answer.headers.get("location", "nowhere"))
             raise FeedError(f"{url.host} has moved to {target}: name that with --url")
         case 200 | 404 | 405 | 406 | 410:
@@ -144,7 +144,7 @@ async def error_message(answer: httpx.Response) -> str:
 
 
 def message_in(body: bytes | bytearray) -> str:
-    """The message of an error in one of the APIs' shapes; "" if there is none."""
+    """Return the message of an error in one of the APIs' shapes; "" if there is none."""
     found = read_json(body)
     error = found.get("error") if isinstance(found, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
@@ -159,12 +159,12 @@ def retry_after(answer: httpx.Response) -> float:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a connection failed, in a few words."""
+    """Return why a connection failed, in a few words."""
     match error:
         case httpx.ConnectTimeout():
             return f"no answer in {CONNECT:.0f} s"
         case httpx.ReadTimeout():
-            return f"nothing heard for {SILENCE:.0f} s"
+            return f"no data for {SILENCE:.0f} s"
         case httpx.UnsupportedProtocol():
             return "an address begins with http:// or https://"
         case httpx.ConnectError():
@@ -176,7 +176,7 @@ def reason_of(error: Exception) -> str:
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """The error, and what it was raised for."""
+    """Iterate over the error and its causes."""
     found = [error]
     while (cause := found[-1].__cause__ or found[-1].__context__) is not None:
         found.append(cause)

@@ -40,7 +40,7 @@ def header(state: State, choices: Choices, now: float, width: int) -> list[Text]
 
 
 def replica_lines(replicas: Replicas, width: int) -> list[Text]:
-    """Each replica in a few words, as many in a line as have room."""
+    """Return each replica in a few words, as many in a line as have room."""
     lines = [Text()]
     for name in dict.fromkeys((*replicas.states, *replicas.lost)):
         text = Text()
@@ -65,7 +65,7 @@ def latencies_text(found: Sequence[float]) -> str:
 
 
 def named(figures: Sequence[tuple[str, str]]) -> Text:
-    """Names and values in a row."""
+    """Return names and values in a row."""
     text = Text()
     for name, value in figures:
         text.append(f"{name} ", "dim")
@@ -75,7 +75,7 @@ def named(figures: Sequence[tuple[str, str]]) -> Text:
 
 
 def beside(left: Text, right: Text, width: int) -> Text:
-    """One at each edge; where both do not fit the left one is cut, for the right one is news."""
+    """Return one text at each edge. If both do not fit, the left one is cut, because the right one is news."""
     room = max(0, width - right.cell_len - 1)
     left.truncate(room, overflow="ellipsis", pad=True)
     return Text.assemble(left, " ", right)

@@ -1,4 +1,4 @@
-"""The keyboard: keys from bytes, and a terminal that gives them one by one for as long as they are wanted."""
+"""The keyboard: keys from bytes, and a terminal that gives them one by one while they are wanted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from pyllmcancel.system import give_keys_at_once, restore_terminal, terminal_mode
 
-# Arrows are three bytes, of which the second depends on the terminal's mode; all other sequences are passed over.
+# Arrows are three bytes, of which the second depends on the terminal's mode; all other sequences are ignored.
 SEQUENCE = re.compile(rb"\x1b(?:O.|\[[0-?]*[ -/]*[@-~])", re.DOTALL)
 ARROWS = {b"A": "up", b"B": "down"}
 UNFINISHED = re.compile(rb"\x1b(?:O|\[[0-?]*[ -/]*)?\Z")
@@ -16,7 +16,7 @@ LONGEST = 64  # bytes of a sequence
 
 
 class KeyDecoder:
-    """Turns bytes, cut anywhere, into the names of keys. An escape alone counts when something follows it."""
+    """Turns bytes, cut anywhere, into the names of keys. A single escape counts when another byte follows it."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -41,7 +41,7 @@ class KeyDecoder:
 class Keyboard(AbstractContextManager["Keyboard"]):
     """A terminal in cbreak mode: no echo, no waiting for a line's end; Ctrl-C and Ctrl-Z are still signals.
 
-    `leave` may be called at any time, and gives the terminal back as it was found.
+    `leave` may be called at any time, and restores the terminal.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -1,4 +1,6 @@
-"""The lanes of the slots: the last seconds of each slot, a column for each part of a second, by shape and by colour."""
+"""The lanes of the slots: the last seconds of each slot, a column for each fraction of a second, by shape and
+colour.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ COLUMN = 0.25  # seconds
 
 
 class Mark(IntEnum):
-    """The mark that a column shows; where several things happened in it, the greatest."""
+    """The mark of a column; if several things happened in it, the greatest mark."""
 
     IDLE = 0
     HELD = 1
@@ -56,7 +58,7 @@ Glyphs = dict[Mark, str]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The columns: they end at whole multiples of `COLUMN`, so that what they show stands still while time goes on."""
+    """The columns. They end at whole multiples of `COLUMN`, so that past columns do not change while time passes."""
 
     last: int
     width: int
@@ -70,14 +72,14 @@ class Axis:
         return (self.last - self.width + 1) * COLUMN
 
     def columns(self, began: float, ended: float) -> range:
-        """The ones that this time touches."""
+        """Iterate over the columns that this time touches."""
         first = self.last - self.width + 1
         begin, end = math.floor(began / COLUMN) - first, math.floor(ended / COLUMN) - first
         return range(max(0, begin), min(self.width, max(begin, end) + 1))
 
 
 def lanes(state: State, slots: range, axis: Axis, seen_until: float) -> list[list[Mark]]:
-    """A row of marks for each of `slots`; what came after `seen_until` is not known."""
+    """Return a row of marks for each of `slots`; the time after `seen_until` is unknown."""
     found = [[Mark.IDLE] * axis.width for _ in slots]
     for request in (*state.ended, *state.live.values()):
         _hold(found, slots, request, axis, seen_until)
@@ -117,7 +119,7 @@ def _mark(found: list[list[Mark]], slots: range, which: tuple[int, ...], columns
 
 
 def drawn(row: list[Mark], glyphs: Glyphs) -> Text:
-    """A lane as text."""
+    """Return a lane as text."""
     text = Text()
     for mark, columns in groupby(row):
         text.append(glyphs[mark] * len(list(columns)), STYLES[mark])

@@ -1,4 +1,4 @@
-"""The states of all replicas: a `State` of each. A server without peers is one without a name."""
+"""The states of all replicas: a `State` of each. A server without peers is one replica without a name."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Replicas:
     Attributes
     ----------
     states
-        By name, in the order in which they were heard of.
+        The states by name, in the order in which the replicas appeared.
     lost
-        Why nothing is heard of a replica.
+        The reason why a replica's feed is lost.
     """
 
     def __init__(self, states: Iterable[State] = ()) -> None:
@@ -28,7 +28,7 @@ class Replicas:
         self.lost: dict[str, str] = {}
         self._chosen = ""
         self._nothing = State()
-        # Which replicas a feed that begins anew has named so far; None if it goes on where it was.
+        # The replicas that a feed that starts anew has named so far; None if the feed resumes.
         self._named: set[str] | None = None
         self._begins = True  # until an event with an id has come
         self._awaited: set[str] = set()  # replicas whose snapshots follow
@@ -44,16 +44,16 @@ class Replicas:
         return any(self.states) or any(self.lost)
 
     def begin(self) -> None:
-        """A feed is read from here on: another one, or where it was."""
+        """Read a feed from here on: another one, or the same one where it was."""
         self._begins, self._named = True, None
 
     @property
     def complete(self) -> bool:
-        """True if the snapshots that a feed begins with have come, of all replicas that are heard of."""
+        """True if the first snapshots have come, of all replicas whose feeds are read."""
         return not self._begins and not self._awaited
 
     def apply(self, data: Any, event_id: str = "") -> State:
-        """Take in the data of an event; the state that it changed."""
+        """Take the data of an event; return the state that it changed."""
         name, kind = (data.get("replica"), data.get("type")) if isinstance(data, dict) else ("", None)
         name = name if isinstance(name, str) else ""
         if self._begins:
@@ -67,12 +67,14 @@ class Replicas:
             self._make(name)
         state = self.states.get(name, self._nothing)
         if kind != "snapshot" and not state.known:
-            return state  # without a snapshot it says nothing
+            return state  # without a snapshot the event has no meaning
         state.apply(data)
         return state
 
     def _note_named(self, name: str, kind: Any, event_id: str) -> None:
-        """A feed that begins anew names all replicas, the last one with an id: others are none any more."""
+        """Note the replicas of a feed that starts anew: it names all of them, the last one with an id. The others
+        are gone.
+        """
         if kind == "snapshot":
             self._named = self._named or set()
         if self._named is not None and kind in ("snapshot", "replica"):
@@ -84,7 +86,7 @@ class Replicas:
                 self.lost = {one: why for one, why in self.lost.items() if one in self._named}
 
     def _make(self, name: str) -> None:
-        # It has peers since it was started again, or none any more.
+        # The server was restarted with peers, or without.
         if bool(name) is ("" in self.states):
             self.states.clear()
         if name not in self.states and len(self.states) < MOST_REPLICAS:
@@ -94,7 +96,7 @@ class Replicas:
         self._awaited.discard(name)
         match data.get("state"):
             case "lost" if name in self.lost or len(self.lost) < MOST_REPLICAS:
-                self.lost[name] = plain(str(data.get("why") or "not heard of"))
+                self.lost[name] = plain(str(data.get("why") or "no data"))
             case "live":
                 self.lost.pop(name, None)
                 if name not in self.states and len(self._awaited) < MOST_REPLICAS:
@@ -117,11 +119,11 @@ class Replicas:
         return [request for state in self.states.values() for request in state.waiting()]
 
     def ended(self) -> list[Request]:
-        """The last one last."""
+        """Return the ended requests, the last one last."""
         every = [request for state in self.states.values() for request in state.ended]
         return sorted(every, key=lambda request: request.ended or 0.0) if len(self.states) > 1 else every
 
     def find(self, key: tuple[str, str, str]) -> Request | None:
-        """The live request of this key."""
+        """Return the live request of this key."""
         state = self.states.get(key[0])
         return None if state is None else state.live.get(key)

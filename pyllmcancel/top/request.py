@@ -1,4 +1,4 @@
-"""A request as the feed tells it."""
+"""A request, by the events of the feed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from pyllmcancel.top.values import finite, whole
 
 Key = tuple[str, str, str]  # replica, owner and id: two owners may have requests of one id
 LIVE = ("waiting", "running", "cancelling")
-MOST_SLOTS = 1_024  # of one request
+MOST_SLOTS = 1_024  # slots of one request
 
 
 @dataclass(slots=True)
 class Request:
-    """Its entry, brought up to date by the events that follow. Times are seconds on the server's monotonic clock.
+    """The entry of a request, updated by later events. Times are seconds on the server's monotonic clock.
 
     Attributes
     ----------
     id, session
-        As they are, for addresses; shown only by `plain`.
+        The unchanged names, for addresses; they are shown only by `plain`.
     done, generated
-        Tokens of the prompt, and of the answer: as far as the steps tell, then by the server's own account.
+        The tokens of the prompt, and of the answer: estimated from the steps, and at the end as the server reports
+        them.
     """
 
     owner: str
@@ -47,7 +48,7 @@ class Request:
     arrived: float | None
     admitted: float | None
     ended: float | None
-    replica: str = ""  # of a server without peers
+    replica: str = ""  # empty for a server without peers
 
     @property
     def key(self) -> Key:
@@ -62,18 +63,18 @@ class Request:
         return self.status == "waiting" or (self.status == "cancelling" and self.admitted is None)
 
     def computed(self, phase: str, n_tokens: int) -> None:
-        """A step has computed so many tokens of it."""
+        """Note the tokens that a step has computed of it."""
         self.phase = phase
         if phase != "prefill":
             self.generated += n_tokens
             return
         self.done = min(self.done + n_tokens, self.prompt_tokens)
         if self.done == self.prompt_tokens:
-            self.generated += self.n  # the step that ends a prompt draws the first token
+            self.generated += self.n  # the step that ends a prompt samples the first token
 
 
 def request_of(entry: dict[str, Any]) -> Request:
-    """From an entry; KeyError, TypeError or ValueError if it is none."""
+    """Make a request from an entry; KeyError, TypeError or ValueError if the entry is invalid."""
     times = entry.get("times") or {}
     latency = entry["cancel_latency_ms"]
     limit = entry.get("max_tokens")
@@ -112,7 +113,7 @@ def moment(value: Any) -> float | None:
 
 
 def why_ended(request: Request) -> str:
-    """How it ended, in words."""
+    """Return how it ended, in words."""
     match request.finish_reason:
         case "cancelled" if request.superseded_by is not None:
             return f"superseded by {plain(request.superseded_by)}"

@@ -1,4 +1,4 @@
-"""The rows of the screen's lists, each as wide as it is told."""
+"""The rows of the screen's lists, each in a given width."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def group_name(request: Request) -> str:
 
 
 def group_rows(requests: Sequence[Request], width: int) -> list[Text]:
-    """Sessions with what is live in them, then supersede keys."""
+    """Return sessions with their live requests, then supersede keys."""
     by_session: dict[str, list[Request]] = {}
     for request in requests:
         if request.session is not None:
@@ -65,7 +65,7 @@ def ended_row(request: Request, now: float, width: int) -> Text:
 
 
 def fixed(text: str, width: int) -> str:
-    """Harmless, and exactly so many cells wide; what is cut ends with an ellipsis."""
+    """Return a text that is harmless, and fills its cells exactly; a text that is cut ends with an ellipsis."""
     text = plain(text)
     if cell_len(text) >= width:
         text = set_cell_size(text, max(0, width - 2)) + "…"

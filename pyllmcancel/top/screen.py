@@ -1,4 +1,4 @@
-"""A terminal's whole screen, of which only changed lines are written: it may be at the end of a slow connection."""
+"""A terminal's whole screen. Only changed lines are written, because the connection may be slow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[0m\x1b[?25h\x1b[?1049l"
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """The alternate screen, without a cursor; `leave` shows again what was there before.
+    """The alternate screen, without a cursor; `leave` restores the former screen.
 
-    OSError comes from all that writes, but `leave`, when the terminal is gone.
+    Every method that writes raises OSError when the terminal is gone, except `leave`.
     """
 
     def __init__(self, console: Console) -> None:
@@ -65,7 +65,7 @@ class Screen(AbstractContextManager["Screen"]):
 
 
 def rendered(line: Text, console: Console) -> str:
-    """With the escapes of this console's colours: none if it has none."""
+    """Return the text with the escapes of this console's colours, if it has any."""
     with console.capture() as captured:
         console.print(line, end="", soft_wrap=True, highlight=False)
     return captured.get()

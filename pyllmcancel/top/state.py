@@ -1,6 +1,6 @@
 """The state of a server, from the events of its feed: no clock, no network, no terminal.
 
-All times are seconds since the epoch by the server's clock, so that they go on over a restart of its machine.
+All times are seconds since the epoch by the server's clock, so that they stay valid after a restart of its machine.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from pyllmcancel.top.request import MOST_SLOTS, Key, Request, optional, request_of
 from pyllmcancel.top.values import finite, is_number, whole
 
-WINDOW = 300.0  # seconds of latencies that the header tells of: the last minutes
+WINDOW = 300.0  # seconds of latencies in the header: the last minutes
 RATE_WINDOW = 3.0
 KEPT_STEPS, KEPT_ENDED, KEPT_CANCELS, KEPT_EARLY, KEPT_GAPS = 20_000, 200, 20_000, 1_000, 100
-KEPT_LIVE = 10_000  # more than a queue holds; a server may say that requests come, and never that they end
+KEPT_LIVE = 10_000  # more than a queue holds; a server may report arrivals without ever reporting ends
 NOT_UNDERSTOOD = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which it is not known what happened."""
+    """A time of which the events are unknown."""
 
     began: float
     ended: float
@@ -53,20 +53,20 @@ class Server:
 
 @dataclass(slots=True)
 class State:
-    """All that has been told; changed by `apply` alone.
+    """The state according to all events; changed by `apply` alone.
 
     Attributes
     ----------
     clock
-        The newest moment that any event has told of.
+        The newest time of any event.
     live
-        In the order of their arrival.
+        The live requests, in the order of their arrival.
     sessions
-        Parent of each session, as far as it is known.
+        The parent of each session, as far as it is known.
     not_understood
-        Events that had another form than ours: the server may be of another version.
+        The number of events in an unknown form: the server may be of another version.
     replica
-        Its name, if the server has peers.
+        The replica's name, if the server has peers.
     """
 
     server: Server = field(default_factory=Server)
@@ -82,10 +82,11 @@ class State:
     not_understood: int = 0
     replica: str = ""
     _told_at: float = float("-inf")  # when the snapshot was taken, on the server's monotonic clock
-    _early: OrderedDict[Key, dict[str, Any]] = field(default_factory=OrderedDict)  # cancels before their requests
+    # cancels that came before their requests
+    _early: OrderedDict[Key, dict[str, Any]] = field(default_factory=OrderedDict)
 
     def apply(self, data: Any) -> None:
-        """Take in the data of an event."""
+        """Take the data of an event."""
         try:
             match data["type"]:
                 case "snapshot":
@@ -103,7 +104,7 @@ class State:
                 case "stats":
                     self.stats = numbers(data)
                 case _:
-                    return  # of a later version
+                    return  # an event of a later version
             if "at" in data:
                 self.clock = max(self.clock, finite(data.get("until", data["at"])) + self.offset)
         except NOT_UNDERSTOOD:
@@ -117,7 +118,7 @@ class State:
         at, boot = finite(data["at"]), str(server["boot"])
         again = self.known and boot == self.server.boot
         self._told_at = at
-        if not again:  # else what is known already keeps its times, and is recognised by them
+        if not again:  # otherwise known requests keep their times, by which they are recognised
             self.offset = finite(data["epoch"]) - at
         now = at + self.offset
         if not self.known:
@@ -184,7 +185,7 @@ class State:
         self.steps.append(Step(began, ended, data["status"] == "aborted", tuple(parts)))
 
     def _in_step(self, request_id: str, slot: int | None) -> Request | None:
-        """The live request of this id; of several owners' the one that has the slot."""
+        """Return the live request of this id; of several owners' requests the one that has the slot."""
         found = [request for request in self.live.values() if request.id == request_id]
         return next((request for request in found if slot in request.slots), found[0] if found else None)
 
@@ -207,7 +208,7 @@ class State:
         self._remember(request)
 
     def _remember(self, request: Request) -> None:
-        """One that has ended: now, or before a snapshot, which may tell of it once more."""
+        """Remember a request that has ended, now or before a snapshot, which may name it again."""
         self.ended.append(request)
         if request.latency_ms is not None:
             cancel = (request.ended or self.clock, request.latency_ms)
@@ -232,7 +233,7 @@ class State:
     # -- figures ------------------------------------------------------------------------------------------------------
 
     def rates(self, now: float) -> dict[str, float]:
-        """Tokens a second of each phase, over the last seconds."""
+        """Return tokens a second of each phase, over the last seconds."""
         found = {"prefill": 0.0, "decode": 0.0}
         since = now - RATE_WINDOW
         for step in self.steps_since(since):
@@ -243,14 +244,14 @@ class State:
         return found
 
     def steps_since(self, began: float) -> Iterator[Step]:
-        """Newest first: the ones that had not ended by then."""
+        """Iterate over the steps that had not ended by then, newest first."""
         for step in reversed(self.steps):
             if step.ended <= began:
                 return
             yield step
 
     def latencies(self, now: float) -> list[float]:
-        """Milliseconds, of the cancels of the last minutes, in order."""
+        """Return the latencies of the last minutes' cancels in milliseconds, in order."""
         return sorted(latency for ended, latency in self.cancels if ended > now - WINDOW)
 
     def waiting(self) -> list[Request]:

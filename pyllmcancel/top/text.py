@@ -1,16 +1,16 @@
-"""Text for a terminal: what others chose, made harmless, and numbers."""
+"""Text for a terminal: names that others chose, made harmless, and numbers."""
 
 from __future__ import annotations
 
 import unicodedata
 
-LONGEST = 400  # characters of a name; what is longer could only be cut
+LONGEST = 400  # characters of a name; a longer one could only be cut
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Mn", "Me"})
 INSTEAD = "\N{REPLACEMENT CHARACTER}"
 
 
 def plain(text: object) -> str:
-    """Text from the network with nothing in it that a terminal obeys: escapes, line feeds, changes of direction.
+    """Return text from the network without anything that a terminal obeys: escapes, line feeds, changes of direction.
 
     Marks that have no cell of their own are replaced, too: any number of them can be piled upon one.
     """
@@ -23,7 +23,7 @@ def milliseconds(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``3:05``, ``2 h 10``."""
+    """Return a duration: ``0.4 s``, ``12 s``, ``3:05``, ``2 h 10``."""
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     if seconds < 100:
@@ -33,5 +33,5 @@ def duration(seconds: float) -> str:
 
 
 def count(value: float, noun: str) -> str:
-    """``1 request``, ``2 requests``."""
+    """Return a count: ``1 request``, ``2 requests``."""
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"

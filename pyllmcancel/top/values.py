@@ -1,4 +1,4 @@
-"""Values from the network, as they may be used: JSON knows numbers that no arithmetic survives."""
+"""Values from the network, checked: JSON allows numbers that no arithmetic survives."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import math
 from typing import Any, TypeGuard
 
-LARGEST = 1e15  # of a number: a float below has its whole part exactly, and no sum of a few overflows
+LARGEST = 1e15  # limit of a number: a float below it has an exact whole part, and a sum of a few cannot overflow
 
 
 def read_json(text: str | bytes | bytearray) -> Any:
-    """None for what is no JSON, or is nested too deep to be read."""
+    """Return the JSON; None if the bytes are not JSON, or are nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -18,7 +18,7 @@ def read_json(text: str | bytes | bytearray) -> Any:
 
 
 def finite(value: Any) -> float:
-    """ValueError for what is no number, or is infinite, or as good as that."""
+    """Return the number; ValueError if it is not a number, or not below the limit."""
     if not is_number(value):
         raise ValueError("not a number of any use")
     return float(value)
@@ -30,5 +30,5 @@ def whole(value: Any) -> int:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether it is a number, finite, and not larger than anything is."""
+    """Return whether it is a finite number below the limit."""
     return isinstance(value, int | float) and abs(value) < LARGEST and not math.isnan(value)

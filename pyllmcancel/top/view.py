@@ -1,4 +1,4 @@
-"""The screen: a pure function from what is known, and what the user has chosen, to lines of text."""
+"""The screen: a pure function from the state, and the user's choices, to lines of text."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from pyllmcancel.top.text import plain
 MOST_LANES = 64
 HELP = (
     "up, down, j, k    select a request",
-    "r                 show the slots and figures of the next replica; lists are those of all",
+    "r                 show the slots and figures of the next replica; lists are of all replicas",
     "c                 cancel the selected request",
     "s                 cancel its session, and the sessions below it",
     "?                 this page",
-    "q, Ctrl-C         quit: the server and its requests go on",
+    "q, Ctrl-C         quit; the server and its requests continue",
     "",
-    "A lane is what a slot did; each column is a quarter of a second, the newest right.",
-    "cut off           a request was cancelled there, or a step aborted for one",
-    "held              a request has the slot, and no step has told of it: it waits, or one is under way",
+    "A lane is the work of a slot; each column is a quarter of a second, the newest at the right.",
+    "cut off           a request was cancelled, or a step was aborted for a cancel",
+    "held              a request has the slot, but no step is known yet: it waits, or a step is under way",
     "not seen          the connection was lost, or the server was away",
     "",
     "stopped           from the cancel until nothing more was computed for the request",
     "wasted            tokens computed for requests that were cancelled before they were used",
-    "saved             tokens that would have been computed without the cancels, at most",
-    "supersede key     at most one request lives under it: a newer one cancels the older",
+    "saved             upper bound of the tokens that the cancels saved",
+    "supersede key     the key under which at most one request lives: a newer one cancels the older one",
 )
 
 
 @dataclass(slots=True)
 class Section:
-    """A title, rows below it, and how many of them are drawn if there is not room for all."""
+    """A title, the rows below it, and the number of rows to draw if there is not room for all."""
 
     title: Text
     rows: list[Text]
     least: int
     shown: int = 0
-    keep: int = 0  # a row that must be among the shown
+    keep: int = 0  # a row that must be among those shown
 
 
 def draw(replicas: Replicas, choices: Choices, times: Times, size: Size) -> list[Text]:
-    """Lines, none wider than the screen, and as many as it has."""
+    """Return lines that are no wider than the screen, and as many as it has."""
     width, height = size
     state = replicas.shown
     head = [*header(state, choices, times.now, width), *(replica_lines(replicas, width) if replicas.named else [])]
@@ -56,7 +56,7 @@ def draw(replicas: Replicas, choices: Choices, times: Times, size: Size) -> list
     if choices.help:
         body = [Text(), *(Text(f"  {line}") for line in HELP)]
     elif not state.known:
-        body = [Text(), Text("  waiting for the server's first word", "dim")]
+        body = [Text(), Text("  waiting for the server's first event", "dim")]
     else:
         room = None if height is None else height - len(head) - len(foot)
         body = fitted(sections(replicas, choices, times, width), room)
@@ -117,7 +117,7 @@ def lane_rows(state: State, choices: Choices, times: Times, width: int) -> list[
 
 
 def fitted(found: Sequence[Section], room: int | None) -> list[Text]:
-    """The sections one below the other; where there is not room for all rows, each says how many it leaves out."""
+    """Return the sections one below the other. If there is not room for all rows, each says how many it leaves out."""
     share(found, room)
     lines = []
     for section in found:
@@ -133,7 +133,7 @@ def fitted(found: Sequence[Section], room: int | None) -> list[Text]:
 
 
 def share(found: Sequence[Section], room: int | None) -> None:
-    """Say of each section how many rows are shown: the least first, then in turns, then none of what does not fit."""
+    """Share the lines among the sections: the minimum first, then in turns."""
     for section in found:
         section.shown = len(section.rows)
     if room is None:

@@ -376,7 +376,7 @@ async def test_a_peer_that_makes_no_sense_is_told_and_nothing_of_it_is_passed_on
         liar = Liar(wires, piece)
         client = FeedClient(a)
         events = await client.until(lambda events: any(e.data.get("state") == "lost" for e in events))
-        assert [e.data["why"] for e in events if e.data.get("state") == "lost"] == ["tells what makes no sense"]
+        assert [e.data["why"] for e in events if e.data.get("state") == "lost"] == ["sends an invalid feed"]
         assert {e.data["replica"] for e in events if e.type not in ("replica", "snapshot")} <= {"a"}
         assert liar.n_asked == 1
 
@@ -395,7 +395,7 @@ async def test_an_event_without_an_end_is_not_kept() -> None:
         Liar(wires, *[b"data: " + b"x" * (1 << 20)] * 20)
         client = FeedClient(a)
         events = await client.until(lambda events: any(e.data.get("state") == "lost" for e in events))
-        assert events[-1].data["why"] == "tells what makes no sense"
+        assert events[-1].data["why"] == "sends an invalid feed"
 
 
 def test_what_a_peer_adds_is_not_passed_on_nor_that_it_is_another_one() -> None:

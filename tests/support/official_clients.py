@@ -1,4 +1,4 @@
-"""What every official client must do to a server, whatever its calls are called."""
+"""The effects that every official client must have on a server, whatever its calls are called."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ async def test_what_is_said_has_no_control_characters(server: ScriptedServer) ->
 @pytest.mark.parametrize("name", ["half a pair \ud800", "a" * 70_000])
 async def test_a_name_that_fits_into_no_address(name: str) -> None:
     async with open_client("http://127.0.0.1:1", "") as client:
-        assert await cancel_request(client, name) == "not cancelled: its name fits into no address"
-        assert await cancel_session(client, name) == "not cancelled: its name fits into no address"
+        assert await cancel_request(client, name) == "not cancelled: its name does not fit into an address"
+        assert await cancel_session(client, name) == "not cancelled: its name does not fit into an address"
 
 
 @pytest.mark.parametrize(

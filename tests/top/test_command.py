@@ -133,7 +133,7 @@ async def test_a_restart_of_the_server_is_shown(server: ScriptedServer, tmp_path
         await loading.receive()
         loading.send(STREAM_HEAD)
         tell(loading, snapshot(entry("after"), boot="b2", epoch=EPOCH + 20))
-        drawn = await watched.shows("the server has started again: 20 s were not seen")
+        drawn = await watched.shows("the server has started again: 20 s were missed")
         assert "before" not in drawn
         assert "connected" in drawn.splitlines()[0]
 

@@ -67,7 +67,7 @@ async def count_tokens(request: Request, body: CountBody) -> Any:
 
 @contextmanager
 def params_as_sent(body: CountBody) -> Iterator[None]:
-    """Name a field at fault as this API does."""
+    """Make errors name the fields of this API."""
     try:
         yield
     except (ApiError, InvalidRequestError) as error:
@@ -77,7 +77,7 @@ def params_as_sent(body: CountBody) -> Iterator[None]:
 
 
 def path_as_sent(path: str, body: CountBody) -> str:
-    """The path of a chat's field within the message that it is made of."""
+    """Return the path, within the message, of a chat's field."""
     if (tool := CHAT_TOOL.match(path)) is not None:
         place, _ = body.offered[int(tool[1])]
         return f"tools[{place}]" + path[tool.end() :].replace(".parameters", ".input_schema", 1)

@@ -1,4 +1,6 @@
-"""One turn of a conversation: what it asks of the engine, and how its answer is read. For every API that has chats."""
+"""One turn of a conversation: its request to the engine, and the parsing of its answer. For every API that has
+chats.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ async def chat_turn(request: Request, body: ChatBody) -> ChatTurn:
     body.check()
     plan = tool_plan(body)
     wanted = body.answer_schema(calls=plan.may_call)
-    # Off the event loop however short it is, and seen: what a template does is the model's.
+    # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, state, body, plan, wanted)
     read = await state.preparations.run(request, work, origin_of(request, body))
     form = read.form
@@ -91,7 +93,7 @@ async def chat_length(request: Request, body: ChatBody) -> int:
 class ReadChat:
     """A conversation as its template has written it, its tokens, and the parser of its answers.
 
-    The text of the answer `is_free` where it may be a call instead, and only llama.cpp knows what stands before either.
+    The text of the answer `is_free` if it may be a call instead, and only llama.cpp knows the text before either.
     """
 
     form: ChatForm
@@ -125,8 +127,8 @@ def is_followable(form: ChatForm) -> bool:
 
 
 def without_too_much(form: ChatForm) -> ChatForm:
-    """Without a grammar that waits for a call and cannot be followed: the model calls as it likes then.
+    """Drop a grammar that waits for a call and cannot be followed: the model's calls are then free.
 
-    A call that is required cannot be left to it. Its grammar is refused when the request is submitted.
+    A required call cannot be left to the model. Its grammar is refused when the request is submitted.
     """
     return replace(form, grammar="") if form.triggers and not is_followable(form) else form

@@ -98,8 +98,10 @@ async def embeddings(request: Request, body: EmbeddingBody) -> Any:
 
 
 def check_dimensions(engine: Engine, dimensions: int | None) -> None:
-    """Fewer than all make sense only to a model that was trained for it, which its file cannot say."""
-    n_embd = engine.n_embd  # None: it does not pool, which the engine will say
+    """Check the number of dimensions. A smaller number makes sense only for a model that was trained for it, which its
+    file does not say.
+    """
+    n_embd = engine.n_embd  # None: the model does not pool, which the engine will report
     if dimensions is None or n_embd is None or dimensions == n_embd:
         return
     if not engine.config.matryoshka:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.fleet")
 
-GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds: one that answers, and one that does not
-MOST_TOLD = 10  # reasons
-HURRIED = 0.9  # of the deadline: one that does not answer in less than that is not silent for it
+GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds between greetings: of a peer that answers, and of one that does not
+MOST_TOLD = 10  # reasons that are logged
+HURRIED = 0.9  # share of the deadline: a peer that had less time than this does not count as silent
 MOST_SKEW = 0.1  # seconds between two clocks, without a warning
 
 
@@ -71,7 +71,7 @@ class Peer:
         self._why = ""
         self._changed = asyncio.Event()  # set at the next change of its standing
         self._told = set[str]()  # the reasons that were logged since the peer was last there
-        # the start of the last exchange in which the peer answered; on the event loop's clock
+        # The start of the last exchange in which the peer answered; on the event loop's clock.
         self._heard_at = float("-inf")
         self._doubted: tuple[str, float] | None = (
             None  # its nonce, and when another one was first seen to have its name
@@ -184,12 +184,12 @@ class Peer:
         return answered.reply
 
     def follow(self, last_event_id: str | None) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Its feed, in pieces, from after this event on; NoAnswer or one of FAILURES if there is none."""
+        """Return the peer's feed, in pieces, from after this event on; NoAnswer or one of FAILURES if there is none."""
         message = Follow(last_event_id=last_event_id).model_dump(mode="json")
         return self._client.follow(Envelope(sender=self._me(), message=message), self._deadline)
 
     def reason_of(self, error: Exception) -> str:
-        """Why there is no answer, in words."""
+        """Return why there is no answer, in words."""
         return reason_of(error, self._deadline)
 
     def _meet(self, other: Identity) -> None:

@@ -19,28 +19,29 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32 << 20  # of an answer
 MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
-# Of names that cannot be looked up, too.
+# Used for names that cannot be looked up, too.
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
-SHOWN_BYTES = 200  # of an answer that is an error
-# Of a feed; a comment comes every 15 s unless a peer was told otherwise, and going on where it was costs little.
+SHOWN_BYTES = 200  # bytes of an answer that is an error
+# Seconds without input from a feed. A comment comes every 15 s unless the peer is configured otherwise, and resuming
+# costs little.
 FEED_SILENCE = 60.0
 
 
 class NoAnswer(Exception):  # noqa: N818 - reads as the event it is
-    """Nothing was answered, or nothing that makes sense."""
+    """The peer gave no answer, or an invalid one."""
 
 
 class Declined(NoAnswer):
-    """It is there, and does not do what a message says: too much may be held there, for instance."""
+    """The peer is there, but refuses a message, for example because it has too many holds."""
 
 
 class PeerClient:
-    """Belongs to the event loop.
+    """Sends messages to one server. Used in the event loop only.
 
     Parameters
     ----------
     key
-        What the peer asks for; None: nothing.
+        The key that the peer expects; None: no key.
     """
 
     def __init__(self, address: Address, client: httpx.AsyncClient, key: str | None) -> None:
@@ -51,7 +52,7 @@ class PeerClient:
         )
 
     async def send(self, envelope: Envelope) -> ReplyEnvelope:
-        """The reply to a message; NoAnswer or one of FAILURES if there is none.
+        """Return the reply to a message; NoAnswer or one of FAILURES if there is none.
 
         If a kept connection turns out to be closed, the message is sent again on a new one.
         """
@@ -76,7 +77,9 @@ class PeerClient:
 
     @asynccontextmanager
     async def follow(self, envelope: Envelope, deadline: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Its feed, in pieces, as this message asks for it; NoAnswer or one of FAILURES if there is none."""
+        """Return the peer's feed, in pieces, as this message asks for it; NoAnswer or one of FAILURES if there is
+        none.
+        """
         content = envelope.model_dump_json().encode()
         patience = httpx.Timeout(deadline, read=FEED_SILENCE)
         async with self._client.stream(
@@ -89,25 +92,27 @@ class PeerClient:
 
 
 def answer_in(text: bytes) -> ReplyEnvelope:
-    """NoAnswer or ValidationError if it is none. Counted first: a parser holds up the event loop until it is done."""
+    """Return the answer; NoAnswer or ValidationError if it is invalid. Values are counted first: a parser blocks the
+    event loop until it is done.
+    """
     try:
         check_size(text, MOST_VALUES)
     except ApiError:
-        raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values too deep in each other") from None
+        raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values nested too deeply") from None
     return ReplyEnvelope.model_validate_json(text)
 
 
 async def heard(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The pieces of a feed; NoAnswer if none comes for long: the connection may be dead."""
+    """Iterate over the pieces of a feed; NoAnswer if none comes for long, because the connection may be dead."""
     try:
         async for piece in response.aiter_raw():
             yield piece
     except httpx.ReadTimeout:
-        raise NoAnswer(f"nothing was heard of it for {FEED_SILENCE:g} s") from None
+        raise NoAnswer(f"sent nothing for {FEED_SILENCE:g} s") from None
 
 
 async def beginning_of(response: httpx.Response) -> bytes:
-    """Return the beginning of the response's body, as much of it as is shown."""
+    """Return the beginning of the response's body, as much as the log shows."""
     body = b""
     async for piece in response.aiter_raw():
         body += piece
@@ -117,18 +122,18 @@ async def beginning_of(response: httpx.Response) -> bytes:
 
 
 def said_in(body: bytes | bytearray) -> str:
-    """The beginning of a text that somebody else wrote, for a line of the log."""
+    """Return the beginning of a text that somebody else wrote, for a line of the log."""
     return ascii(bytes(body[:SHOWN_BYTES]).decode("utf-8", "replace"))
 
 
 def reason_of(error: Exception, deadline: float) -> str:
-    """Why there is no answer, in words."""
+    """Return why there is no answer, in words."""
     match error:
         case NoAnswer():
             return str(error)
         case TimeoutError() | httpx.TimeoutException():
             return f"does not answer in {deadline:g} s"
         case ValidationError():
-            return "answered what makes no sense"
+            return "gave an invalid answer"
         case _:
             return f"does not answer ({type(error).__name__})"

@@ -2,20 +2,18 @@
 
 Two times are kept for each connection, both as reported by the kernel (``TCP_INFO``):
 
-- **Silence.** A client of which nothing was heard for `client_timeout` seconds, not even an acknowledgement, has
-  vanished. Keepalive makes an idle connection be heard: the kernel begins to probe at half of that time, and then each
-  second; what was sent and not acknowledged it sends again by itself. So silence that long is many packets without an
-  answer.
+- **Silence.** A client that sent nothing for `client_timeout` seconds, not even an acknowledgement, has vanished. On an
+  idle connection the kernel sends keepalive probes from half of that time on, one each second. Unacknowledged data are
+  sent again by the kernel itself. So such a silence means many packets without an answer.
 - **A stall.** A client that has acknowledged no new byte for `reader_stall` seconds, while bytes waited in this
   process, does not read.
 
-The two are told apart by what the kernel has in hand. A connection whose window is closed is probed at intervals that
-grow, without keepalive, so its silence says nothing: that is a matter of the stall alone, also if the client vanishes
-later.
+The kernel's data distinguish the two. A connection whose window is closed is probed at growing intervals, without
+keepalive, so its silence means nothing: only the stall counts there, even if the client vanishes later.
 
 ``TCP_USER_TIMEOUT`` is not set. It counts from the first retransmission, which may come a whole silence after the
-client vanished. And it ends a connection whose window was closed for so long, although each probe was answered: every
-reader that pauses would be taken for a client that has vanished.
+client vanished. It would also end a connection whose window was closed for that time, although each probe was answered:
+every reader that pauses would count as vanished.
 
 A look costs one system call. The next look is at the earliest moment at which one of the times can have run out, not at
 regular intervals.
@@ -37,10 +35,10 @@ from pyllmcancel.server.limits import UNSENT_BYTES
 if TYPE_CHECKING:
     from pyllmcancel.server.limits import Limits
 
-# Of Linux's struct tcp_info, whose fields never move: tcpi_unacked, tcpi_last_data_sent, tcpi_last_data_recv and
+# Fields of Linux's struct tcp_info, which never move: tcpi_unacked, tcpi_last_data_sent, tcpi_last_data_recv and
 # tcpi_last_ack_recv (milliseconds since), tcpi_bytes_acked, tcpi_notsent_bytes.
 TCP_INFO = struct.Struct("=24x I 16x I 4x II 60x Q 16x I")
-MOST_PROBES = 127  # of Linux
+MOST_PROBES = 127  # Linux's limit
 NEVER = math.inf
 
 
@@ -50,13 +48,13 @@ class TcpInfo(NamedTuple):
     Attributes
     ----------
     n_in_flight
-        Segments that were sent and are not acknowledged.
+        The number of segments that were sent and are not acknowledged.
     since_sent, since_heard
-        Seconds since data were sent, and since anything came.
+        The seconds since data were sent, and since anything came.
     acknowledged
-        Bytes that the client's side has taken, ever.
+        The bytes that the client's side has taken so far.
     unsent
-        Bytes that the kernel holds and has not sent.
+        The bytes that the kernel holds and has not sent.
     """
 
     n_in_flight: int
@@ -67,12 +65,12 @@ class TcpInfo(NamedTuple):
 
     @property
     def window_closed(self) -> bool:
-        """There is something to send, and the client's side does not take it."""
+        """True if there are data to send that the client's side does not take."""
         return self.unsent > 0 and self.n_in_flight == 0
 
 
 def tcp_info(connection: socket.socket) -> TcpInfo | None:
-    """None where the system does not tell, or of a connection that is closed."""
+    """Return the kernel's data; None if the system does not report them, or the connection is closed."""
     if not hasattr(socket, "TCP_INFO"):
         return None
     try:
@@ -86,10 +84,10 @@ def tcp_info(connection: socket.socket) -> TcpInfo | None:
 
 
 def prepare(connection: socket.socket, client_timeout: float) -> None:
-    """Have the kernel probe it for `client_timeout` seconds (0: not at all), and keep little that it cannot send.
+    """Make the kernel probe the connection for `client_timeout` seconds (0: no probes), and keep little unsent data.
 
-    By default a kernel takes megabytes for a client that does not read: ten thousand tokens that are computed for
-    a reader that never asks for them.
+    By default a kernel takes megabytes for a client that does not read: ten thousand tokens would be computed for
+    nobody.
     """
     options = [(socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES)]
     if client_timeout > 0:
@@ -107,7 +105,7 @@ def prepare(connection: socket.socket, client_timeout: float) -> None:
 
 
 def probing(client_timeout: float) -> tuple[int, int]:
-    """Seconds of silence until the first probe, and how many there are, one a second."""
+    """Return the seconds of silence until the first probe, and the number of probes, one a second."""
     seconds = math.ceil(client_timeout)
     n_probes = max(1, min(seconds // 2, MOST_PROBES))
     return max(1, seconds - n_probes), n_probes
@@ -137,9 +135,9 @@ class ClientWatch:
         self._loop = loop
         self._began = loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = NEVER  # with the timer; uvloop's do not tell
-        # While bytes wait in this process: since when the client has taken nothing (monotonic seconds), and how much
-        # it had taken by then.
+        self._looks_at = NEVER  # the time of the timer, which uvloop's timers do not tell
+        # Set while bytes wait in this process: since when the client has taken nothing (monotonic seconds), and how
+        # much it had taken by then.
         self._stalled_since: float | None = None
         self._taken = 0
         self._stopped = False
@@ -147,13 +145,13 @@ class ClientWatch:
         self._look()
 
     def bytes_wait(self) -> None:
-        """From now on there are bytes that the kernel does not take."""
+        """Note that there are bytes that the kernel does not take."""
         self._stalled_since = self._loop.time()
         self._taken = self._n_taken(tcp_info(self._socket))
         self._look_within(self._reader_stall)
 
     def none_wait(self) -> None:
-        """It has taken all of them."""
+        """Note that the kernel has taken all bytes."""
         self._stalled_since = None
 
     def stop(self) -> None:
@@ -185,27 +183,30 @@ class ClientWatch:
         self._timer = self._loop.call_at(at, self._look)
 
     def _until_silent(self, info: TcpInfo | None) -> float:
-        """Seconds until the client may have been silent for too long."""
+        """Return the seconds until the client may have been silent for too long."""
         if info is None:
             return NEVER  # keepalive closes the connection
         if info.window_closed:
             return self._client_timeout
-        # The kernel does not probe before `prepare`: a busy server may accept a connection long after its client's last
-        # word, and that silence is the server's.
+        # The kernel does not probe before `prepare`. A busy server may accept a connection long after its client's last
+        # data, and that silence is the server's.
         return self._client_timeout - min(info.since_heard, self._loop.time() - self._began)
 
     def _until_stalled(self, info: TcpInfo | None) -> float:
-        """Seconds until the client may have stalled."""
+        """Return the seconds until the client may have stalled."""
         if self._stalled_since is None:
             return NEVER
         now = self._loop.time()
         taken = self._n_taken(info)
         if taken != self._taken:
             self._taken = taken
-            # When it was, as far as that is known: data are sent when there is room for them, that is, after it.
+            # The time of the last progress, as far as it is known: data are sent when there is room for them, that is,
+            # after it.
             self._stalled_since = max(self._stalled_since, now - (info.since_sent if info is not None else 0.0))
         return self._stalled_since + self._reader_stall - now
 
     def _n_taken(self, info: TcpInfo | None) -> int:
-        """Changes with what the client takes: here first, or, of a system that does not tell, here only."""
+        """Return a number that changes with what the client takes: here first or, on a system without these data,
+        here only.
+        """
         return (0 if info is None else info.acknowledged) - self._buffered()

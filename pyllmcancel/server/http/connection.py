@@ -1,4 +1,4 @@
-"""The client of a request, and its leaving: told by the HTTP server, or seen on the connection before that.
+"""The client of a request, and its leaving: reported by the HTTP server, or seen on the connection before that.
 
 A client that has vanished, or does not read, is found by the connection's `ClientWatch`; its request is cancelled for
 that reason, and its connection closed.
@@ -25,7 +25,7 @@ logger = logging.getLogger("pyllmcancel.server")
 
 Cancel = Callable[[CancelReason], object]
 
-# In a scope's state, put there by `protocol`. Other servers do not say on which connection a request came.
+# In a scope's state, set by `protocol`. Other servers do not report the connection of a request.
 CONNECTION = "connection"
 
 
@@ -35,7 +35,7 @@ class Connection:
     def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
         self._transport = transport
         self._cancel: Cancel | None = None  # of the request that is being answered
-        # All that the kernel does not take counts as waiting for the client, and blocks the next `send`.
+        # All bytes that the kernel does not take count as waiting for the client, and block the next `send`.
         transport.set_write_buffer_limits(high=1)
         self.watch = ClientWatch(transport, limits, self.give_up, asyncio.get_running_loop())
         self._descriptor: int = transport.get_extra_info("socket").fileno()
@@ -44,23 +44,23 @@ class Connection:
     def has_left(self) -> bool:
         """Return whether the client has closed it; for any thread.
 
-        The descriptor may be closed, and even be another connection's, when that is asked. But then this connection is
-        no more, and whatever is said of the other one, to cancel is right.
+        The descriptor may be closed, and even be another connection's, at the time of the call. But then this
+        connection is gone, so a cancel is right in any case.
         """
         return self._has_hung_up(self._descriptor)
 
     @contextmanager
     def answering(self, cancel: Cancel) -> Iterator[None]:
-        """Inside, `cancel` is called, with the reason, if the client has vanished, or does not read."""
+        """Call `cancel`, with the reason, if the client vanishes or does not read inside the block."""
         self._cancel = cancel
         try:
             yield
         finally:
-            if self._cancel is cancel:  # else the connection's next request has begun
+            if self._cancel is cancel:  # otherwise the connection's next request has begun
                 self._cancel = None
 
     def give_up(self, reason: CancelReason) -> None:
-        """Its client has vanished (DISCONNECT), or does not read (STALLED): cancel the request, and close."""
+        """Cancel the request, and close: the client has vanished (DISCONNECT), or does not read (STALLED)."""
         why = "has vanished" if reason is CancelReason.DISCONNECT else "does not read"
         logger.info("the client of %s %s: its connection is closed", self._transport.get_extra_info("peername"), why)
         if self._cancel is not None:
@@ -68,11 +68,11 @@ class Connection:
         self.drop()
 
     def closed(self) -> None:
-        """It is no more."""
+        """Note that the connection is closed."""
         self.watch.stop()
 
     def drop(self) -> None:
-        """Close it at once: ``receive()`` then says that the client has left. In the event loop only."""
+        """Close the connection at once: ``receive()`` then reports that the client has left. In the event loop only."""
         self._transport.abort()
 
 
@@ -83,10 +83,10 @@ def connection_of(scope: Scope) -> Connection | None:
 
 @contextmanager
 def watched(receive: Receive, on_leaving: Callable[[], object]) -> Iterator[asyncio.Task[None]]:
-    """Call `on_leaving` once the client has left, inside; the task ends then.
+    """Call `on_leaving` when the client leaves inside the block; the task then ends.
 
-    To await ``receive()`` is the one way that works in the queue, in prefill, while streaming, and while ``send`` is
-    blocked by a client that does not read. The request's body must have been read.
+    Only awaiting ``receive()`` works in the queue, in prefill, while streaming, and while ``send`` is blocked by a
+    client that does not read. The request's body must have been read.
     """
 
     async def wait_until_left() -> None:

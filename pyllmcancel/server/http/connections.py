@@ -1,4 +1,4 @@
-"""The limits on open connections, and which one is closed when a limit is reached."""
+"""The limits of open connections, and the choice of the one to close when a limit is reached."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Client(Protocol):
         """Close at once."""
 
     def has_stalled(self) -> None:
-        """Cancel its request as stalled, and close at once."""
+        """Cancel the connection's request as stalled, and close at once."""
 
 
 class Connections:
-    """All connections of a server. Touched by the event loop only.
+    """All connections of a server. Used in the event loop only.
 
     Only connections that wait for their client (for a request, or the rest of one) are closed for others, the longest
     waiting first: half a request costs its sender nothing, and must not keep whole ones out.
@@ -38,11 +38,11 @@ class Connections:
     Parameters
     ----------
     most, most_per_address
-        At most so many, and so many of one address.
+        The limits of connections, in all and per address.
     most_blocked
-        At most so many of one address whose clients take nothing of what waits for them: each keeps a paused request.
+        The limit, per address, of connections whose clients do not read: each keeps a paused request.
     proxies
-        Addresses and networks of trusted proxies, whose connections are many clients'.
+        Addresses and networks of trusted proxies, whose connections belong to many clients.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Connections:
         self._most_blocked = most_blocked
         self._open: set[Client] = set()
         self._of_address: Counter[str] = Counter()
-        self._waiting: dict[Client, None] = {}  # in the order in which they began to
-        self._blocked: dict[Client, str] = {}  # likewise; with their addresses
+        self._waiting: dict[Client, None] = {}  # in the order in which they began to wait
+        self._blocked: dict[Client, str] = {}  # likewise, with their addresses
         self._closed = False
         self._n_closed = 0
         self._told_at = float("-inf")
@@ -68,7 +68,7 @@ class Connections:
         return bool(self._proxies) and any(ip_address(host) in network for network in self._proxies)
 
     def admit(self, client: Client) -> bool:
-        """Count a new connection, for which another may have to go; False if it is one too many itself."""
+        """Count a new connection, for which another may have to be closed; False if it is itself one too many."""
         if self._closed:
             return False
         address = client.address
@@ -86,20 +86,22 @@ class Connections:
         return True
 
     def close(self) -> None:
-        """Admit no more: a connection accepted during the shutdown would be cut off."""
+        """Admit no more connections: one that is accepted during the shutdown would be cut off."""
         self._closed = True
 
     def waits(self, client: Client) -> None:
-        """From now on it waits for its client."""
+        """Note that the connection waits for its client."""
         if client in self._open:
             self._waiting[client] = None
 
     def works(self, client: Client) -> None:
-        """It has a whole request, to which the answer is not complete."""
+        """Note that the connection has a complete request, whose answer is not complete."""
         self._waiting.pop(client, None)
 
     def blocks(self, client: Client) -> None:
-        """From now on bytes wait for its client. Of too many of one address the first one has stalled."""
+        """Note that bytes wait for the connection's client. If one address has too many of these, the first one has
+        stalled.
+        """
         if client not in self._open:
             return
         address = self._blocked[client] = client.address
@@ -109,16 +111,16 @@ class Connections:
             neighbours[0].has_stalled()
 
     def flows(self, client: Client) -> None:
-        """Its client has taken everything."""
+        """Note that the client has taken everything."""
         self._blocked.pop(client, None)
 
     def end_blocked(self) -> None:
-        """Whose clients take nothing of what waits for them now have stalled: the server ends."""
+        """Mark connections whose clients do not read as stalled, because the server ends."""
         for client in list(self._blocked):
             client.has_stalled()
 
     def gone(self, client: Client) -> None:
-        """It is closed, or about to be. Idempotent."""
+        """Note that the connection is closed, or about to be. Idempotent."""
         if client not in self._open:
             return
         self._blocked.pop(client, None)
@@ -129,9 +131,9 @@ class Connections:
             del self._of_address[client.address]
 
     def _tell(self) -> None:
-        """Log at most one line each TOLD_EVERY_SECONDS: a flood of connections must not flood the log."""
+        """Log at most one line every TOLD_EVERY_SECONDS: a flood of connections must not flood the log."""
         self._n_closed += 1
         if time.monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = time.monotonic()
-            logger.warning("too many connections: closed %d that waited, or were new", self._n_closed)
+            logger.warning("too many connections: closed %d idle or new ones", self._n_closed)
             self._n_closed = 0

@@ -21,8 +21,8 @@ OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOME
 class Listener(socket.socket):
     """Accepts a few connections at a time.
 
-    asyncio accepts as many as wait before anybody else has a turn; and without a descriptor left it tries, and logs, as
-    often as connections could wait.
+    asyncio accepts all waiting connections before any other task has a turn. Without a descriptor left it tries, and
+    logs, as often as connections could wait.
     """
 
     _n_accepted = 0  # in a row; written by the event loop
@@ -30,7 +30,7 @@ class Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         if self._n_accepted >= ACCEPT_AT_ONCE:
             self._n_accepted = 0
-            raise BlockingIOError  # the others are accepted in the event loop's next turn
+            raise BlockingIOError  # the rest are accepted in the event loop's next turn
         self._n_accepted += 1
         try:
             return super().accept()
@@ -44,12 +44,12 @@ class Listener(socket.socket):
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Listen on every address that each of `host`, names or addresses with commas, has on this machine.
+    """Listen on every address that each of `host`, names or addresses separated by commas, has on this machine.
 
     Raises
     ------
     OSError
-        It is not possible, and why.
+        Listening is impossible; the message says why.
     """
     listeners: list[Listener] = []
     try:
@@ -69,7 +69,7 @@ def _listen_on(host: str, port: int) -> list[Listener]:
             try:
                 listeners.append(_listener(family, kind, protocol, address))
             except OSError as error:
-                # A name may have an address, often of IPv6, that this machine has not.
+                # A name may have an address, often of IPv6, that this machine lacks.
                 if error.errno not in NOT_HERE or (address == found[-1][4] and not listeners):
                     raise
     except OSError as error:
@@ -93,7 +93,7 @@ def _listener(family: int, kind: int, protocol: int, address: Any) -> Listener:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        # At once: two that are bound only can have the same port.
+        # At once: two sockets that are only bound can have the same port.
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError:
@@ -117,7 +117,7 @@ def url_at(host: str, port: int, *, secure: bool) -> str:
 
 
 def raise_file_limit() -> None:
-    """Have as many descriptors as the connections that may be there need, if the system lets us."""
+    """Raise the limit of descriptors to the number that the connections may need, if the system allows it."""
     soft, hard = descriptor_limits()
     wanted = MOST_CONNECTIONS + OTHER_FILES
     if soft < wanted:
@@ -125,7 +125,7 @@ def raise_file_limit() -> None:
 
 
 def quiet_about_files(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An event loop's exception handler: to have no descriptor left is a state, which asyncio tries again after 1 s."""
+    """Log a lack of descriptors quietly. As an event loop's exception handler: asyncio tries again after 1 s."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in OUT_OF_FILES and "socket" in context:
         logger.warning("no connection can be accepted: %s", error.strerror)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyllmcancel.server.http.connections import Connections
     from pyllmcancel.server.limits import Limits
 
-# Bytes of the next requests that are read ahead; a client that sends more is read no further until its turn comes.
+# Limit of bytes of the next requests that are read ahead; a client that sends more is not read until its turn comes.
 READ_AHEAD = 1 << 20
-# Bytes that are read before other connections have a turn: the fewer, the longer reading takes. A kilobyte may be a
+# Bytes that are read before other connections have a turn: with fewer, reading takes longer. A kilobyte may be a
 # hundred chunks, each an event of its own.
 LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 12
 READ_SECONDS = 0.002
@@ -65,7 +65,9 @@ class WatchfulProtocol(H11Protocol):
 
     @property
     def address(self) -> str:
-        """The address whose limits it counts towards; a trusted proxy's connections each have one of their own."""
+        """The address whose limits the connection counts towards; a trusted proxy's connections each have one of
+        their own.
+        """
         if self.client is None:
             return ""
         host, port = self.client
@@ -110,7 +112,7 @@ class WatchfulProtocol(H11Protocol):
 
     def _read_at_once(self, size: int) -> None:
         self._at_once = size
-        with suppress(AttributeError):  # it is asyncio's, of sockets; uvloop's have none
+        with suppress(AttributeError):  # asyncio's transports of sockets have it; uvloop's have none
             self.transport.max_size = size  # type: ignore[attr-defined]
 
     def handle_events(self) -> None:
@@ -169,13 +171,13 @@ class WatchfulProtocol(H11Protocol):
             self._refuse(ApiError(408, "the request did not come in time", code="request_timeout"))
 
     def give_way(self) -> None:
-        """Close at once, to make room for another connection: no complete request is lost."""
+        """Close at once, to make room for another connection; no complete request is lost."""
         if self._stage is not Stage.NEXT:
             self._refuse(ApiError(503, "too many connections", "server_error", code="too_many_connections"))
         self.transport.abort()
 
     def has_stalled(self) -> None:
-        """Cancel as stalled, and close at once: too many clients do not read, this one for longest."""
+        """Cancel as stalled, and close at once: too many clients do not read, and this one has not for longest."""
         assert self._connection is not None
         self._connection.give_up(CancelReason.STALLED)
 
@@ -191,13 +193,13 @@ class WatchfulProtocol(H11Protocol):
     # -- errors -------------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse input that is no HTTP. The answer has an id, and the same body as any other error."""
+        """Refuse input that is not HTTP. The answer has an id, and the same body as any other error."""
         self._refuse(ApiError(400, msg, code="invalid_http"))
 
     def _refuse(self, error: ApiError) -> None:
         """Answer, if that is possible, and close."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            # In the middle of an answer, or after one that was the last: there is no place for another.
+            # In the middle of an answer, or after the last one, there is no place for another.
             self.transport.close()
             return
         response = error.response(new_request_id())

@@ -1,7 +1,8 @@
-"""Fields of bodies that have no effect here: ``--unknown-fields`` says whether they are refused, told, or passed over.
+"""Fields of bodies that have no effect here: ``--unknown-fields`` decides whether they are refused, reported, or
+ignored.
 
-What a client sends beyond what is known is taken out of its body, so that it reaches neither a template nor a grammar.
-A field that would have changed the answer is refused in any case; see `REFUSED`.
+Unknown fields are taken out of a client's body, so that they reach neither a template nor a grammar. A field that would
+have changed the answer is refused in any case; see `REFUSED`.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 HEADER = "X-Ignored-Fields"
-MOST_NAMES = 32  # of one request
+MOST_NAMES = 32  # names reported for one request
 LONGEST_NAME = 64  # characters
-MOST_TOLD = 4_096  # pairs of a client and a field that the log has had
+MOST_TOLD = 4_096  # pairs of a client and a field that were logged
 # Neither a comma, which separates names, nor anything that a header or a log cannot hold.
 SAFE = "._-$@~[]"
 PAUSE_AFTER = 1_000  # models
 PLAIN = (int, str, float, bool, type(None))
 STATE = "ignored_fields"  # in a scope's state
 
-# What is outside of OpenAI's two endpoints, or of this server, and would change the answer: a constraint, a modality,
-# another way to search. With the values, besides null and empty ones, that ask for nothing.
+# Fields outside of OpenAI's two endpoints, or of this server, that would change the answer: a constraint, a modality,
+# another way to search. Each has the values, besides null and empty ones, that ask for nothing.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "bad_words": (),
@@ -67,14 +68,14 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 
 
 class IgnoredFields:
-    """Those of one request."""
+    """The ignored fields of one request."""
 
     def __init__(self, policy: UnknownFields) -> None:
         self._policy = policy
         self._names: OrderedDict[str, None] = OrderedDict()
 
     def add(self, name: str) -> None:
-        """ApiError if such fields are refused."""
+        """Record a field; ApiError if such fields are refused."""
         if self._policy == "refuse":
             raise unsupported(name)
         if self._policy == "warn" and len(self._names) < MOST_NAMES:
@@ -82,12 +83,12 @@ class IgnoredFields:
 
     @property
     def names(self) -> list[str]:
-        """Safe in a header and in a log, and each once."""
+        """Return the names, safe in a header and in a log, and each once."""
         return list(self._names)
 
 
 class IgnoredLog:
-    """One line for each client and field. Used by the event loop only."""
+    """Logs one line for each client and field. Used in the event loop only."""
 
     def __init__(self) -> None:
         self._told: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -106,7 +107,7 @@ class IgnoredLog:
 
 
 def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> IgnoredFields:
-    """Take out of `body`, and of what is inside it, what is not known; `body.ignore` adds to what is returned.
+    """Take unknown fields out of `body`, and of the objects inside it; `body.ignore` adds to the result.
 
     Raises
     ------
@@ -131,7 +132,9 @@ def take_unknown(body: RequestBody, policy: UnknownFields, pause: Pause) -> Igno
 
 
 def models_in(model: BaseModel, path: tuple[str, ...]) -> Iterator[tuple[BaseModel, tuple[str, ...]]]:
-    """`model` and all inside it, with the names of the fields that lead there; places in lists are not said."""
+    """Iterate over `model` and all models inside it, with the names of the fields that lead there, without indexes
+    in lists.
+    """
     yield model, path
     for name, value in model.__dict__.items():
         for one in value if isinstance(value, list) else (value,):
@@ -154,7 +157,7 @@ def spelled(name: str) -> str:
 
 
 def note(scope: Scope, ignored: IgnoredFields) -> None:
-    """Have them told with the answer to this request, whenever they are found until then."""
+    """Report the fields with the answer to this request, even if they are found later."""
     scope["state"][STATE] = ignored
 
 

@@ -1,4 +1,4 @@
-"""The stream of one reader: a snapshot, or what it has missed, then what happens."""
+"""The stream of one reader: a snapshot, or the events that it has missed, then the later events."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class FeedResponse(Response):
     Parameters
     ----------
     snapshots
-        The events that come first, unless the reader goes on where it was.
+        The events that come first, unless the reader resumes.
     owner
         The owner of the key that the reader came with.
     last_event_id
-        Go on after this one, if the feed remembers it.
+        The event after which to resume, if the feed remembers it.
     ping_interval
-        Seconds without an event, after which a ping is sent; 0: none is.
+        The seconds without an event after which a ping is sent; 0: no pings.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class FeedResponse(Response):
         finally:
             sending.cancel()
         if not sending.cancelled():
-            with suppress(OSError):  # how some servers say that the client is gone
+            with suppress(OSError):  # some servers report so that the client is gone
                 sending.result()
 
     async def _send(self, send: Send) -> None:
         task = asyncio.current_task()
         assert task is not None
         with self._feed.reader(self._audience, self._owner, task.cancel) as reader:
-            self._feed.flush()  # the places of what has happened by now are known
+            self._feed.flush()  # so that the places of all events until now are known
             reason = self._place(reader)
             await send({"type": "http.response.start", "status": 200, "headers": list(SSE_HEADERS)})
             self._sent_at = asyncio.get_running_loop().time()
@@ -95,7 +95,7 @@ class FeedResponse(Response):
         self._sent_at = asyncio.get_running_loop().time()
 
     def _place(self, reader: Reader) -> Reason | None:
-        """Put the reader where it goes on; else why it begins anew."""
+        """Put the reader to where it resumes, or return why it starts anew."""
         if self._last_event_id is None:
             return "new"
         place = self._feed.place_after(self._last_event_id)
@@ -107,10 +107,10 @@ class FeedResponse(Response):
         return None
 
     async def _next(self, reader: Reader) -> bytes | None:
-        """The next events, or a ping; None at the end."""
+        """Return the next events, or a ping; None at the end."""
         interval = self._ping_interval
         try:
-            # Not wait_for: in Python 3.11 that loses a cancellation that comes together with the events.
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes together with the events.
             async with asyncio.timeout_at(self._sent_at + interval if interval else None):
                 while not (body := self._feed.read(reader)):
                     if self._feed.ended:

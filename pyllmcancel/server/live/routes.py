@@ -23,17 +23,21 @@ router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 4
 
 MAX_TYPES = 200  # characters
 Types = Annotated[
-    str | None, Query(max_length=MAX_TYPES, description="Only these, with commas; snapshots always come.")
+    str | None,
+    Query(
+        max_length=MAX_TYPES,
+        description="Send only events of these types, separated by commas; snapshots are always sent.",
+    ),
 ]
 ReplicaName = Annotated[
-    str | None, Query(max_length=MAX_TYPES, description="Where there are several: what happens on this one only.")
+    str | None, Query(max_length=MAX_TYPES, description="With several replicas: send the events of this one only.")
 ]
 EventId = Annotated[str | None, Query(description="As the header Last-Event-ID.")]
 
 
 @router.get(
     "/events",
-    summary="What the engine does, as it happens; of all servers where these know each other",
+    summary="The engine's events as they happen; of all servers if these know each other",
     response_class=Response,
     responses=stream_of(*EVENTS),
 )
@@ -46,13 +50,13 @@ async def follow_events(
     last_event_id: EventId = None,
     header: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", description="Go on after this event, if it is remembered."),
+        Header(alias="Last-Event-ID", description="Resume after this event, if it is remembered."),
     ] = None,
 ) -> Any:
     state = state_of(http)
     owner = owner_of(http.scope)
     state.feed.check_room(owner)
-    # Where all is one owner's, that one sees everything.
+    # If there is one owner, that owner sees everything.
     audience = Audience(see.owner if state.config.shared else None, named_types(types), replica, theirs=see.owner)
     last_event_id = header or last_event_id
     of_all = fleet_events(see, audience, owner, last_event_id)
@@ -71,7 +75,7 @@ async def follow_events(
 
 
 def named_types(names: str | None) -> frozenset[str] | None:
-    """The types that a query names; ApiError 400 for others."""
+    """Return the types that a query names; ApiError 400 for unknown ones."""
     if names is None:
         return None
     types = frozenset(names.split(","))

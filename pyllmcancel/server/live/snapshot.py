@@ -35,7 +35,7 @@ class Snapshots:
     Parameters
     ----------
     replica
-        The name that this server has in them, if it has one.
+        This server's name in the snapshots, if it has one.
     """
 
     def __init__(self, state: ServerState, see: Visible, audience: Audience, replica: str | None = None) -> None:
@@ -52,12 +52,12 @@ class Snapshots:
         yield frame(feed.frames.id_of(place), "snapshot", await self.encoded(reason))
 
     async def encoded(self, reason: Reason) -> bytes:
-        """A snapshot as JSON, with all that had happened when this was called, and maybe some more."""
+        """Return a snapshot as JSON, with everything that had happened before this call, and maybe more."""
         event = server_facts(self._state, self._see, reason, all_owners=self._all_owners)
         if self._replica is not None:
             event["replica"] = self._replica
         requests = await encoded_entries(self._state.feed, shown(self._see))
-        # The entries last, and by themselves: several hundred of them take milliseconds.
+        # The entries come last, one by one: several hundred of them take milliseconds.
         return as_json(event)[:-1] + b', "requests": [%b]}' % requests
 
 

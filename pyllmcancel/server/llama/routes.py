@@ -55,7 +55,9 @@ UNLIMITED_RESERVE = 256  # tokens that an infill without n_predict leaves for it
 
 class TokenPiece(Answer):
     id: int
-    piece: Annotated[str | list[int], Field(description="Text, or bytes where that is only a part of a character.")]
+    piece: Annotated[
+        str | list[int], Field(description="The text, or bytes if the token is only a part of a character.")
+    ]
 
 
 class TokensAnswer(Answer):
@@ -84,8 +86,8 @@ async def completion(request: Request, body: LlamaCompletionBody) -> Any:
         prompts = body.prompts()
         if not prompts:
             raise InvalidRequestError("the prompt is empty", "prompt")
-        if len(prompts) > MAX_PROMPTS:  # which the type cannot say: a list of texts may be one prompt
-            raise InvalidRequestError(f"a request has at most {MAX_PROMPTS} prompts", "prompt")
+        if len(prompts) > MAX_PROMPTS:  # the type cannot express this limit: a list of texts may be one prompt
+            raise InvalidRequestError(f"a request may have at most {MAX_PROMPTS} prompts", "prompt")
         check_count(len(prompts), body.n_cmpl)
         return [prompt_tokens(texts, prompt, pause) for prompt in prompts], token_biases(body, texts.model, pause)
 
@@ -200,7 +202,7 @@ def with_pieces(model: Model, tokens: Sequence[int]) -> list[TokenPiece]:
 
 
 def piece_json(piece: bytes) -> str | list[int]:
-    """Text, or bytes where that is only a part of a character."""
+    """Return the text, or bytes if the token is only a part of a character."""
     try:
         return piece.decode()
     except UnicodeDecodeError:

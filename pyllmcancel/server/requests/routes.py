@@ -40,25 +40,31 @@ router = APIRouter(prefix="/v1", tags=["Requests"], responses=errors(400, 403, 4
 
 MAX_HOLD_SECONDS = 60.0
 Wait = Annotated[bool, Query(description="Answer when the computation has stopped; false: at once.")]
-Hold = Annotated[float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for what may still come.")]
+Hold = Annotated[
+    float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known yet.")
+]
 RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
 
 
 class CancelBody(RequestBody):
-    """Which requests to cancel: by their ids, or all live ones that a filter leaves."""
+    """The requests to cancel: by their ids, or all live ones that a filter leaves."""
 
-    # A filter that is not known must not leave more requests than was meant.
+    # An unknown filter must not select more requests than was meant.
     model_config = ConfigDict(extra="forbid")
 
     request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
-    session: str | None = Field(None, max_length=MAX_NAME, description="Of this session, its descendants not counted.")
-    owner: str | None = Field(None, max_length=MAX_NAME, description="With an administrator's key: of this owner.")
+    session: str | None = Field(
+        None, max_length=MAX_NAME, description="Requests of this session, without its descendants."
+    )
+    owner: str | None = Field(
+        None, max_length=MAX_NAME, description="With an administrator's key: requests of this owner."
+    )
     status: LiveStatus | None = None
 
     @classmethod
     def _is_given(cls, name: str, value: object) -> bool:
-        # A filter that came out empty must not leave more requests than was meant either.
+        # An empty filter must not select more requests than was meant, either.
         return value is not None
 
     @model_validator(mode="after")
@@ -69,7 +75,7 @@ class CancelBody(RequestBody):
         return self
 
 
-@router.get("/requests", summary="Live requests, then the last that have ended", responses=answers(RequestList))
+@router.get("/requests", summary="Live requests, then the last ended ones", responses=answers(RequestList))
 async def list_requests(
     see: See, status: OutsideStatus | None = None, session: Annotated[str | None, Query(max_length=MAX_NAME)] = None
 ) -> Any:
@@ -101,7 +107,7 @@ async def cancel_requests(see: See, body: CancelBody, wait: Wait = True, hold: H
 
 
 async def cancel_everywhere(everywhere: FleetView, body: CancelBody, *, wait: bool, hold: float) -> CancelList:
-    """The same on all replicas."""
+    """Cancel the requests on all replicas."""
     if body.request_ids is None:
         return CancelList(object="list", data=[*await everywhere.cancel_matching(body.session, body.status, wait=wait)])
     done = await everywhere.cancel(dict.fromkeys(body.request_ids), wait=wait, hold=hold)
@@ -111,7 +117,7 @@ async def cancel_everywhere(everywhere: FleetView, body: CancelBody, *, wait: bo
     return CancelList(object="list", data=data)
 
 
-# Ids are paths to the router: the clients choose them, and they may contain slashes.
+# Ids are path parameters to the router: clients choose them, and they may contain slashes.
 @router.get("/requests/{request_id:path}", summary="One request", responses=answers(RequestEntry) | errors(404))
 async def get_request(see: See, request_id: PathName) -> Any:
     if (everywhere := fleet_view(see)) is not None:
@@ -127,13 +133,17 @@ async def get_request(see: See, request_id: PathName) -> Any:
 
 @router.post(
     "/requests/{request_id:path}/cancel",
-    summary="Cancel a request, and learn how it ended",
-    responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
+    summary="Cancel a request, and return how it ended",
+    responses=answers(CancelAnswer)
+    | errors(404)
+    | {202: {"model": HeldAnswer, "description": "The request may still come"}},
 )
 @router.delete(
     "/requests/{request_id:path}",
-    summary="The same",
-    responses=answers(CancelAnswer) | errors(404) | {202: {"model": HeldAnswer, "description": "It may still come"}},
+    summary="Cancel a request, as by POST",
+    responses=answers(CancelAnswer)
+    | errors(404)
+    | {202: {"model": HeldAnswer, "description": "The request may still come"}},
 )
 async def cancel_request(see: See, request_id: PathName, wait: Wait = True, hold: Hold = 0.0) -> Any:
     if (everywhere := fleet_view(see)) is not None:
@@ -156,7 +166,7 @@ async def list_steps(http: HttpRequest, last: Annotated[int, Query(ge=1, le=1024
 
 
 def with_unreached(answer: ListOfAll, see: Visible) -> ListOfAll:
-    """A list that names the replicas which it lacks, if there are any."""
+    """Return a list that names the replicas which it lacks, if there are any."""
     if see.unreached:
         answer["unreached"] = [{"replica": replica, "why": why} for replica, why in see.unreached.items()]
     return answer
@@ -170,5 +180,5 @@ def not_found(request_id: str, hold: float) -> HeldAnswer | UnknownAnswer:
 
 
 def unknown_id() -> ApiError:
-    # The id is not repeated, nor any other named: ids are what a cancel needs.
-    return ApiError(404, "no request of this id is known", code="unknown_request", param="request_id")
+    # The answer neither repeats the id nor names another: ids are what a cancel needs.
+    return ApiError(404, "there is no request of this id", code="unknown_request", param="request_id")

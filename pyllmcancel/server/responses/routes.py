@@ -103,11 +103,11 @@ def reader_of(request: Request, turn: ChatTurn) -> Reader:
 
 
 async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
-    """ApiError for what has to be stored, and cannot be."""
+    """Raise ApiError for a response that has to be stored, and cannot be."""
     created = created_responses(request)
     if not created.stores:
         if body.background:
-            message = "this server stores nothing (--store off), so no response can come in the background"
+            message = "this server stores nothing (--store off), so it cannot generate responses in the background"
             raise ApiError(400, message, param="background", code="unsupported_field")
         if body.store:
             body.ignore("store")
@@ -145,7 +145,7 @@ async def conversation_of(request: Request, body: ResponsesBody, table: ToolTabl
 
 
 def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyItem]:
-    """Items, with those in the place of references that they stand for."""
+    """Return the items, with references replaced by the items that they stand for."""
     references = [item.id for item in items if isinstance(item, ReferenceItem)]
     following = iter(read_items([referred[name] for name in references], ", ".join(references)))
     return [next(following) if isinstance(item, ReferenceItem) else item for item in items]

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 uvicorn_logger = logging.getLogger("uvicorn.error")
 
-# After the drain every request is cancelled and answered; a connection that is still open by then belongs to a client
-# that does not read, and is closed. A second grace later uvicorn cancels what is left in whatever it does.
+# After the drain every request is cancelled and answered. A connection that is still open then belongs to a client that
+# does not read, and is closed. A second grace later uvicorn cancels the remaining tasks.
 GRACE_SECONDS = 0.5
-# After that, for a process whose engine has died: it may lack more, memory for instance.
+# The time after that, for a process whose engine has died: it may lack more, for example memory.
 LAST_RESORT_SECONDS = 10.0
 
 
@@ -67,13 +67,13 @@ class Server(uvicorn.Server):
         self._drain = self._state.config.drain
         self._delay = self._state.config.drain_delay
         self._hurry = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None  # from `startup` on
+        self._loop: asyncio.AbstractEventLoop | None = None  # set in `startup`
         self._supervision = Supervision.of(os.environ, lambda: self._state.health()["status"])
         self.last_resort = LastResort()
         self.exit_status = 0
 
     def _give_up(self) -> None:
-        """End, because of what the log has just said, which is to be its last line."""
+        """End, for the reason that the log has just given in its last line."""
         uvicorn_logger.setLevel(logging.WARNING)
         self.exit_status = 1
         self.should_exit = True
@@ -87,14 +87,14 @@ class Server(uvicorn.Server):
     def _make_haste(self) -> None:
         """Called by any thread, and by signals' handlers."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it is closed
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._hurry.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and take what was made so far, which is there to stay, out of the garbage collector's sight.
+        """Begin to serve, and hide the objects made so far, which stay for ever, from the garbage collector.
 
-        A full collection walks over all objects it knows, with the GIL held: 50 ms for what the imports alone leave, in
-        which no request can be cancelled.
+        A full collection visits all objects with the GIL held: 50 ms for those of the imports alone, in which no
+        request can be cancelled.
         """
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(quiet_about_files)
@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
             logger.info("%s", line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; a second signal, of either kind, is out of patience."""
+        """Begin to drain; a second signal, of either kind, ends the drain."""
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
         if self.force_exit:
@@ -126,17 +126,17 @@ class Server(uvicorn.Server):
             await self._leave()
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
         if leaves:
-            # Other servers still reach what is computed here.
+            # Other servers can still reach the requests that are computed here.
             await self._unless_in_a_hurry(until_done(closing))
         self._connections.close()
         closing.add_done_callback(self._end_blocked_soon)
-        # Requests without a connection are drained, too: uvicorn waits for its tasks, unless it is out of patience.
+        # Requests without a connection are drained, too: uvicorn waits for its tasks, unless a second signal came.
         drained = asyncio.create_task(until_done(closing))
         self.server_state.tasks.add(drained)
         drained.add_done_callback(self.server_state.tasks.discard)
         await super().shutdown(sockets)
         if self.force_exit:
-            # It may still be draining: now it cancels what is left. Then what uvicorn leaves out in its hurry.
+            # The engine may still be draining, and now cancels the rest. Then uvicorn's omitted steps follow.
             await self._state.close(0.0)
             await self._last_words()
             await self.lifespan.shutdown()
@@ -144,8 +144,8 @@ class Server(uvicorn.Server):
         self._supervision.stop()
 
     async def _leave(self) -> None:
-        """Serve on for a while; `/health` says that it drains, so that balancers send what is new elsewhere."""
-        logger.info("draining: /health says so, and the port is open for %g s more", self._delay)
+        """Serve for a while more; `/health` reports the drain, so that balancers send new requests elsewhere."""
+        logger.info("draining: /health reports it, and the port stays open for %g s", self._delay)
         self._state.leaving = True
         await self._unless_in_a_hurry(asyncio.sleep(self._delay))
 
@@ -167,7 +167,7 @@ class Server(uvicorn.Server):
 
 
 async def until_done(task: asyncio.Task[None]) -> None:
-    """Wait; to cancel this does not cancel `task`."""
+    """Wait; cancelling this does not cancel `task`."""
     await asyncio.shield(task)
 
 
@@ -183,7 +183,7 @@ def serve(
 ) -> int:
     """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded or the engine died.
 
-    uvicorn raises the signal once more when everything has ended: SIGINT comes out as KeyboardInterrupt. `metrics`,
+    uvicorn raises the signal once more when everything has ended: SIGINT becomes KeyboardInterrupt. `metrics`,
     `loading`, `store` and `tracing` are as for `create_app`.
     """
     sys.setswitchinterval(GIL_SECONDS)
@@ -210,6 +210,6 @@ def serve(
     finally:
         uvicorn_logger.setLevel(level)
         server.last_resort.call_off()
-        # What is in no collector's sight is not freed at the exit either, and the model must be.
+        # Objects that are hidden from the collector are not freed at the exit either, and the model must be.
         gc.unfreeze()
     return server.exit_status

@@ -1,4 +1,4 @@
-"""``GET /v1/events`` of several servers: each reads its peers' feeds while somebody reads all of them here.
+"""``GET /v1/events`` of several servers: each server reads its peers' feeds while a client reads all of them here.
 
-A peer is asked for what happens on itself and nothing else, so what is read here is never passed on: no loop can be.
+A peer is asked for its own events only, so events read here are never passed on, and there can be no loop.
 """

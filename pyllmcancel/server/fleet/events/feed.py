@@ -1,4 +1,4 @@
-"""The feed of this server and its peers: one sequence of events for readers here. Touched by the event loop only."""
+"""The feed of this server and its peers: one sequence of events for readers here. Used in the event loop only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.feed import Feed
     from pyllmcancel.server.live.source import Reader
 
-MOST_BYTES = 32 << 20  # of peers' events that are remembered
-GRACE_SECONDS = 10.0  # after the last reader has left peers are still read, for it to come back
+MOST_BYTES = 32 << 20  # size of peers' events that are remembered
+GRACE_SECONDS = 10.0  # peers are still read for this time after the last reader has left, in case it comes back
 MANY = 1_000  # facts at once
 
 Item = Fact | Relayed
@@ -45,7 +45,7 @@ class Backlog(Ring[Item]):
             self._cut()
 
     def _cut(self) -> None:
-        """A tenth at a time."""
+        """Cut a tenth at a time."""
         least = len(self._facts) - self._kept * 9 // 10
         n_cut = 0
         while n_cut < least or (self._n_bytes > self._most_bytes * 9 // 10 and n_cut < len(self._facts) - 1):
@@ -95,9 +95,9 @@ class WholeFeed(Source[Item]):
     Parameters
     ----------
     feed
-        This server's own. While somebody reads here this is one reader of it.
+        This server's own feed. While somebody reads here, this is one of its readers.
     name
-        What lists call this server.
+        This server's name in lists.
     """
 
     def __init__(self, feed: Feed, name: str) -> None:
@@ -105,7 +105,7 @@ class WholeFeed(Source[Item]):
         self.name = name
         self._feed = feed
         self._peers: dict[Peer, Upstream | None] = {}  # read while somebody reads here
-        self._listening = ExitStack()  # to what happens here
+        self._listening = ExitStack()  # to this server's events
         self._here: Reader | None = None
         self._following: asyncio.Task[None] | None = None
         self._pace = Pace()
@@ -120,11 +120,11 @@ class WholeFeed(Source[Item]):
     # -- peers --------------------------------------------------------------------------------------------------------
 
     def came(self, peer: Peer) -> None:
-        """There may be this one from now on."""
+        """Note a peer, which may be there from now on."""
         self._peers[peer] = None if self._here is None else Upstream(peer, self._add_one)
 
     def left(self, peer: Peer) -> None:
-        """It is none any more."""
+        """Note that a server is no longer a peer."""
         upstream = self._peers.pop(peer, None)
         if upstream is not None:
             upstream.leave()
@@ -158,14 +158,14 @@ class WholeFeed(Source[Item]):
             self._leaving = None
         if self._here is not None:
             return
-        # In the engine's own words: what a reader may see is looked at when it is told.
+        # In the engine's own form: each reader's permission is applied when an event is sent.
         self._here = self._listening.enter_context(self._feed.reader(Audience(None), None, self._miss))
         self._following = asyncio.create_task(self._follow_here(), name="read the feed of this server")
         for peer in self._peers:
             self._peers[peer] = Upstream(peer, self._add_one)
 
     def _listen_no_more(self) -> list[asyncio.Task[None]]:
-        """The tasks that end."""
+        """Stop listening; return the tasks that end."""
         self._leaving = None
         self._listening.close()
         self._here = None
@@ -203,7 +203,7 @@ class WholeFeed(Source[Item]):
             self._add(facts)
 
     def _miss(self) -> None:
-        """Make readers begin anew: events of this server were missed."""
+        """Make readers start anew, because events of this server were missed."""
         if self._here is not None:
             self._here.place = self._feed.ring.newest
         self.ring.skip()
@@ -212,7 +212,7 @@ class WholeFeed(Source[Item]):
     # -- telling ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Take what has happened on this server."""
+        """Take this server's events since the last flush."""
         self._feed.flush()
         self._take_here()
 

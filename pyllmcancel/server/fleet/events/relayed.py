@@ -1,4 +1,4 @@
-"""An event of another server's feed, checked, as it is passed on."""
+"""An event of another server's feed, checked, in the form in which it is passed on."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pyllmcancel.server.live.events import (
 from pyllmcancel.server.live.wording import as_json
 
 MOST_VALUES = 1_000_000  # of an event: the entries of 16,000 requests
-OWN_BYTES = 400  # of what is kept beside the JSON, about
+OWN_BYTES = 400  # about the size of what is kept beside the JSON
 
 
 class PeersStep(StepEvent):
-    """With the owners of its sequences."""
+    """A step of a peer, with the owners of its sequences."""
 
     owners: list[str]
 
@@ -45,9 +45,9 @@ class Relayed:
     Attributes
     ----------
     owners
-        Whose it is: of a step those of its sequences, of what concerns all nobody's.
+        The owners of the event: for a step those of its sequences; for a general event `NO_OWNER`.
     data
-        As JSON, for a reader who sees everything.
+        The event as JSON, for a reader who sees everything.
     """
 
     replica: str
@@ -60,7 +60,9 @@ class Relayed:
         return len(self.data) + OWN_BYTES
 
     def seen_by(self, owner: str | None, *, counts: bool = False) -> bytes | None:
-        """As JSON for who sees what is this owner's, with `counts` also what is nobody's, or all; None: nothing."""
+        """Return the JSON for a reader who sees this owner's events, with `counts` also those of nobody, or all;
+        None: nothing.
+        """
         if owner is None or self.type == "replica" or (self.owners and set(self.owners) == {owner}):
             return self.data
         match self.type:
@@ -75,7 +77,9 @@ class Relayed:
 
 
 def relayed(replica: str, text: bytes) -> Relayed:
-    """ValueError if it makes no sense. Counted first: a parser holds up the event loop until it is done."""
+    """Return the checked event; ValueError if it is invalid. Values are counted first: a parser blocks the event loop
+    until it is done.
+    """
     try:
         check_size(text, MOST_VALUES)
     except ApiError as error:
@@ -87,9 +91,9 @@ def relayed(replica: str, text: bytes) -> Relayed:
 
 
 def as_of(replica: str, event: dict[str, Any]) -> dict[str, Any]:
-    """The event as one of this replica: its entries have what a server's own have, and no more."""
+    """Return the event as one of this replica: its entries have the fields that a server's own have, and no more."""
     for entry in [*event.get("requests", ()), *event.get("sessions", ()), event.get("request", {})]:
-        for name in ("replica", "replicas"):  # put in, as null, by who checked it
+        for name in ("replica", "replicas"):  # the check adds these as null
             entry.pop(name, None)
     return {**event, "replica": replica}
 
@@ -107,13 +111,15 @@ def owners_of(event: dict[str, Any]) -> tuple[str, ...]:
 
 
 def replica_event(replica: str, state: Literal["live", "lost", "gone"], why: str | None = None) -> Relayed:
-    """Return whether the feed of this replica is read."""
+    """Return the event that reports whether the feed of this replica is read."""
     event: ReplicaEvent = {"type": "replica", "replica": replica, "state": state, "why": why, "epoch": time.time()}
     return Relayed(replica, "replica", (), as_json(event))
 
 
 def step_seen(event: dict[str, Any], owners: tuple[str, ...], owner: str) -> dict[str, Any]:
-    """As `pyllmcancel.server.live.wording.steps_event` has it: of others how many tokens they had."""
+    """Return a step as `pyllmcancel.server.live.wording.steps_event` has it: of other owners only the number of
+    tokens.
+    """
     parts = event["sequences"]
     seen = [part for part, whose in zip(parts, owners, strict=True) if whose == owner]
     hidden = sum(part["n_tokens"] for part in parts) - sum(part["n_tokens"] for part in seen)

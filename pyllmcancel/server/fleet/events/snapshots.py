@@ -25,7 +25,7 @@ PAUSES = (0.25, 0.5, 1.0, 2.0)  # seconds
 
 
 class WholeSnapshots:
-    """A snapshot of each replica, for one reader of what happens on all of them."""
+    """The snapshots of all replicas, for one reader of the feed of all of them."""
 
     def __init__(self, whole: WholeFeed, here: Snapshots, audience: Audience) -> None:
         self._whole = whole
@@ -50,7 +50,7 @@ class WholeSnapshots:
             yield frame(event_id if number == len(frames) else None, name, data)
 
     async def _of(self, upstream: Upstream, reason: Reason) -> tuple[str, bytes] | None:
-        """How things stand there, or whether it is heard of; None if that is not known soon: then it is told later.
+        """Return the peer's snapshot, or the state of its feed; None if neither is known soon: it is then sent later.
 
         A feed that is read since this reader came has a snapshot, which follows.
         """
@@ -61,18 +61,21 @@ class WholeSnapshots:
             try:
                 event: Mapping[str, Any] = reply_in(answer, Snapshot).event
             except ValueError as error:
-                if answer.error != TOO_MUCH_AT_ONCE:  # which this reader's owner may cause: the others keep their feed
+                # the reader's owner may cause this error, and the others keep their feed
+                if answer.error != TOO_MUCH_AT_ONCE:
                     upstream.begin_anew()
                 return "replica", replica_event(answer.replica, "lost", str(error)).data
             if self._audience.theirs is not None:
                 event = snapshot_seen(event, self._audience.theirs, counts=self._audience.owner is None)
             return "snapshot", as_json(as_of(answer.replica, {**event, "reason": reason}))
         else:
-            upstream.begin_anew()  # what it goes on with says nothing without a snapshot
+            upstream.begin_anew()  # the events that follow mean nothing without a snapshot
         return None if upstream.state is None else ("replica", upstream.state.data)
 
     async def _asked(self, upstream: Upstream) -> Answer:
-        """Ask for a snapshot; again if the owner asks too much at once: without one a reader sees nothing of a peer."""
+        """Ask for a snapshot; again if the owner asks too many questions at once: without a snapshot a reader sees
+        nothing of a peer.
+        """
         message = TakeSnapshot(owner=self._audience.owner)
         answer = await upstream.peer.ask(message)
         for pause in PAUSES:

@@ -19,45 +19,45 @@ logger = logging.getLogger("pyllmcancel.fleet")
 LONGEST_EVENT = 16 << 20  # bytes; the largest is a snapshot
 LONGEST_ID = 64  # characters
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds before the next try
-GOOD_SECONDS = 5.0  # of a feed that makes sense; then the next try is soon again
+GOOD_SECONDS = 5.0  # of a valid feed; after that the next try is soon again
 ANEW_EVERY = 5.0  # seconds: all readers lose the peer for a moment
 
 
 class Upstream:
-    """Read until it is closed. Belongs to the event loop.
+    """The feed of one peer, read until it is closed. Used in the event loop only.
 
     Parameters
     ----------
     add
-        Takes what happens there, and whether it is heard of.
+        Takes the peer's events, and the state of its feed.
     """
 
     def __init__(self, peer: Peer, add: Callable[[Relayed], None]) -> None:
         self.peer = peer
-        self.state: Relayed | None = None  # what was told of the connection last
-        self._told = asyncio.Event()  # or that there is nothing to tell
+        self.state: Relayed | None = None  # the state of the connection, as it was reported last
+        self._told = asyncio.Event()  # set when the state was reported, or need not be
         self.is_live = False
         self._add = add
         self._name = peer.name
         self._last_id: str | None = None
         self._pause = FIRST_PAUSE
         self._anew = asyncio.Event()
-        self._anew_at = float("-inf")  # when it last was; on the event loop's clock
+        self._anew_at = float("-inf")  # when it last started anew; on the event loop's clock
         self._task = asyncio.create_task(self._run(), name=f"read the feed of {peer.name}")
 
     def begin_anew(self) -> None:
-        """Have it send a snapshot, soon or when it is there again: a reader could not get one otherwise."""
-        if self.is_live or self._last_id is not None:  # else it begins with one
+        """Make the peer send a snapshot, soon or when it is there again: a reader could not get one otherwise."""
+        if self.is_live or self._last_id is not None:  # otherwise it starts with a snapshot anyway
             self._anew.set()
 
     async def known(self) -> None:
-        """Wait until it is known whether it is heard of; not for long."""
+        """Wait until the state of the feed is known; not for long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await self._told.wait()
 
     def end(self) -> asyncio.Task[None]:
-        """Read no more; the task that ends. Idempotent."""
+        """Stop reading; return the task that ends. Idempotent."""
         self.is_live = False
         self._task.cancel()
         return self._task
@@ -76,14 +76,14 @@ class Upstream:
                 why = await self._read()
             except Exception:
                 logger.exception("the feed of %s cannot be read", self.peer.name)
-                why = "its feed cannot be read"  # and is tried again: nobody else would
+                why = "its feed cannot be read"  # and is tried again, because nobody else would
             self._lose(why)
-            self.peer.look_now()  # is it gone?
+            self.peer.look_now()  # it may be gone
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     async def _read(self) -> str:
-        """Read until it ends, or the peer is not there; why."""
+        """Read until the feed ends, or the peer is not there; return why."""
         reading = asyncio.create_task(self._take())
         ends = [reading, *(asyncio.create_task(one) for one in (self.peer.until(there=False), self._until_anew()))]
         try:
@@ -94,7 +94,7 @@ class Upstream:
             return "closed its feed"
         except ValueError:
             self._last_id = None
-            return "tells what makes no sense"
+            return "sends an invalid feed"
         except (*FAILURES, NoAnswer) as error:
             return self.peer.reason_of(error)
         finally:
@@ -107,7 +107,7 @@ class Upstream:
         await asyncio.sleep(self._anew_at + ANEW_EVERY - asyncio.get_running_loop().time())
 
     async def _take(self) -> None:
-        """ValueError if it is no feed."""
+        """Take an event; ValueError if it is invalid."""
         async with self.peer.follow(self._last_id) as pieces:
             self._be_live(self.peer.name)
             clock = asyncio.get_running_loop().time
@@ -140,6 +140,6 @@ class Upstream:
         self._add(told)
 
     def leave(self) -> None:
-        """The peer is none any more."""
+        """Note that the server is no longer a peer."""
         self.end()
         self._say("gone")
