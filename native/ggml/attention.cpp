@@ -176,7 +176,7 @@ struct Sums {
 };
 constexpr int64_t SUMS = sizeof(Sums) / sizeof(float);
 
-// What a thread needs of the work buffer, for `rows` rows.
+// The part of the work buffer that a thread needs, for `rows` rows.
 struct Scratch {
     float * queries; // rows x DK
     float * weights; // rows x TILE: scores, then weights
@@ -579,7 +579,8 @@ class Attention {
     float * partials_ = nullptr;
 };
 
-// Whether cells that a row does not see lie between those that it sees, as with unified cells that several sequences use.
+// Returns whether cells that a row does not see lie between those that it sees, as with unified cells that several
+// sequences use.
 bool is_scattered(const ggml_fp16_t * mask, int64_t n_cells) {
     int64_t n_visible = 0;
     for (int64_t i = 0; i < n_cells; ++i) {

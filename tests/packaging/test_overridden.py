@@ -1,4 +1,4 @@
-"""What is overridden of the web stack is as it was when that was written; a new version has to be read first.
+"""The overridden parts of the web stack are unchanged since they were overridden; a new version has to be read first.
 
 When a hash differs: read what has changed, adapt `pyllmcancel.server` to it, and write down the new hash and bounds.
 """

@@ -64,7 +64,9 @@ class EmbeddingBody(GeneratingBody):
     dimensions: int | None = Field(
         None,
         ge=1,
-        description="Cut to so many numbers, and scaled to length 1 again; for models that were trained for it.",
+        description=(
+            "Length to which the vector is cut, before it is scaled to length 1; for models that were trained for it."
+        ),
     )
     stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
 
