@@ -90,6 +90,9 @@ if(PYLLMCANCEL_OWN_KERNELS)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/repacked_q4_k.cpp)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/one_row.cpp)
   endforeach()
+  set_source_files_properties(
+    ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/attention.cpp TARGET_DIRECTORY ggml-base
+    PROPERTIES INCLUDE_DIRECTORIES ${CMAKE_CURRENT_SOURCE_DIR}/native)
   # Few rows of activations times K-quants, with the arithmetic of many. ggml's own have other names, for other processors.
   set(own_dots "")
   foreach(format IN ITEMS q4_K q5_K q6_K iq4_xs)
