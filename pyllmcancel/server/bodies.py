@@ -6,12 +6,11 @@ body parsed, because a parser keeps the GIL until it is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastapi import Request
-from fastapi.routing import APIRoute
+from fastapi import Depends, Request
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -27,8 +26,6 @@ from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
 from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from fastapi import Response
-
     from pyllmcancel.server.config import UnknownFields
     from pyllmcancel.server.wire.fields import RequestBody
 
@@ -36,39 +33,19 @@ T = TypeVar("T")
 LENGTH = "body_length"  # in a scope's state
 
 
-class BodyRoute(APIRoute):
-    """A route whose body is a value of its type before FastAPI asks for it.
+def reads(body_type: type[RequestBody]) -> Any:
+    """Return the dependency that gives an endpoint the request's body.
 
-    FastAPI parses and validates in the event loop. A value that is of the type already it takes as it is.
+    A body that is declared to FastAPI is parsed and validated in the event loop. So it is described to FastAPI in
+    words only, by `pyllmcancel.server.openapi.description.asks`.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-        if self.body_field is None:
-            return handler
-        body_type: type[RequestBody] = self.body_field.field_info.annotation  # type: ignore[assignment]
+    async def read(request: Request) -> AsyncIterator[RequestBody]:
+        yield await read_body(request, body_type)
+        # Not before the endpoint is done: the texts of bodies that wait to be tokenized are as long as the bodies were.
+        body_is_used(request.scope)
 
-        async def handle(request: Request) -> Response:
-            response = await handler(_ReadRequest(request, await read_body(request, body_type)))
-            # Not before: the texts of bodies that wait to be tokenized are as long as the bodies were.
-            body_is_used(request.scope)
-            return response
-
-        return handle
-
-
-class _ReadRequest(Request):
-    """A request whose body has been read, and is a value."""
-
-    def __init__(self, request: Request, value: RequestBody) -> None:
-        super().__init__(request.scope, request.receive)
-        self._value = value
-
-    async def body(self) -> bytes:
-        return b"{}"  # FastAPI asks first whether there is any
-
-    async def json(self) -> RequestBody:
-        return self._value
+    return Depends(read, scope="function")
 
 
 async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBody:

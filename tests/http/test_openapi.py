@@ -9,14 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 import pytest
+from fastapi.routing import APIRoute
 
 from pyllmcancel import __version__
 from pyllmcancel.config import EngineConfig
-from pyllmcancel.server.app import create_app
+from pyllmcancel.server.app import all_routes, create_app
 from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.errors.shapes import shape_of_path
 from pyllmcancel.server.openapi.examples import EXAMPLES
@@ -160,6 +161,17 @@ def test_every_operation_is_summarised_and_every_answer_has_a_schema() -> None:
             for content in answer["content"].values():
                 schema = content.get("schema") or content["itemSchema"]
                 assert not set(schema) <= {"title"}, (path, method, status)
+
+
+def test_a_body_is_described_as_the_one_that_is_read() -> None:
+    for route in all_routes(ui=True):
+        assert isinstance(route, APIRoute)
+        body = get_type_hints(route.endpoint).get("body")
+        if body is not None and route.include_in_schema:
+            asked = page_of()["paths"][route.path]["post"]["requestBody"]
+            assert asked["required"], route.path
+            schema = asked["content"]["application/json"]["schema"]
+            assert schema == {"$ref": f"#/components/schemas/{body.__name__}"}, route.path
 
 
 def test_every_reference_is_to_something() -> None:

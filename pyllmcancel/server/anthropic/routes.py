@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
@@ -15,17 +15,17 @@ from pyllmcancel.server.anthropic.answer import STREAM_EVENTS, MessageAnswer, To
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
-from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.bodies import prepared, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.request_context import request_id_of
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.unenforced import name_unenforced
 
-router = APIRouter(tags=["Anthropic"], route_class=BodyRoute)
+router = APIRouter(tags=["Anthropic"])
 # Fields of a chat by those of a message that they are made of.
 CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
 FIELD = re.compile(r"^\w+(?=\.|$)")
@@ -35,9 +35,10 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
 @router.post(
     "/v1/messages",
     summary="Answer in a conversation, in Anthropic's words",
+    openapi_extra=asks(MessagesBody),
     responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC) | errors(*GENERATION_ERRORS),
 )
-async def messages(request: Request, body: MessagesBody) -> Any:
+async def messages(request: Request, body: Annotated[MessagesBody, reads(MessagesBody)]) -> Any:
     state = state_of(request)
     name_unenforced(request.scope, partial(path_as_sent, body=body))
     with params_as_sent(body):
@@ -57,9 +58,10 @@ async def messages(request: Request, body: MessagesBody) -> Any:
 @router.post(
     "/v1/messages/count_tokens",
     summary="How many tokens a conversation has, in Anthropic's words",
+    openapi_extra=asks(CountBody),
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
-async def count_tokens(request: Request, body: CountBody) -> Any:
+async def count_tokens(request: Request, body: Annotated[CountBody, reads(CountBody)]) -> Any:
     with params_as_sent(body):
         chat = await prepared(request, lambda _pause: counted_chat(body))
         return TokenCount(input_tokens=await chat_length(request, chat))

@@ -2,96 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import Field, StrictStr, field_validator, model_validator
 
-from pyllmcancel.embeddings.request import MAX_TEXTS
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.bodies import BodyRoute
+from pyllmcancel.server.bodies import reads
 from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, Wording, submit_texts
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.embeddings.body import EmbeddingBody
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, TokenId
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
 
-
-class TextPart(RequestBody):
-    type: Literal["text"]
-    text: StrictStr
-
-
-class TextObject(RequestBody):
-    """llama-server's: a text, or parts of one. Other parts than text cannot be read here."""
-
-    prompt_string: StrictStr | None = None
-    multimodal_data: list[str] = Field(default=[], max_length=0)
-    content: list[TextPart] | None = Field(None, min_length=1)
-
-    @model_validator(mode="after")
-    def _has_one(self) -> TextObject:
-        if (self.prompt_string is None) == (self.content is None):
-            raise ValueError("needs prompt_string, or content")
-        return self
-
-    @property
-    def text(self) -> str:
-        return self.prompt_string or "".join(part.text for part in self.content or ())
-
-
-TextTokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
-Mixed = Annotated[list[TokenId | StrictStr], Field(min_length=1, fail_fast=True)]
-Text = str | TextTokens | Mixed | TextObject
-MANY: Any = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
-router = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
-
-
-class EmbeddingBody(GeneratingBody):
-    """Every field is OpenAI's unless its description says otherwise."""
-
-    input: str | TextTokens | Mixed | TextObject | Annotated[list[str], MANY] | Annotated[list[Text], MANY] = Field(
-        description="Text, or tokens, or a list of either. llama-server's: a list with a token in it is one, of texts"
-        " and tokens in a row; and in the place of a text an object that has it.",
-        examples=["The cat sat on the mat."],
-    )
-    encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64: of the vector's numbers as little-endian 32-bit floats."
-    )
-    dimensions: int | None = Field(
-        None,
-        ge=1,
-        description=(
-            "Length to which the vector is cut, before it is scaled to length 1; for models that were trained for it."
-        ),
-    )
-    stream: bool = Field(False, description="There is nothing to stream.", json_schema_extra={"enum": [False]})
-
-    @field_validator("stream")
-    @classmethod
-    def _comes_whole(cls, stream: bool) -> bool:
-        if stream:
-            raise ValueError("embeddings come in one piece")
-        return stream
-
-    @property
-    def texts(self) -> list[str | list[int | str]]:
-        """Each of them; a list is one if it has a token in it, and many if it has none."""
-        one = not isinstance(self.input, list) or any(isinstance(part, int) for part in self.input)
-        given: Any = [self.input] if one else self.input
-        return [text.text if isinstance(text, TextObject) else text for text in given]
+router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 
 
 @router.post(
     "/embeddings",
     summary="Embeddings of texts",
     description="For models that pool; those that generate say so with an error.",
+    openapi_extra=asks(EmbeddingBody),
     responses=answers(EmbeddingAnswer),
 )
-async def embeddings(request: Request, body: EmbeddingBody) -> Any:
+async def embeddings(request: Request, body: Annotated[EmbeddingBody, reads(EmbeddingBody)]) -> Any:
     state = state_of(request)
     state.check_model(body.model)
     check_dimensions(state.engine, body.dimensions)

@@ -13,7 +13,7 @@ from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.bodies import prepared, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
@@ -30,7 +30,7 @@ from pyllmcancel.server.llama.params import (
     prompt_tokens,
     token_biases,
 )
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.origin import plain_origin
 from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import Answer
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.llama.body import AnsweringBody
     from pyllmcancel.server.wire.tokens import TextReader
 
-router = APIRouter(tags=["llama-server"], route_class=BodyRoute)
+router = APIRouter(tags=["llama-server"])
 GENERATES: dict[str, Any] = {
     "responses": answers(
         CompletionAnswer | list[CompletionAnswer], CompletionEvent, CompletionAnswer, says_done=False, shape=LLAMA
@@ -77,9 +77,14 @@ class PromptAnswer(Answer):
     prompt: str
 
 
-@router.post("/completion", summary="Complete a text, in llama-server's words", **GENERATES)
+@router.post(
+    "/completion",
+    summary="Complete a text, in llama-server's words",
+    openapi_extra=asks(LlamaCompletionBody),
+    **GENERATES,
+)
 @router.post("/completions", include_in_schema=False)
-async def completion(request: Request, body: LlamaCompletionBody) -> Any:
+async def completion(request: Request, body: Annotated[LlamaCompletionBody, reads(LlamaCompletionBody)]) -> Any:
     texts = state_of(request).texts
 
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
@@ -94,8 +99,10 @@ async def completion(request: Request, body: LlamaCompletionBody) -> Any:
     return await respond(request, body, *await prepared(request, work))
 
 
-@router.post("/infill", summary="Fill a gap in a text, as editors ask for it", **GENERATES)
-async def infill(request: Request, body: InfillBody) -> Any:
+@router.post(
+    "/infill", summary="Fill a gap in a text, as editors ask for it", openapi_extra=asks(InfillBody), **GENERATES
+)
+async def infill(request: Request, body: Annotated[InfillBody, reads(InfillBody)]) -> Any:
     texts = state_of(request).texts
 
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
@@ -142,8 +149,13 @@ async def respond(
     return response
 
 
-@router.post("/tokenize", summary="The tokens of a text", responses=answers(TokensAnswer) | errors(400, 413, 415, 503))
-async def tokenize(request: Request, body: TokenizeBody) -> Response:
+@router.post(
+    "/tokenize",
+    summary="The tokens of a text",
+    openapi_extra=asks(TokenizeBody),
+    responses=answers(TokensAnswer) | errors(400, 413, 415, 503),
+)
+async def tokenize(request: Request, body: Annotated[TokenizeBody, reads(TokenizeBody)]) -> Response:
     texts = state_of(request).texts
 
     def work(pause: Pause) -> Response:
@@ -156,8 +168,13 @@ async def tokenize(request: Request, body: TokenizeBody) -> Response:
     return await prepared(request, work)
 
 
-@router.post("/detokenize", summary="The text of tokens", responses=answers(TextAnswer) | errors(400, 413, 415, 503))
-async def detokenize(request: Request, body: DetokenizeBody) -> Response:
+@router.post(
+    "/detokenize",
+    summary="The text of tokens",
+    openapi_extra=asks(DetokenizeBody),
+    responses=answers(TextAnswer) | errors(400, 413, 415, 503),
+)
+async def detokenize(request: Request, body: Annotated[DetokenizeBody, reads(DetokenizeBody)]) -> Response:
     model = state_of(request).engine.model
 
     def work(_pause: Pause) -> Response:
@@ -170,9 +187,10 @@ async def detokenize(request: Request, body: DetokenizeBody) -> Response:
 @router.post(
     "/apply-template",
     summary="The prompt that a conversation becomes",
+    openapi_extra=asks(ChatBody),
     responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
 )
-async def apply_template(request: Request, body: ChatBody) -> Response:
+async def apply_template(request: Request, body: Annotated[ChatBody, reads(ChatBody)]) -> Response:
     state = state_of(request)
 
     def work(pause: Pause) -> Response:
@@ -190,10 +208,11 @@ async def apply_template(request: Request, body: ChatBody) -> Response:
 @router.post(
     "/v1/chat/completions/input_tokens",
     summary="How many tokens a conversation has",
+    openapi_extra=asks(ChatBody),
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
-async def count_tokens(request: Request, body: ChatBody) -> Any:
+async def count_tokens(request: Request, body: Annotated[ChatBody, reads(ChatBody)]) -> Any:
     return TokenCount(object="response.input_tokens", input_tokens=await chat_length(request, body))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.bodies import prepared, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.openai.answer import envelope_of
@@ -16,14 +16,19 @@ from pyllmcancel.server.openai.chat_answer import ChatCompletion, ChatCompletion
 from pyllmcancel.server.openai.completion_answer import Completion, CompletionChunk, CompletionDialect
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openai.extras import generate_with_extras
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.state import state_of
 
-router = APIRouter(tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS))
+router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 
 
-@router.post("/v1/completions", summary="Complete a text", responses=answers(Completion, CompletionChunk))
-async def completions(request: Request, body: CompletionBody) -> Any:
+@router.post(
+    "/v1/completions",
+    summary="Complete a text",
+    openapi_extra=asks(CompletionBody),
+    responses=answers(Completion, CompletionChunk),
+)
+async def completions(request: Request, body: Annotated[CompletionBody, reads(CompletionBody)]) -> Any:
     state = state_of(request)
     model = state.engine.model
     body.check()
@@ -35,10 +40,13 @@ async def completions(request: Request, body: CompletionBody) -> Any:
 
 
 @router.post(
-    "/v1/chat/completions", summary="Answer in a conversation", responses=answers(ChatCompletion, ChatCompletionChunk)
+    "/v1/chat/completions",
+    summary="Answer in a conversation",
+    openapi_extra=asks(ChatBody),
+    responses=answers(ChatCompletion, ChatCompletionChunk),
 )
 @router.post("/chat/completions", include_in_schema=False)  # llama-server has it without a version, too
-async def chat_completions(request: Request, body: ChatBody) -> Any:
+async def chat_completions(request: Request, body: Annotated[ChatBody, reads(ChatBody)]) -> Any:
     model = state_of(request).engine.model
     turn = await chat_turn(request, body)
     dialect = ChatDialect(envelope_of(request, "chatcmpl-"), model, body, turn)

@@ -9,21 +9,28 @@ from pydantic import TypeAdapter
 
 from pyllmcancel import __version__
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
+from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
+from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.embeddings.body import EmbeddingBody
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
 from pyllmcancel.server.http.request_context import SANE_ID
 from pyllmcancel.server.limits import MAX_SESSION_ID
 from pyllmcancel.server.live.events import EVENTS as FEED_EVENTS
 from pyllmcancel.server.llama.answer import CompletionEvent
+from pyllmcancel.server.llama.body import DetokenizeBody, InfillBody, LlamaCompletionBody, TokenizeBody
 from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
+from pyllmcancel.server.openai.completion_body import CompletionBody
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.responses.answer import ResponseEvent
+from pyllmcancel.server.responses.body import ResponsesBody
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from pyllmcancel.server.config import ServerConfig
+    from pyllmcancel.server.wire.fields import RequestBody
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -52,6 +59,11 @@ ERRORS = {
     504: "The deadline has passed",
     507: "There is no room to store the response",
 }
+# Bodies that `pyllmcancel.server.bodies` reads, of which FastAPI does not know.
+BODIES = (
+    *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, MessagesBody, CountBody),
+    *(LlamaCompletionBody, InfillBody, TokenizeBody, DetokenizeBody),
+)
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)
 FURTHER_MODELS = (*STREAM_EVENTS, LLAMA.answer, ANTHROPIC.answer)
@@ -90,6 +102,12 @@ REQUEST_HEADERS = (
 def errors(*statuses: int) -> Responses:
     """The `responses` of a route, or router, that may answer with these errors, in the shape of its path."""
     return {status: {"model": OPENAI.answer, "description": ERRORS[status]} for status in statuses}
+
+
+def asks(body_type: type[RequestBody]) -> dict[str, Any]:
+    """The `openapi_extra` of a route whose body is of this type, which is one of `BODIES`."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body_type.__name__}"}}}
+    return {"requestBody": {"content": content, "required": True}}
 
 
 def answers(model: Any, *events: type, says_done: bool = True, shape: ErrorShape = OPENAI) -> Responses:
@@ -134,7 +152,10 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
     page = get_openapi(title="pyllmcancel", version=__version__, description=DESCRIPTION, routes=app.routes)
     schemas = page["components"]["schemas"]
     _, further = TypeAdapter.json_schemas(
-        [(event, "serialization", TypeAdapter(event)) for event in FURTHER_MODELS],
+        [
+            *((body, "validation", TypeAdapter(body)) for body in BODIES),
+            *((event, "serialization", TypeAdapter(event)) for event in FURTHER_MODELS),
+        ],
         ref_template="#/components/schemas/{model}",
     )
     schemas.update(further["$defs"])

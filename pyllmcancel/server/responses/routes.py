@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 
-from pyllmcancel.server.bodies import BodyRoute, prepared
+from pyllmcancel.server.bodies import prepared, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
@@ -17,7 +17,7 @@ from pyllmcancel.server.http.api_keys import owner_of
 from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import MAX_MESSAGES
-from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, errors
+from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
 from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.background import Background
@@ -50,16 +50,17 @@ class Asked:
     items: Sequence[Any]
 
 
-router = APIRouter(tags=["OpenAI"], route_class=BodyRoute, responses=errors(*GENERATION_ERRORS, 507))
+router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
 
 
 @router.post(
     "/v1/responses",
     summary="Answer, with reasoning, text and calls as items",
+    openapi_extra=asks(ResponsesBody),
     responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
 )
 @router.post("/responses", include_in_schema=False)
-async def create_response(request: Request, body: ResponsesBody) -> Any:
+async def create_response(request: Request, body: Annotated[ResponsesBody, reads(ResponsesBody)]) -> Any:
     body.check()
     stored = await will_be_stored(request, body)
     table = body.table()
@@ -76,8 +77,13 @@ async def create_response(request: Request, body: ResponsesBody) -> Any:
         return await generate(request, chat, [turn.tokens], turn.params, dialect)
 
 
-@router.post("/v1/responses/input_tokens", summary="Count the tokens of an input", responses=answers(InputTokens))
-async def count_input_tokens(request: Request, body: ResponsesBody) -> Any:
+@router.post(
+    "/v1/responses/input_tokens",
+    summary="Count the tokens of an input",
+    openapi_extra=asks(ResponsesBody),
+    responses=answers(InputTokens),
+)
+async def count_input_tokens(request: Request, body: Annotated[ResponsesBody, reads(ResponsesBody)]) -> Any:
     body.check()
     table = body.table()
     _, chat = await conversation_of(request, body, table)
