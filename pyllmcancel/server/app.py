@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
-from fastapi.exceptions import EndpointContext
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.routing import APIRoute, _endpoint_context_cache
+from fastapi.routing import APIRoute
 
 from pyllmcancel import __version__
 from pyllmcancel.engine.loading import Loading
@@ -135,7 +136,11 @@ def create_app(
                 await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
-        title="pyllmcancel", version=__version__, lifespan=lifespan, openapi_url=None, routes=all_routes(ui=config.ui)
+        title="pyllmcancel",
+        version=__version__,
+        lifespan=lifespan,
+        openapi_url=None,
+        routes=[*all_routes(ui=config.ui)],
     )
     app.state.server = state
     page.page_files()  # read and hashed before any request is served: in the event loop that would hold up all streams
@@ -148,17 +153,19 @@ def create_app(
     return app
 
 
-def all_routes(*, ui: bool) -> list[BaseRoute]:
+@cache
+def all_routes(*, ui: bool) -> Sequence[BaseRoute]:
     """The routes of all routers, ready for use.
 
-    They are given to the application as they are. Of an included router FastAPI makes all routes once more, and reads
-    their handlers' source for the words of its own errors: both in the event loop, when the first request comes.
+    They are given to the application as they are: FastAPI makes the routes of an included router once more, in the
+    event loop, when the first request comes. At an endpoint's first request FastAPI looks up its source, too, for the
+    words of errors. Looked up here before, one endpoint of each file leaves the file in Python's cache of lines.
     """
     routers = (*ROUTERS, page.live_router) if ui else ROUTERS
     routes = [route for router in routers for route in router.routes]
-    for route in routes:
-        assert isinstance(route, APIRoute)
-        _endpoint_context_cache[id(route.endpoint)] = EndpointContext(function=route.name)
+    endpoints = [route.endpoint for route in routes if isinstance(route, APIRoute)]
+    for endpoint in {inspect.getsourcefile(endpoint): endpoint for endpoint in endpoints}.values():
+        inspect.getsourcelines(endpoint)
     return routes
 
 
