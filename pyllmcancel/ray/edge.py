@@ -17,6 +17,7 @@ import uvicorn.config
 
 from pyllmcancel.server.http.connection import CONNECTION, Cancel, Connection
 from pyllmcancel.server.http.connections import Connections
+from pyllmcancel.server.http.heads import PlainHeads
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ class ReplicaProtocol(WatchfulProtocol):
         self, limits: Limits, connections: Connections, on_shutdown: Callable[[], object], **given: Any
     ) -> None:
         super().__init__(limits, connections, **given)
-        self.app: Any = Edge(self.app)  # uvicorn has other names for the same types
+        # Ray finds the application by the path. uvicorn has other names for the types of ASGI.
+        self.app: Any = PlainHeads(Edge(self.app))
         self._on_shutdown = on_shutdown
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

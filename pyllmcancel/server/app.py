@@ -21,6 +21,7 @@ from pyllmcancel.server.embeddings import routes as embeddings_routes
 from pyllmcancel.server.http.api_keys import ApiKeys
 from pyllmcancel.server.http.body_limit import BodyLimit
 from pyllmcancel.server.http.error_handlers import add_error_handlers
+from pyllmcancel.server.http.heads import PlainHeads
 from pyllmcancel.server.http.page_guard import PageGuard
 from pyllmcancel.server.http.proxies import TrustedProxies
 from pyllmcancel.server.http.request_context import RequestContext
@@ -209,3 +210,4 @@ def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> No
     app.add_middleware(RequestContext, served_by=config.replica)
     if config.trusted_proxies:
         app.add_middleware(TrustedProxies, proxies=config.trusted_proxies)
+    app.add_middleware(PlainHeads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pyllmcancel.server.http import protocol
 from tests.support.http_process import (
     RawClient,
     ServerProcess,
@@ -12,6 +13,8 @@ from tests.support.http_process import (
     long_prompt,
     post_bytes,
 )
+from tests.support.http_serving import serving
+from tests.support.http_world import World
 
 
 def test_the_answers_come_in_order(server: ServerProcess) -> None:
@@ -77,3 +80,15 @@ def test_a_long_request_that_was_read_ahead_is_served(server: ServerProcess) -> 
         second = client.answer()
         assert second.status == 400
         assert b"context" in second.read()
+
+
+def test_a_next_request_whose_body_takes_its_time_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for the rest of one that was answered before its end, which is read for a moment only."""
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.0)
+    first, second = fresh_id(), fresh_id()
+    following = post_bytes(second, max_tokens=1)
+    with serving(World()) as port, RawClient(port) as client:
+        client.socket.sendall(post_bytes(first, max_tokens=1) + following[:-1])
+        assert client.answer().read()
+        client.socket.sendall(following[-1:])
+        assert client.answer().headers["x-request-id"] == second

@@ -6,13 +6,14 @@ import asyncio
 import errno
 import re
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
 from pyllmcancel.server.http.listening import Listener, close_all, listen, quiet_about_files, url_of
 from pyllmcancel.server.limits import ACCEPT_AT_ONCE
+from tests.support.step_gate import TEST_LIMIT
 
 
 def test_a_port_that_is_listened_on_is_taken() -> None:
@@ -61,6 +62,48 @@ def test_after_some_connections_others_have_a_turn() -> None:
         with pytest.raises(BlockingIOError):
             listener.accept()
         stack.enter_context(listener.accept()[0])
+
+
+async def accepted_of(n: int) -> tuple[int, int]:
+    """How many of `n` waiting connections asyncio accepts, and in how many turns of the event loop."""
+    (listener,) = listen("127.0.0.1", 0)
+    loop, all_there = asyncio.get_running_loop(), asyncio.Event()
+    accepted: list[asyncio.StreamWriter] = []
+    turns: set[int] = set()
+    turn = 0
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        turns.add(turn)
+        if len(accepted) == n:
+            all_there.set()
+
+    with ExitStack() as stack:
+        stack.enter_context(listener)
+        for _ in range(n):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        count()
+        server = await asyncio.start_server(note, sock=listener)
+        async with asyncio.timeout(TEST_LIMIT):
+            await all_there.wait()
+        server.close()
+        for writer in accepted:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+    return len(accepted), len(turns)
+
+
+def test_asyncio_asks_the_listener_for_each_connection_and_heeds_its_turns() -> None:
+    n = 3 * ACCEPT_AT_ONCE
+    accepted, turns = asyncio.run(accepted_of(n))
+    assert accepted == n
+    assert turns >= 3
 
 
 def test_without_a_descriptor_left_it_is_tried_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,58 +2,81 @@
 
 from __future__ import annotations
 
-import h11
+import asyncio
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from pyllmcancel.server.http.heads import PlainConnection
+from pyllmcancel.server.http.heads import PlainHeads
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
 
 CLOSE = (b"connection", b"close")
+LENGTH, CHUNKED = (b"content-length", b"4"), (b"transfer-encoding", b"chunked")
+Headers = list[tuple[bytes, bytes]]
 
 
-def read(head: str) -> h11.Request:
-    connection = PlainConnection(h11.SERVER)
-    connection.receive_data(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
-    event = connection.next_event()
-    assert isinstance(event, h11.Request)
-    return event
+def seen(target: str, headers: Headers, answered: Headers | None = None) -> tuple[Scope, Headers]:
+    """What the application sees of a request, and the headers that its answer is sent with."""
+    scopes: list[Scope] = []
+    sent: list[Message] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": answered or []})
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    path, _, query = target.encode().partition(b"?")
+    scope = {"type": "http", "path": path.decode(), "raw_path": path, "query_string": query, "headers": headers}
+    asyncio.run(PlainHeads(app)(scope, receive, send))
+    return scopes[0], sent[0]["headers"]
 
 
 @pytest.mark.parametrize(
-    ("target", "seen", "host"),
+    ("target", "path", "host"),
     [
-        ("http://localhost:8000/health", b"/health", b"localhost:8000"),
-        ("HTTPS://Evil.example/v1/requests?status=x", b"/v1/requests?status=x", b"Evil.example"),
-        ("http://localhost", b"/", b"localhost"),
-        ("http://localhost?a=b", b"/?a=b", b"localhost"),
-        ("http://[::1]:8000/a%2Fb", b"/a%2Fb", b"[::1]:8000"),
-        ("http://a@localhost/", b"/", b"a@localhost"),
-        ("http://localhost/http://x/", b"/http://x/", b"localhost"),
-        ("http:///health", b"/health", b""),
-        ("/http://x/", b"/http://x/", b"other"),
-        ("//localhost/x", b"//localhost/x", b"other"),
-        ("http:/x", b"http:/x", b"other"),
-        ("localhost:8000", b"localhost:8000", b"other"),
-        ("*", b"*", b"other"),
+        ("http://localhost:8000/health", "/health", b"localhost:8000"),
+        ("HTTPS://Evil.example/v1/requests?status=x", "/v1/requests?status=x", b"Evil.example"),
+        ("http://localhost", "/", b"localhost"),
+        ("http://localhost?a=b", "/?a=b", b"localhost"),
+        ("http://[::1]:8000/a%2Fb", "/a%2Fb", b"[::1]:8000"),
+        ("http://a@localhost/", "/", b"a@localhost"),
+        ("http://localhost/http://x/", "/http://x/", b"localhost"),
+        ("http:///health", "/health", b""),
+        ("/http://x/", "/http://x/", b"other"),
+        ("//localhost/x", "//localhost/x", b"other"),
+        ("http:/x", "http:/x", b"other"),
+        ("localhost:8000", "localhost:8000", b"other"),
+        ("*", "*", b"other"),
     ],
 )
-def test_the_name_in_an_absolute_target_counts(target: str, seen: bytes, host: bytes) -> None:
-    request = read(f"GET {target} HTTP/1.1\nHost: other\nX-A: b")
-    assert (request.target, request.method, request.http_version) == (seen, b"GET", b"1.1")
-    assert sorted(request.headers) == [(b"host", host), (b"x-a", b"b")]
+def test_the_name_in_an_absolute_target_counts(target: str, path: str, host: bytes) -> None:
+    scope, _ = seen(target, [(b"host", b"other"), (b"x-a", b"b")])
+    raw, query = scope["raw_path"].decode(), scope["query_string"].decode()
+    assert (f"{raw}?{query}" if query else raw) == path
+    assert scope["path"] == raw.replace("%2F", "/")
+    assert sorted(scope["headers"]) == [(b"host", host), (b"x-a", b"b")]
 
 
 def test_an_absolute_target_needs_no_host_in_http_1_0() -> None:
-    request = read("GET http://localhost/x HTTP/1.0")
-    assert (request.target, list(request.headers)) == (b"/x", [(b"host", b"localhost")])
+    scope, _ = seen("http://localhost/x", [])
+    assert (scope["path"], scope["headers"]) == ("/x", [(b"host", b"localhost")])
 
 
-@pytest.mark.parametrize("also", ["", "\nConnection: keep-alive", "\nConnection: keep-alive, x\nconnection: y"])
-def test_two_lengths_of_a_body_end_the_connection_and_one_counts(also: str) -> None:
-    request = read(f"POST / HTTP/1.1\nHost: x\nContent-Length: 4\nTransfer-Encoding: chunked{also}")
-    assert sorted(request.headers) == [CLOSE, (b"host", b"x"), (b"transfer-encoding", b"chunked")]
+@pytest.mark.parametrize("also", [[], [(b"connection", b"keep-alive")], [(b"Connection", b"keep-alive, x")]])
+def test_two_lengths_of_a_body_end_the_connection_and_one_counts(also: Any) -> None:
+    scope, answered = seen("/", [(b"host", b"x"), LENGTH, CHUNKED], also)
+    assert sorted(scope["headers"]) == [(b"host", b"x"), CHUNKED]
+    assert answered == [CLOSE]
 
 
-@pytest.mark.parametrize("length", ["Content-Length: 4", "Transfer-Encoding: chunked"])
-def test_one_length_is_left_alone(length: str) -> None:
-    request = read(f"POST / HTTP/1.1\nHost: x\n{length}\nConnection: keep-alive")
-    assert (b"connection", b"keep-alive") in list(request.headers)
+@pytest.mark.parametrize("length", [LENGTH, CHUNKED])
+def test_one_length_is_left_alone(length: tuple[bytes, bytes]) -> None:
+    scope, answered = seen("/", [(b"host", b"x"), length])
+    assert (scope["headers"], answered) == ([(b"host", b"x"), length], [])

@@ -1,13 +1,10 @@
-"""uvicorn's HTTP protocol with read time-outs, a watch on clients that pipeline, plain heads and our error bodies; each
-request's scope has its connection.
-"""
+"""uvicorn's HTTP protocol with read time-outs, a watch on clients that pipeline, and our error bodies."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import suppress
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -16,8 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pyllmcancel.cancellation import CancelReason
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.connection import CONNECTION, Connection
-from pyllmcancel.server.http.heads import PlainConnection
 from pyllmcancel.server.http.request_context import new_request_id
+from pyllmcancel.server.http.stages import Stage, Timer, stage_of
 from pyllmcancel.server.limits import LINGER_SECONDS
 
 if TYPE_CHECKING:
@@ -32,36 +29,30 @@ LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 12
 READ_SECONDS = 0.002
 
 
-class Stage(Enum):
-    """The stages of a connection, named after what it waits for."""
-
-    HEAD = auto()  # of a request; the first, or one that has begun
-    BODY = auto()
-    ANSWER = auto()  # ours: the client has done its part
-    NEXT = auto()  # request, of which nothing has come
-
-
 class WatchfulProtocol(H11Protocol):
-    """Reads on while an answer is under way, and limits the time for each part of a request.
+    """uvicorn's protocol for HTTP/1.1, with what it has neither a setting nor a hook for, and no application can do.
 
-    uvicorn stops reading when the next request of a connection arrives before the answer to the current one is
-    complete. But a closed connection is noticed only by reading from it: a client that had pipelined, and then left,
-    would hold its place in the queue, or its slot.
+    - It reads on while an answer is under way. uvicorn stops reading when the next request of a connection arrives
+      before the current one is answered, and only by reading is a closed connection noticed: a client that had
+      pipelined, and then left, would hold its place in the queue, or its slot.
+    - It limits the time for each part of a request. uvicorn's own time-out covers `Stage.NEXT` only.
+    - Its `Connections` close the idlest connection for a new one. uvicorn's own limit refuses the new one.
+    - A request's scope has its `Connection`, whose client is watched.
+    - An error that comes before the application is called has the body of any other error.
 
-    uvicorn's own time-out covers `Stage.NEXT` only, and its own limit of connections refuses new ones even if all
-    others are idle.
+    Overridden are asyncio's callbacks, and three methods of uvicorn's: `on_response_complete`, for no application knows
+    when the last byte is written and the next request begins; `shutdown` and `send_400_response`, which uvicorn calls.
     """
 
     def __init__(self, limits: Limits, connections: Connections, *, served_by: str | None = None, **given: Any) -> None:
         super().__init__(**given)
-        self.conn = PlainConnection.of(self.config)
         self._served_by = served_by
         self._limits = limits
         self._others = connections
         self._at_once = LEAST_AT_ONCE
         self._stage: Stage | None = None
         self._connection: Connection | None = None  # once it is made
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self.loop)  # of its stage
 
     @property
     def address(self) -> str:
@@ -84,7 +75,7 @@ class WatchfulProtocol(H11Protocol):
         self._note_stage()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self._timer.stop()
         if self._connection is not None:
             self._connection.closed()
         self._others.gone(self)
@@ -109,60 +100,56 @@ class WatchfulProtocol(H11Protocol):
             self._read_at_once(LEAST_AT_ONCE)
         elif self._at_once < MOST_AT_ONCE:
             self._read_at_once(2 * self._at_once)
+        self._go_on()
 
     def _read_at_once(self, size: int) -> None:
         self._at_once = size
         with suppress(AttributeError):  # asyncio's transports of sockets have it; uvloop's have none
             self.transport.max_size = size  # type: ignore[attr-defined]
 
-    def handle_events(self) -> None:
-        super().handle_events()
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
+            # Answered before the whole body came: the rest is read and dropped.
+            self._timer.start(LINGER_SECONDS, self.transport.close)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Note what the connection waits for now, and read ahead."""
         # A pause while the body is incomplete is back-pressure, which `receive` lifts.
         pipelined = self.flow.read_paused and self.cycle is not None and not self.cycle.more_body
         if pipelined and len(self.conn.trailing_data[0]) < READ_AHEAD:
             self.flow.resume_reading()
         self._note_stage()
 
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            # Answered before the whole body came: the rest is read and dropped.
-            self._start_timer(LINGER_SECONDS, self.transport.close)
-        else:
-            self._note_stage()
-
     def shutdown(self) -> None:
-        """Answer 503 to a request whose body is incomplete."""
+        """Answer 503 to a request whose body is incomplete; let another one end, and close the connection then."""
         if self._stage is Stage.BODY:
             self._refuse(ApiError(503, "the server is shutting down", "server_error", code="shutdown"))
+        elif self._stage is Stage.ANSWER:
+            # Not uvicorn's: some versions tell the application that the client has left.
+            self.cycle.keep_alive = False
         else:
             super().shutdown()
 
     # -- time-outs ----------------------------------------------------------------------------------------------------
 
     def _note_stage(self) -> None:
-        stage = self._stage_now()
+        stage = stage_of(self.conn, served=self.cycle is not None)
         if stage is self._stage or self.transport.is_closing():
             return
         self._stage = stage
-        self._stop_timer()
+        self._timer.stop()
         match stage:
             case Stage.ANSWER:
                 self._others.works(self)
                 return
             case Stage.HEAD:
-                self._start_timer(self._limits.header_timeout, self._out_of_time)
+                self._timer.start(self._limits.header_timeout, self._out_of_time)
             case Stage.BODY:
-                self._start_timer(self._limits.body_timeout, self._out_of_time)
+                self._timer.start(self._limits.body_timeout, self._out_of_time)
         self._others.waits(self)
-
-    def _stage_now(self) -> Stage:
-        if self.conn.their_state is h11.SEND_BODY:
-            return Stage.BODY
-        if self.conn.their_state is not h11.IDLE:
-            return Stage.ANSWER
-        served = self.cycle is not None
-        return Stage.NEXT if served and not self.conn.trailing_data[0] else Stage.HEAD
 
     def _out_of_time(self) -> None:
         if self._stage is Stage.HEAD and not self.conn.trailing_data[0]:
@@ -180,15 +167,6 @@ class WatchfulProtocol(H11Protocol):
         """Cancel as stalled, and close at once: too many clients do not read, and this one has not for longest."""
         assert self._connection is not None
         self._connection.give_up(CancelReason.STALLED)
-
-    def _start_timer(self, seconds: float, act: Any) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(seconds, act)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # -- errors -------------------------------------------------------------------------------------------------------
 
