@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -32,8 +33,8 @@ class Listening(uvicorn.Server):
 @contextmanager
 def serving(world: World, host: str = "127.0.0.1") -> Iterator[int]:
     """A real server of the world's application, in a thread; its port."""
-    protocol = partial(WatchfulProtocol, world.app.state.server.config.limits, Connections(100, 100))
-    config = uvicorn.Config(world.app, host, 0, http=protocol, log_config=None, lifespan="off")  # type: ignore[arg-type]
+    http: Any = partial(WatchfulProtocol, world.app.state.server.config.limits, Connections(100, 100))
+    config = uvicorn.Config(world.app, host, 0, http=http, ws="none", log_config=None, lifespan="off")
     server = Listening(config)
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()

@@ -158,7 +158,7 @@ async def test_a_listener_that_ray_makes_sees_its_clients_leave_and_tells_its_en
             pass
 
     watch_clients(Limits(), told.set)
-    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_config=None))
+    server = uvicorn.Server(uvicorn.Config(application, ws="none", lifespan="off", log_config=None))
     listener = socket.create_server(("127.0.0.1", 0))
     serving = asyncio.create_task(server.serve([listener]))
     client = socket.create_connection(listener.getsockname())
