@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 
 from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
 from pyllmcancel.constraints.unenforced import enforceable, guidance_knows
-from pyllmcancel.server.origin import origin_of
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_answer
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
     from pyllmcancel.constraints.bounded import BoundedGuidance
     from pyllmcancel.constraints.guidance import Guide
     from pyllmcancel.constraints.protocol import ConstraintFactory
     from pyllmcancel.pausing import Pause
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.wire.fields import GeneratingBody
 
 BLANKS = r"/[ \t\r\n]{0,32}/"
 
 
 async def answer_constraint(
-    request: Request, body: GeneratingBody, form: NamedSchema | NamedRule | None
+    incoming: Incoming[GeneratingBody], form: NamedSchema | NamedRule | None
 ) -> ConstraintFactory | None:
     """Return the constraint of the answer's tokens; None if there is none. A grammar is part of the sampling instead.
 
@@ -33,12 +30,11 @@ async def answer_constraint(
     InvalidRequestError
         The form is invalid, or cannot be enforced.
     """
-    return with_token_limits(request, body, await answer_guide(request, body, form))
+    return with_token_limits(incoming, await answer_guide(incoming, form))
 
 
 async def answer_guide(
-    request: Request,
-    body: GeneratingBody,
+    incoming: Incoming[GeneratingBody],
     form: NamedSchema | NamedRule | None,
     *,
     after_reasoning: bool = False,
@@ -52,23 +48,21 @@ async def answer_guide(
     """
     if form is None:
         return None
-    state = state_of(request)
+    state = incoming.state
     if isinstance(form, NamedRule):
         work = partial(state.guidance.compile_rule, form)
     else:
-        note_unenforced(request.scope, unenforced_of_answer(form))
+        note_unenforced(incoming.http.scope, unenforced_of_answer(form))
         work = partial(compiled, state.guidance, form, BLANKS if after_reasoning else "")
-    return await state.preparations.run(request, work, origin_of(request, body))
+    return await state.preparations.run(incoming.http, work, incoming.origin)
 
 
-def with_token_limits(
-    request: Request, body: GeneratingBody, form: ConstraintFactory | None
-) -> ConstraintFactory | None:
+def with_token_limits(incoming: Incoming[GeneratingBody], form: ConstraintFactory | None) -> ConstraintFactory | None:
     """The form, and which tokens the answer may have besides."""
-    if not body.limits_tokens:
+    if not incoming.body.limits_tokens:
         return form
-    state = state_of(request)
-    return body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
+    state = incoming.state
+    return incoming.body.token_limits(state.engine.model.n_vocab, state.eog_tokens, form)
 
 
 def compiled(guidance: BoundedGuidance, schema: NamedSchema, before: str, pause: Pause) -> Guide:

@@ -7,8 +7,9 @@ body parsed, because a parser keeps the GIL until it is done.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import ValidationError
@@ -23,33 +24,65 @@ from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, inva
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import INLINE_BODY, MAX_DEPTH, MAX_FIELDS
-from pyllmcancel.server.state import state_of
+from pyllmcancel.server.origin import origin_of, plain_origin
+from pyllmcancel.server.state import ServerState, state_of
+from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody
 
 if TYPE_CHECKING:
+    from pyllmcancel.requests.request import Origin
     from pyllmcancel.server.config import UnknownFields
-    from pyllmcancel.server.wire.fields import RequestBody
 
 T = TypeVar("T")
+Body = TypeVar("Body", bound=RequestBody)
+Body_co = TypeVar("Body_co", bound=RequestBody, covariant=True)
 LENGTH = "body_length"  # in a scope's state
 
 
-def reads(body_type: type[RequestBody]) -> Any:
-    """Return the dependency that gives an endpoint the request's body.
+@dataclass(frozen=True, slots=True)
+class Incoming(Generic[Body_co]):
+    """A request that has been read, once: all that it says of itself."""
+
+    http: Request
+    body: Body_co
+    origin: Origin
+
+    @property
+    def state(self) -> ServerState:
+        return state_of(self.http)
+
+    def asking(self, body: Body) -> Incoming[Body]:
+        """The same request, with another body that was made of its own."""
+        return Incoming(self.http, body, self.origin)
+
+
+def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
+    """Return the dependency that gives an endpoint the `Incoming` request, whose body is of this type.
 
     A body that is declared to FastAPI is parsed and validated in the event loop. So it is described to FastAPI in
     words only, by `pyllmcancel.server.openapi.description.asks`.
+
+    Parameters
+    ----------
+    alone
+        The request belongs to no others, whatever its body says: nothing is generated.
     """
 
-    async def read(request: Request) -> AsyncIterator[RequestBody]:
-        yield await read_body(request, body_type)
+    async def read(request: Request) -> AsyncIterator[Incoming[RequestBody]]:
+        yield incoming(request, await read_body(request, body_type), alone=alone)
         # Not before the endpoint is done: the texts of bodies that wait to be tokenized are as long as the bodies were.
         body_is_used(request.scope)
 
     return Depends(read, scope="function")
 
 
+def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
+    if alone or not isinstance(body, GeneratingBody):
+        return Incoming(request, body, plain_origin(request))
+    return Incoming(request, body, origin_of(request, body))
+
+
 async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBody:
-    """The body as a value of this type; ApiError if it is none."""
+    """The body as a value of this type; ApiError if it is none, or while there is no engine."""
     if not is_json(request):
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
     # Not by `request.body()`, which keeps the bytes for as long as the request lives.
@@ -61,8 +94,7 @@ async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBo
     del text
     body, ignored = await prepared(request, work)
     note(request.scope, ignored)
-    if state.n_ctx:  # else there is no engine, as the route says
-        body.heed(state.engine)
+    body.heed(state.engine)
     return body
 
 

@@ -22,16 +22,14 @@ from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.limits import FEW_UNREAD, MOST_UNREAD
-from pyllmcancel.server.origin import origin_of
-from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
-    from fastapi import Request as HttpRequest
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.engine.engine import Engine
     from pyllmcancel.events import Delta, Usage
-    from pyllmcancel.requests.request import GenerationParams, Origin, Request
+    from pyllmcancel.requests.request import GenerationParams, Request
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.wire.fields import GeneratingBody
 
 T = TypeVar("T")
@@ -97,8 +95,7 @@ class Dialect(ABC):
 
 
 async def generate(
-    http: HttpRequest,
-    body: GeneratingBody,
+    incoming: Incoming[GeneratingBody],
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
     dialect: Dialect,
@@ -109,22 +106,18 @@ async def generate(
 
     A `ping_interval` in seconds takes the place of the server's own.
     """
-    stream = await submit(http, body, prompts, params, origin_of(http, body))
-    if not body.stream:
+    stream = await submit(incoming, prompts, params)
+    if not incoming.body.stream:
         return WholeResponse(stream, dialect)
-    interval = state_of(http).config.sse_ping_interval if ping_interval is None else ping_interval
+    interval = incoming.state.config.sse_ping_interval if ping_interval is None else ping_interval
     return EventStreamResponse(stream, dialect, interval)
 
 
 async def submit(
-    http: HttpRequest,
-    body: GeneratingBody,
-    prompts: Sequence[Sequence[int]],
-    params: GenerationParams,
-    origin: Origin,
+    incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams
 ) -> AsyncStream:
     """Submit, and return what reads the events. The engine's errors pass through to the handlers."""
-    state = state_of(http)
+    state, body, origin = incoming.state, incoming.body, incoming.origin
     state.check_model(body.model)
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))

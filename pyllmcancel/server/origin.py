@@ -110,7 +110,7 @@ def implied_key(request: Request, body: GeneratingBody, session: str | None) -> 
         case "client-ip":
             name = None if request.client is None else request.client.host
         case "user":
-            name = body.user or body.safety_identifier
+            name = body.end_user
         case "session":
             name = session
     return None if not name else f" {config.supersede} {name} {kind}"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 import jsonschema
 import pytest
@@ -22,6 +22,7 @@ from pyllmcancel.server.config import ServerConfig
 from pyllmcancel.server.errors.shapes import shape_of_path
 from pyllmcancel.server.openapi.examples import EXAMPLES
 from pyllmcancel.server.openapi.page import Page, writer
+from tests.support.endpoints import body_type_of
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 
@@ -166,7 +167,7 @@ def test_every_operation_is_summarised_and_every_answer_has_a_schema() -> None:
 def test_a_body_is_described_as_the_one_that_is_read() -> None:
     for route in all_routes(ui=True):
         assert isinstance(route, APIRoute)
-        body = get_type_hints(route.endpoint).get("body")
+        body = body_type_of(route.endpoint)
         if body is not None and route.include_in_schema:
             asked = page_of()["paths"][route.path]["post"]["requestBody"]
             assert asked["required"], route.path

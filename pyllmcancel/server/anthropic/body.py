@@ -110,6 +110,8 @@ class CountBody(RequestBody):
 class MessagesBody(CountBody, GeneratingBody):
     """The body of ``POST /v1/messages``."""
 
+    request_class = "chat"
+
     max_tokens: int = Field(ge=0, le=MOST, description="0 computes the prompt for the cache, and answers nothing.")
     stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
         None, description="Texts that end the answer, without being part of it."
@@ -124,3 +126,12 @@ class MessagesBody(CountBody, GeneratingBody):
     metadata: Metadata | None = None
     service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")
     inference_geo: str | None = Field(None, description=f"{NO_EFFECT} it is computed here.")
+
+    @property
+    def only_warms(self) -> bool:
+        return self.max_tokens == 0
+
+    @property
+    def end_user(self) -> str | None:
+        named = None if self.metadata is None else self.metadata.user_id
+        return super().end_user if named is None else named

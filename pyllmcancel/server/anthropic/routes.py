@@ -8,21 +8,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS, MessageAnswer, TokenCount
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.anthropic.dialect import MessagesDialect
 from pyllmcancel.server.anthropic.translation import chat_of, counted_chat
-from pyllmcancel.server.bodies import prepared, reads
+from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_length, chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.errors.shapes import ANTHROPIC
 from pyllmcancel.server.generate import generate
 from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.unenforced import name_unenforced
 
 router = APIRouter(tags=["Anthropic"])
@@ -38,21 +37,21 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
     openapi_extra=asks(MessagesBody),
     responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC) | errors(*GENERATION_ERRORS),
 )
-async def messages(request: Request, body: Annotated[MessagesBody, reads(MessagesBody)]) -> Any:
-    state = state_of(request)
-    name_unenforced(request.scope, partial(path_as_sent, body=body))
+async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBody)]) -> Any:
+    http, state, body = incoming.http, incoming.state, incoming.body
+    name_unenforced(http.scope, partial(path_as_sent, body=body))
     with params_as_sent(body):
-        chat = await prepared(request, lambda _pause: chat_of(body))
-        turn = await chat_turn(request, chat)
+        chat = incoming.asking(await prepared(http, lambda _pause: chat_of(body)))
+        turn = await chat_turn(chat)
         dialect = MessagesDialect(
-            f"msg_{request_id_of(request.scope)}",
+            f"msg_{request_id_of(http.scope)}",
             state.model_name,
             turn,
             stop_sequences=body.stop_sequences or (),
             eager_tools=[tool.name for _, tool in body.offered if tool.eager_input_streaming],
             n_ctx=state.n_ctx,
         )
-        return await generate(request, chat, [turn.tokens], turn.params, dialect)
+        return await generate(chat, [turn.tokens], turn.params, dialect)
 
 
 @router.post(
@@ -61,10 +60,11 @@ async def messages(request: Request, body: Annotated[MessagesBody, reads(Message
     openapi_extra=asks(CountBody),
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
-async def count_tokens(request: Request, body: Annotated[CountBody, reads(CountBody)]) -> Any:
+async def count_tokens(incoming: Annotated[Incoming[CountBody], reads(CountBody)]) -> Any:
+    body = incoming.body
     with params_as_sent(body):
-        chat = await prepared(request, lambda _pause: counted_chat(body))
-        return TokenCount(input_tokens=await chat_length(request, chat))
+        chat = incoming.asking(await prepared(incoming.http, lambda _pause: counted_chat(body)))
+        return TokenCount(input_tokens=await chat_length(chat))
 
 
 @contextmanager

@@ -58,8 +58,6 @@ def chat_of(body: MessagesBody) -> ChatBody:
     """Return the chat that a message asks for; raises as `counted_chat`."""
     common = {name: getattr(body, name) for name in GeneratingBody.model_fields}
     fields = common | _conversation(body)
-    if body.metadata is not None and body.metadata.user_id is not None:
-        fields["user"] = body.metadata.user_id
     # As llama-server's field, because OpenAI's cannot be 0.
     fields["n_predict"] = body.max_tokens
     fields |= {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k}

@@ -17,18 +17,15 @@ from pyllmcancel.server.chat.answer_parser import AnswerParser, read_form
 from pyllmcancel.server.chat.form import constraint_of, visible_tokens, with_form
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
-from pyllmcancel.server.origin import origin_of, plain_origin
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.unenforced import note_unenforced, unenforced_of_form, unenforced_of_tools
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
     from pyllmcancel._native import ChatParser
     from pyllmcancel.chat.template import ChatForm
     from pyllmcancel.constraints.bounded import NamedRule
     from pyllmcancel.pausing import Pause
     from pyllmcancel.requests.request import GenerationParams
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.chat.body import ChatBody
     from pyllmcancel.server.chat.tools import ToolPlan
     from pyllmcancel.server.state import ServerState
@@ -43,7 +40,7 @@ class ChatTurn:
     new_parser: Callable[[], AnswerParser]
 
 
-async def chat_turn(request: Request, body: ChatBody) -> ChatTurn:
+async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
     """Render and tokenize a conversation, and compile the form of its answer; cancellable all the while.
 
     Raises
@@ -51,34 +48,34 @@ async def chat_turn(request: Request, body: ChatBody) -> ChatTurn:
     InvalidRequestError, ApiError
         The body contradicts itself, the template refuses it, or its schemas cannot be enforced.
     """
-    state = state_of(request)
+    state, body = incoming.state, incoming.body
     body.check()
     plan = tool_plan(body)
     wanted = body.answer_schema(calls=plan.may_call)
     # Always off the event loop, and visible to clients: the model's template decides what it does.
     work = partial(read_chat, state, body, plan, wanted)
-    read = await state.preparations.run(request, work, origin_of(request, body))
+    read = await state.preparations.run(incoming.http, work, incoming.origin)
     form = read.form
     if plan.may_call:
-        note_unenforced(request.scope, unenforced_of_tools(plan, form))
+        note_unenforced(incoming.http.scope, unenforced_of_tools(plan, form))
     if isinstance(wanted, NamedSchema):
-        note_unenforced(request.scope, unenforced_of_form(wanted, form))
+        note_unenforced(incoming.http.scope, unenforced_of_form(wanted, form))
     if read.is_free and wanted is not None:
-        note_unenforced(request.scope, [wanted.param])
+        note_unenforced(incoming.http.scope, [wanted.param])
     text = None
     if not read.is_free and (not form.grammar or form.triggers):
         after = form.thinking is not None or bool(form.triggers)
-        text = await answer_guide(request, body, wanted, after_reasoning=after)
+        text = await answer_guide(incoming, wanted, after_reasoning=after)
     model = state.engine.model
     constraint = constraint_of(model, form, text, body, state.config.chat)
-    constraint = with_token_limits(request, body, constraint)
+    constraint = with_token_limits(incoming, constraint)
     params = body.generation_params(state.config.request_defaults(), constraint, visible_tokens(model, form))
     return ChatTurn(read.tokens, with_form(params, form), partial(AnswerParser, read.answers))
 
 
-async def chat_length(request: Request, body: ChatBody) -> int:
+async def chat_length(incoming: Incoming[ChatBody]) -> int:
     """How many tokens a conversation has, also if that is more than fit; raises as `chat_turn`."""
-    state = state_of(request)
+    state, body = incoming.state, incoming.body
 
     def work(pause: Pause) -> int:
         inputs = template_inputs(body, state.chat_template, tool_plan(body), state.config.chat)
@@ -86,7 +83,7 @@ async def chat_length(request: Request, body: ChatBody) -> int:
         state.texts.check_length(len(prompt), "messages")
         return len(state.texts.chat(prompt, "messages", pause, must_fit=False))
 
-    return await state.preparations.run(request, work, plain_origin(request))
+    return await state.preparations.run(incoming.http, work, incoming.origin)
 
 
 @dataclass(frozen=True, slots=True)

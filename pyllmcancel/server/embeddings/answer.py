@@ -19,17 +19,16 @@ from pyllmcancel.errors import InvalidRequestError, RequestCancelled, RequestFai
 from pyllmcancel.requests.token_stream import AsyncStream, LoopSink
 from pyllmcancel.server.bodies import prepared
 from pyllmcancel.server.generate import EngineResponse, engine_failure_told, error_told
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import Answer
 
 if TYPE_CHECKING:
-    from fastapi import Request
     from numpy.typing import NDArray
     from starlette.types import Receive, Scope, Send
 
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.pausing import Pause
-    from pyllmcancel.requests.request import Origin
+    from pyllmcancel.server.bodies import Incoming
+    from pyllmcancel.server.embeddings.body import EmbeddingBody
     from pyllmcancel.server.wire.tokens import TextReader
 
 
@@ -76,23 +75,14 @@ class Wording:
         return f'{{"object":"list","data":[{",".join(entries)}],{ends}}}'
 
 
-async def submit_texts(
-    request: Request,
-    texts: Sequence[str | Sequence[int | str]],
-    wording: Wording,
-    *,
-    origin: Origin,
-    deadline: float | None = None,
-) -> EmbeddingResponse:
-    """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers.
-
-    The `deadline` is in seconds from the arrival.
-    """
-    engine = state_of(request).engine
+async def submit_texts(incoming: Incoming[EmbeddingBody], wording: Wording) -> EmbeddingResponse:
+    """Tokenize, submit, and answer in one piece. The engine's errors pass through to the handlers."""
+    state, body = incoming.state, incoming.body
+    engine = state.engine
     sink = LoopSink(asyncio.get_running_loop())
-    tokens = await prepared(request, partial(text_tokens, state_of(request).texts, texts))
+    tokens = await prepared(incoming.http, partial(text_tokens, state.texts, body.texts))
     with engine_failure_told(engine):
-        accepted = engine.submit_texts(tokens, sink, timeout=deadline, **origin)
+        accepted = engine.submit_texts(tokens, sink, timeout=body.timeout, **incoming.origin)
     return EmbeddingResponse(AsyncStream(accepted, engine, sink, CancelReason.DISCONNECT), wording)
 
 

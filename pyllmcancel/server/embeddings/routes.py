@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from pyllmcancel.errors import InvalidRequestError
-from pyllmcancel.server.bodies import reads
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.embeddings.answer import EmbeddingAnswer, Wording, submit_texts
 from pyllmcancel.server.embeddings.body import EmbeddingBody
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.origin import origin_of
-from pyllmcancel.server.state import state_of
 
 if TYPE_CHECKING:
     from pyllmcancel.engine.engine import Engine
@@ -27,12 +25,12 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_E
     openapi_extra=asks(EmbeddingBody),
     responses=answers(EmbeddingAnswer),
 )
-async def embeddings(request: Request, body: Annotated[EmbeddingBody, reads(EmbeddingBody)]) -> Any:
-    state = state_of(request)
+async def embeddings(incoming: Annotated[Incoming[EmbeddingBody], reads(EmbeddingBody)]) -> Any:
+    state, body = incoming.state, incoming.body
     state.check_model(body.model)
     check_dimensions(state.engine, body.dimensions)
     wording = Wording(state.model_name, body.dimensions, base64=body.encoding_format == "base64")
-    return await submit_texts(request, body.texts, wording, origin=origin_of(request, body), deadline=body.timeout)
+    return await submit_texts(incoming, wording)
 
 
 def check_dimensions(engine: Engine, dimensions: int | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from pyllmcancel.chat.infill import Gap, Snippet, infill_prompt
 from pyllmcancel.engine.choices import check_count
 from pyllmcancel.errors import InvalidRequestError
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import prepared, reads
+from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.prompt import render, template_inputs
 from pyllmcancel.server.chat.tools import tool_plan
@@ -31,8 +31,6 @@ from pyllmcancel.server.llama.params import (
     token_biases,
 )
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.origin import plain_origin
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.fields import Answer
 from pyllmcancel.server.wire.lora import check_lora
 from pyllmcancel.server.wire.tokens import check_tokens, text_of
@@ -84,8 +82,8 @@ class PromptAnswer(Answer):
     **GENERATES,
 )
 @router.post("/completions", include_in_schema=False)
-async def completion(request: Request, body: Annotated[LlamaCompletionBody, reads(LlamaCompletionBody)]) -> Any:
-    texts = state_of(request).texts
+async def completion(incoming: Annotated[Incoming[LlamaCompletionBody], reads(LlamaCompletionBody)]) -> Any:
+    texts, body = incoming.state.texts, incoming.body
 
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
         prompts = body.prompts()
@@ -96,19 +94,19 @@ async def completion(request: Request, body: Annotated[LlamaCompletionBody, read
         check_count(len(prompts), body.n_cmpl)
         return [prompt_tokens(texts, prompt, pause) for prompt in prompts], token_biases(body, texts.model, pause)
 
-    return await respond(request, body, *await prepared(request, work))
+    return await respond(incoming, *await prepared(incoming.http, work))
 
 
 @router.post(
     "/infill", summary="Fill a gap in a text, as editors ask for it", openapi_extra=asks(InfillBody), **GENERATES
 )
-async def infill(request: Request, body: Annotated[InfillBody, reads(InfillBody)]) -> Any:
-    texts = state_of(request).texts
+async def infill(incoming: Annotated[Incoming[InfillBody], reads(InfillBody)]) -> Any:
+    texts, body = incoming.state.texts, incoming.body
 
     def work(pause: Pause) -> tuple[list[list[int]], Biases]:
         return [gap_tokens(texts, body, pause)], token_biases(body, texts.model, pause)
 
-    return await respond(request, body, *await prepared(request, work))
+    return await respond(incoming, *await prepared(incoming.http, work))
 
 
 def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
@@ -130,20 +128,20 @@ def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
 
 
 async def respond(
-    request: Request, body: AnsweringBody, prompts: Sequence[Sequence[int]], biases: Biases
+    incoming: Incoming[AnsweringBody], prompts: Sequence[Sequence[int]], biases: Biases
 ) -> EngineResponse:
     """Submit, and answer in the form that was asked for."""
-    state = state_of(request)
+    state, body = incoming.state, incoming.body
     engine = state.engine
     check_lora(body.lora, engine.config)
     eog_tokens = state.eog_tokens if body.ignore_eos else ()
-    constraint = await answer_constraint(request, body, body.answer_schema())
+    constraint = await answer_constraint(incoming, body.answer_schema())
     params = generation_params(body, state.config.request_defaults(), biases, constraint)
     n_predict = state.config.limited(params.max_tokens)
     dialect = LlamaDialect(
         body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
     )
-    response = await generate(request, body, prompts, params, dialect, ping_interval=body.sse_ping_interval)
+    response = await generate(incoming, prompts, params, dialect, ping_interval=body.sse_ping_interval)
     # Before its first delta: the engine's thread posts them, this event loop reads them later.
     dialect.follow(response.request)
     return response
@@ -155,8 +153,8 @@ async def respond(
     openapi_extra=asks(TokenizeBody),
     responses=answers(TokensAnswer) | errors(400, 413, 415, 503),
 )
-async def tokenize(request: Request, body: Annotated[TokenizeBody, reads(TokenizeBody)]) -> Response:
-    texts = state_of(request).texts
+async def tokenize(incoming: Annotated[Incoming[TokenizeBody], reads(TokenizeBody)]) -> Response:
+    texts, body = incoming.state.texts, incoming.body
 
     def work(pause: Pause) -> Response:
         texts.check_mixed(body.content, "content")
@@ -165,7 +163,7 @@ async def tokenize(request: Request, body: Annotated[TokenizeBody, reads(Tokeniz
         check_tokens(tokens, texts.model.n_vocab, "content")
         return JSONResponse(TokensAnswer(tokens=with_pieces(texts.model, tokens) if body.with_pieces else tokens))
 
-    return await prepared(request, work)
+    return await prepared(incoming.http, work)
 
 
 @router.post(
@@ -174,14 +172,14 @@ async def tokenize(request: Request, body: Annotated[TokenizeBody, reads(Tokeniz
     openapi_extra=asks(DetokenizeBody),
     responses=answers(TextAnswer) | errors(400, 413, 415, 503),
 )
-async def detokenize(request: Request, body: Annotated[DetokenizeBody, reads(DetokenizeBody)]) -> Response:
-    model = state_of(request).engine.model
+async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(DetokenizeBody)]) -> Response:
+    model, body = incoming.state.engine.model, incoming.body
 
     def work(_pause: Pause) -> Response:
         check_tokens(body.tokens, model.n_vocab, "tokens")
         return JSONResponse(TextAnswer(content=text_of(model, body.tokens)))
 
-    return await prepared(request, work)
+    return await prepared(incoming.http, work)
 
 
 @router.post(
@@ -190,8 +188,8 @@ async def detokenize(request: Request, body: Annotated[DetokenizeBody, reads(Det
     openapi_extra=asks(ChatBody),
     responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
 )
-async def apply_template(request: Request, body: Annotated[ChatBody, reads(ChatBody)]) -> Response:
-    state = state_of(request)
+async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Response:
+    state, body = incoming.state, incoming.body
 
     def work(pause: Pause) -> Response:
         form = render(
@@ -202,7 +200,7 @@ async def apply_template(request: Request, body: Annotated[ChatBody, reads(ChatB
         )
         return JSONResponse(PromptAnswer(prompt=form.prompt))
 
-    return await state.preparations.run(request, work, plain_origin(request))
+    return await state.preparations.run(incoming.http, work, incoming.origin)
 
 
 @router.post(
@@ -212,8 +210,8 @@ async def apply_template(request: Request, body: Annotated[ChatBody, reads(ChatB
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
-async def count_tokens(request: Request, body: Annotated[ChatBody, reads(ChatBody)]) -> Any:
-    return TokenCount(object="response.input_tokens", input_tokens=await chat_length(request, body))
+async def count_tokens(incoming: Annotated[Incoming[ChatBody], reads(ChatBody, alone=True)]) -> Any:
+    return TokenCount(object="response.input_tokens", input_tokens=await chat_length(incoming))
 
 
 def with_pieces(model: Model, tokens: Sequence[int]) -> list[TokenPiece]:

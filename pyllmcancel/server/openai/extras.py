@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyllmcancel.server.generate import Dialect, generate
-from pyllmcancel.server.state import state_of
 from pyllmcancel.server.wire.chosen import chosen
 from pyllmcancel.server.wire.timings import progress, timings
 from pyllmcancel.server.wire.tokens import text_of
@@ -14,11 +13,10 @@ from pyllmcancel.server.wire.tokens import text_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fastapi import Request as HttpRequest
-
     from pyllmcancel._native import Model
     from pyllmcancel.events import Delta, Usage
     from pyllmcancel.requests.request import Choice, GenerationParams, Request
+    from pyllmcancel.server.bodies import Incoming
     from pyllmcancel.server.generate import EngineResponse
     from pyllmcancel.server.wire.generation import GenerationBody
 
@@ -36,17 +34,16 @@ class OpenAIDialect(Protocol):
 
 
 async def generate_with_extras(
-    http: HttpRequest,
-    body: GenerationBody,
+    incoming: Incoming[GenerationBody],
     prompts: Sequence[Sequence[int]],
     params: GenerationParams,
     dialect: OpenAIDialect,
 ) -> EngineResponse:
     """As `generate`, in an OpenAI dialect with what llama-server adds."""
-    state = state_of(http)
+    state, body = incoming.state, incoming.body
     verbose = state.config.verbose if body.verbose is None else body.verbose
     told = WithExtras(dialect, body, state.engine.model, verbose=verbose)
-    response = await generate(http, body, prompts, params, told, ping_interval=body.ping_interval)
+    response = await generate(incoming, prompts, params, told, ping_interval=body.ping_interval)
     # Before its first delta: the engine's thread posts them, this event loop reads them later.
     told.follow(response.request)
     return response

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from pyllmcancel.server.answer_form import answer_constraint
-from pyllmcancel.server.bodies import prepared, reads
+from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.body import ChatBody
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.openai.answer import envelope_of
@@ -17,7 +17,6 @@ from pyllmcancel.server.openai.completion_answer import Completion, CompletionCh
 from pyllmcancel.server.openai.completion_body import CompletionBody, read_prompts
 from pyllmcancel.server.openai.extras import generate_with_extras
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
 
@@ -28,15 +27,15 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS))
     openapi_extra=asks(CompletionBody),
     responses=answers(Completion, CompletionChunk),
 )
-async def completions(request: Request, body: Annotated[CompletionBody, reads(CompletionBody)]) -> Any:
-    state = state_of(request)
+async def completions(incoming: Annotated[Incoming[CompletionBody], reads(CompletionBody)]) -> Any:
+    state, body = incoming.state, incoming.body
     model = state.engine.model
     body.check()
-    prompts, echoes = await prepared(request, partial(read_prompts, state.texts, body))
-    constraint = await answer_constraint(request, body, body.answer_schema())
+    prompts, echoes = await prepared(incoming.http, partial(read_prompts, state.texts, body))
+    constraint = await answer_constraint(incoming, body.answer_schema())
     params = body.generation_params(state.config.request_defaults(), constraint)
-    dialect = CompletionDialect(envelope_of(request, "cmpl-"), model, body, len(prompts), echoes)
-    return await generate_with_extras(request, body, prompts, params, dialect)
+    dialect = CompletionDialect(envelope_of(incoming.http, "cmpl-"), model, body, len(prompts), echoes)
+    return await generate_with_extras(incoming, prompts, params, dialect)
 
 
 @router.post(
@@ -46,8 +45,8 @@ async def completions(request: Request, body: Annotated[CompletionBody, reads(Co
     responses=answers(ChatCompletion, ChatCompletionChunk),
 )
 @router.post("/chat/completions", include_in_schema=False)  # llama-server has it without a version, too
-async def chat_completions(request: Request, body: Annotated[ChatBody, reads(ChatBody)]) -> Any:
-    model = state_of(request).engine.model
-    turn = await chat_turn(request, body)
-    dialect = ChatDialect(envelope_of(request, "chatcmpl-"), model, body, turn)
-    return await generate_with_extras(request, body, [turn.tokens], turn.params, dialect)
+async def chat_completions(incoming: Annotated[Incoming[ChatBody], reads(ChatBody)]) -> Any:
+    model = incoming.state.engine.model
+    turn = await chat_turn(incoming)
+    dialect = ChatDialect(envelope_of(incoming.http, "chatcmpl-"), model, incoming.body, turn)
+    return await generate_with_extras(incoming, [turn.tokens], turn.params, dialect)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 
-from pyllmcancel.server.bodies import prepared, reads
+from pyllmcancel.server.bodies import Incoming, prepared, reads
 from pyllmcancel.server.chat.turn import chat_turn
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.generate import generate, submit
@@ -18,7 +18,6 @@ from pyllmcancel.server.http.request_context import request_id_of
 from pyllmcancel.server.http.workers import Work
 from pyllmcancel.server.limits import MAX_MESSAGES
 from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, asks, errors
-from pyllmcancel.server.origin import origin_of
 from pyllmcancel.server.responses.answer import RESPONSE_PREFIX, InputTokens, ResponseAnswer, ResponseEvent
 from pyllmcancel.server.responses.background import Background
 from pyllmcancel.server.responses.body import ENCRYPTED, ResponsesBody, params_renamed, path_as_sent
@@ -42,9 +41,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that was read: a chat's turn, the head of its response, and the items that are kept of its input."""
+    """A request that was read: the chat, its turn, the head of its response, and what is kept of its input."""
 
-    chat: ChatBody
+    chat: Incoming[ChatBody]
     turn: ChatTurn
     head: Head
     items: Sequence[Any]
@@ -60,21 +59,22 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
     responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
 )
 @router.post("/responses", include_in_schema=False)
-async def create_response(request: Request, body: Annotated[ResponsesBody, reads(ResponsesBody)]) -> Any:
+async def create_response(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
+    request, body = incoming.http, incoming.body
     body.check()
     stored = await will_be_stored(request, body)
     table = body.table()
     body.note_passed_over(table)
-    items, chat = await conversation_of(request, body, table)
-    turn = await turn_of(request, table, chat)
+    items, chat = await conversation_of(incoming, table)
+    turn = await turn_of(chat, table)
     head = Head(head_of(request, body, turn, stored=stored), table, encrypts=body.includes(ENCRYPTED))
     asked = Asked(chat, turn, head, kept(items, request_id_of(request.scope)))
     with params_renamed(table):
         if body.background:
-            return await in_background(request, asked, stream=body.stream)
+            return await in_background(asked, stream=body.stream)
         keep = partial(created_responses(request).keep, owner_of(request.scope), items=asked.items) if stored else None
         dialect = ResponsesDialect(head.output(), reader_of(request, turn), keep)
-        return await generate(request, chat, [turn.tokens], turn.params, dialect)
+        return await generate(chat, [turn.tokens], turn.params, dialect)
 
 
 @router.post(
@@ -83,20 +83,19 @@ async def create_response(request: Request, body: Annotated[ResponsesBody, reads
     openapi_extra=asks(ResponsesBody),
     responses=answers(InputTokens),
 )
-async def count_input_tokens(request: Request, body: Annotated[ResponsesBody, reads(ResponsesBody)]) -> Any:
-    body.check()
-    table = body.table()
-    _, chat = await conversation_of(request, body, table)
-    turn = await turn_of(request, table, chat)
+async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(ResponsesBody)]) -> Any:
+    incoming.body.check()
+    table = incoming.body.table()
+    _, chat = await conversation_of(incoming, table)
+    turn = await turn_of(chat, table)
     return InputTokens(object="response.input_tokens", input_tokens=len(turn.tokens))
 
 
-async def in_background(request: Request, asked: Asked, *, stream: bool) -> Any:
+async def in_background(asked: Asked, *, stream: bool) -> Any:
     """Answer when it is stored that the response is there."""
-    turn = asked.turn
-    origin = origin_of(request, asked.chat)
-    origin["client"] = None  # it may leave
-    submitted = await submit(request, asked.chat, [turn.tokens], turn.params, origin)
+    turn, request = asked.turn, asked.chat.http
+    chat = replace(asked.chat, origin={**asked.chat.origin, "client": None})  # it may leave
+    submitted = await submit(chat, [turn.tokens], turn.params)
     background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
     await created_responses(request).begin(background, asked.items)
     if stream:
@@ -127,8 +126,11 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
     return True
 
 
-async def conversation_of(request: Request, body: ResponsesBody, table: ToolTable) -> tuple[list[AnyItem], ChatBody]:
+async def conversation_of(
+    incoming: Incoming[ResponsesBody], table: ToolTable
+) -> tuple[list[AnyItem], Incoming[ChatBody]]:
     """The input's items, with what they refer to, and the chat that they go on with."""
+    request, body = incoming.http, incoming.body
     created, owner = created_responses(request), owner_of(request.scope)
     before: list[dict[str, Any]] = []
     if body.previous_response_id is not None:
@@ -146,8 +148,10 @@ async def conversation_of(request: Request, body: ResponsesBody, table: ToolTabl
 
     with params_renamed(table):
         if before:  # which may be long, though the body is short
-            return await state_of(request).workers.run(request.receive, translated, Work(owner))
-        return await prepared(request, translated)
+            items, chat = await incoming.state.workers.run(request.receive, translated, Work(owner))
+        else:
+            items, chat = await prepared(request, translated)
+    return items, incoming.asking(chat)
 
 
 def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyItem]:
@@ -157,7 +161,7 @@ def resolved(items: Sequence[AnyItem], referred: Mapping[str, Any]) -> list[AnyI
     return [next(following) if isinstance(item, ReferenceItem) else item for item in items]
 
 
-async def turn_of(request: Request, table: ToolTable, chat: ChatBody) -> ChatTurn:
-    name_unenforced(request.scope, partial(path_as_sent, table=table))
+async def turn_of(chat: Incoming[ChatBody], table: ToolTable) -> ChatTurn:
+    name_unenforced(chat.http.scope, partial(path_as_sent, table=table))
     with params_renamed(table):
-        return await chat_turn(request, chat)
+        return await chat_turn(chat)

@@ -195,6 +195,11 @@ class GeneratingBody(RequestBody):
         """True if nothing is to be generated: the prompt is computed for the cache."""
         return False
 
+    @property
+    def end_user(self) -> str | None:
+        """The client's own user, for ``--supersede user``."""
+        return self.user or self.safety_identifier
+
     def own_name(self, param: str | None) -> str | None:
         """Return this body's name of the field that the engine calls `param`."""
         return self.prompt_field if param == "prompt" else param
