@@ -34,14 +34,14 @@ print(*(f"{{name}} {{version(name)}}" for name in {STACK}), "for", pyllmcancel._
 
 
 def bounds() -> dict[str, Requirement]:
-    """What ``pyproject.toml`` says of each package of the stack."""
+    """Return the requirements of ``pyproject.toml`` for the packages of the stack."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = map(Requirement, project["dependencies"])
     return {one.name: one for one in found if one.name in STACK}
 
 
 def wanted(which: str) -> list[str]:
-    """The requirements for pip."""
+    """Return the requirements for pip."""
     if which == "newest":
         return [str(one) for one in bounds().values()]
     lowest = {

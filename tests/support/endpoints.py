@@ -1,4 +1,4 @@
-"""What the endpoints' signatures say."""
+"""Facts from the endpoints' signatures."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def seen(target: str, headers: Headers, answered: Headers | None = None) -> tuple[Scope, Headers]:
-    """What the application sees of a request, and the headers that its answer is sent with."""
+    """Return the scope that the application gets, and the headers that its answer is sent with."""
     scopes: list[Scope] = []
     sent: list[Message] = []
 

@@ -38,7 +38,7 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self, seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` after so many seconds, and nothing else that was to be called before."""
+        """Call `act` after `seconds`, instead of an earlier call that is still to come."""
         self.stop()
         self._handle = self._loop.call_later(seconds, act)
 
