@@ -26,6 +26,6 @@ def serving_two(folder: Path, *options: str) -> Iterator[list[ServerProcess]]:
             given = ("--port", str(port), "--replica", name, "--peers", peers)
             servers.append(stack.enter_context(serving(own, *given, *options)))
         for server in servers:
-            server.wait_for_log("is there: ")  # a peer that was never reached is none yet
+            server.wait_for_log("is connected: ")  # a peer that was never reached is none yet
             until(lambda server=server: server.http.get("/v1/requests").json(), lambda seen: "unreached" not in seen)  # type: ignore[misc]
         yield servers

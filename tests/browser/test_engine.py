@@ -145,7 +145,7 @@ def test_names_are_text_whatever_is_in_them(server: ServerProcess, open_tab: Ope
         page.get_by_role("button", name=f"cancel session {HOSTILE[0]}", exact=True).click()
         expect(page.get_by_text(f"session {HOSTILE[0]}: 1 cancelled")).to_have_count(1)
         page.goto("/#engine/%3Cimg%20src=x%20onerror=alert(4)%3E")
-        expect(page.get_by_role("dialog", name="<img src=x onerror=alert(4)>")).to_contain_text("not known")
+        expect(page.get_by_role("dialog", name="<img src=x onerror=alert(4)>")).to_contain_text("unknown")
         assert page.locator("main :is(img, script, b)").count() == 0
 
 
