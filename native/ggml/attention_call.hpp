@@ -23,8 +23,9 @@ class Attention {
     Attention(const ggml_compute_params * params, ggml_tensor * dst)
         : params_(*params), dst_(*dst), q_(*dst->src[0]), k_(*dst->src[1]), v_(*dst->src[2]), mask_(dst->src[3]),
           sinks_(dst->src[4]), shape_(*dst), division_(shape_, floats_of(*params), params->nth),
-          scratch_(buffer() + params->ith * division_.scratch_size(), division_.most_rows(), shape_.dk, shape_.dv),
-          partials_(buffer() + params->nth * division_.scratch_size()) {
+          scratch_(buffer_of(*params) + params->ith * division_.scratch_size(), division_.most_rows(), shape_.dk,
+                   shape_.dv),
+          partials_(buffer_of(*params) + params->nth * division_.scratch_size()) {
         float options[3];
         std::memcpy(options, dst->op_params, sizeof(options));
         softcap_ = options[2];
@@ -47,7 +48,8 @@ class Attention {
         const int64_t n_units = division_.n_items() * (division_.apart() ? n_blocks : 1);
         for (int64_t unit = params_.ith; unit < n_units; unit = ggml_threadpool_chunk_add(params_.threadpool, 1)) {
             if (division_.apart()) {
-                compute_apart(division_.item(unit / n_blocks), unit % n_blocks);
+                // The last block, which is rarely a whole one, comes last: the threads end together.
+                compute_apart(division_.item(unit % division_.n_items()), unit / division_.n_items());
             } else {
                 compute(division_.item(unit));
             }
@@ -59,10 +61,15 @@ class Attention {
     }
 
   private:
-    static int64_t floats_of(const ggml_compute_params & params) {
-        return static_cast<int64_t>(params.wsize / sizeof(float));
+    // The work buffer from its first whole cache line on, and how many numbers fit into it.
+    static float * buffer_of(const ggml_compute_params & params) {
+        const std::uintptr_t line = Scratch::LINE * sizeof(float);
+        const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(params.wdata);
+        return reinterpret_cast<float *>((begin + line - 1) / line * line);
     }
-    float * buffer() const { return static_cast<float *>(params_.wdata); }
+    static int64_t floats_of(const ggml_compute_params & params) {
+        return static_cast<int64_t>(params.wsize / sizeof(float)) - Scratch::LINE;
+    }
 
     // Where ALiBi bends the mask; 1 elsewhere.
     float slope(int64_t head) const {
@@ -190,14 +197,30 @@ class Attention {
 
     void compute_tile(const Item & item, int64_t first, int64_t n_cells, Sums * sums) const {
         read_keys(scratch_.keys, cell(k_, item, first), k_.nb[1], k_.type, n_cells, shape_.dk);
+        prefetch(cell(v_, item, first), v_.nb[1], n_cells, ggml_row_size(v_.type, shape_.dv));
         const int64_t n_rows = item.n_rows();
         std::memset(scratch_.weights, 0, static_cast<std::size_t>(n_rows * TILE) * sizeof(float));
-        multiply(scratch_.weights, scratch_.queries, scratch_.keys, n_rows, shape_.dk, TILE);
+        multiply(scratch_.weights, scratch_.queries, Wide{scratch_.keys, TILE}, n_rows, shape_.dk, shape_.dk, TILE);
         for (int64_t row = 0; row < n_rows; ++row) {
             weigh(item, row, first, n_cells, sums[row]);
         }
-        read_values(scratch_.values, cell(v_, item, first), v_.nb[1], v_.type, n_cells, shape_.dv);
-        multiply(scratch_.block, scratch_.weights, scratch_.values, n_rows, TILE, shape_.dv);
+        add_values(cell(v_, item, first), n_cells, n_rows);
+        const int64_t n_next = std::min(TILE, k_.ne[1] - first - TILE);
+        prefetch(cell(k_, item, first + TILE), k_.nb[1], n_next, ggml_row_size(k_.type, shape_.dk));
+    }
+
+    // For rows that are multiplied at once, values are widened where they are used: written down for them, they would
+    // take the keys out of the nearest cache.
+    void add_values(const char * cells, int64_t n_cells, int64_t n_rows) const {
+#if defined(__AVX2__) && defined(__F16C__)
+        if (v_.type == GGML_TYPE_F16 && n_rows <= ROWS_AT_ONCE) {
+            const Halves values{cells, v_.nb[1]};
+            return multiply(scratch_.block, scratch_.weights, values, n_rows, n_cells, TILE, shape_.dv);
+        }
+#endif
+        read_values(scratch_.values, cells, v_.nb[1], v_.type, n_cells, shape_.dv);
+        const Wide values{scratch_.values, shape_.dv};
+        multiply(scratch_.block, scratch_.weights, values, n_rows, TILE, TILE, shape_.dv);
     }
 
     const char * cell(const ggml_tensor & cells, const Item & item, int64_t number) const {

@@ -48,6 +48,16 @@ void turn_square(float * to, const char * from, std::size_t stride) {
 }
 #endif
 
+// Ask for cells before they are read. Those of a head are apart in memory by those of the others: a processor that sees
+// them read one by one does not foresee the next.
+void prefetch(const char * cells, std::size_t stride, int64_t n_cells, std::size_t size) {
+    for (int64_t number = 0; number < n_cells; ++number) {
+        for (std::size_t at = 0; at < size; at += 64) {
+            __builtin_prefetch(cells + static_cast<std::size_t>(number) * stride + at);
+        }
+    }
+}
+
 // Turned, so that the cells of an element are neighbours. What is behind the last cell is masked.
 void read_keys(float * keys, const char * cells, std::size_t stride, ggml_type type, int64_t n_cells, int64_t dk) {
     if (n_cells < TILE) {
@@ -56,9 +66,10 @@ void read_keys(float * keys, const char * cells, std::size_t stride, ggml_type t
     int64_t next = 0;
 #if defined(__AVX2__) && defined(__F16C__)
     if (type == GGML_TYPE_F16 && dk % SQUARE == 0) {
-        for (; next + SQUARE <= n_cells; next += SQUARE) {
-            const char * from = cells + static_cast<std::size_t>(next) * stride;
-            for (int64_t element = 0; element < dk; element += SQUARE) {
+        const int64_t in_squares = n_cells / SQUARE * SQUARE;
+        for (int64_t element = 0; element < dk; element += SQUARE) {
+            for (next = 0; next < in_squares; next += SQUARE) {
+                const char * from = cells + static_cast<std::size_t>(next) * stride;
                 turn_square(keys + element * TILE + next, from + element * 2, stride);
             }
         }
@@ -76,6 +87,29 @@ void read_keys(float * keys, const char * cells, std::size_t stride, ggml_type t
         }
     }
 }
+
+#if defined(__AVX2__) && defined(__F16C__)
+// Cells of 16-bit numbers, as a matrix that is widened while it is multiplied.
+struct Halves {
+    const char * cells;
+    std::size_t stride;
+
+    GGML_F32_VEC load(int64_t row, int64_t column) const {
+        const char * at = cells + static_cast<std::size_t>(row) * stride + static_cast<std::size_t>(column) * 2;
+#if defined(__AVX512F__)
+        return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(at)));
+#else
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(at)));
+#endif
+    }
+    float at(int64_t row, int64_t column) const {
+        float wide;
+        widen(&wide, cells + static_cast<std::size_t>(row) * stride + static_cast<std::size_t>(column) * 2,
+              GGML_TYPE_F16, 1);
+        return wide;
+    }
+};
+#endif
 
 void read_values(float * values, const char * cells, std::size_t stride, ggml_type type, int64_t n_cells, int64_t dv) {
     for (int64_t number = 0; number < n_cells; ++number) {

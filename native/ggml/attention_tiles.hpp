@@ -36,28 +36,35 @@ struct Sums {
 };
 constexpr int64_t SUMS = sizeof(Sums) / sizeof(float);
 
-// The part of the work buffer that a thread needs, for `rows` rows.
+// The part of the work buffer that a thread needs, for `rows` rows. Each of its arrays begins at a cache line, because a
+// vector that crosses the end of one costs two loads.
 struct Scratch {
+    static constexpr int64_t LINE = 64 / sizeof(float);
+
+    float * keys; // DK x TILE
+    float * values; // TILE x DV
+    float * mask; // TILE
     float * queries; // rows x DK
     float * weights; // rows x TILE: scores, then weights
     float * block; // rows x DV: weighted sum of the block's values
     float * merged; // rows x (SUMS + DV)
-    float * keys; // DK x TILE
-    float * values; // TILE x DV
-    float * mask; // TILE
+
+    static constexpr int64_t whole_lines(int64_t n) { return (n + LINE - 1) / LINE * LINE; }
 
     static int64_t size(int64_t rows, int64_t dk, int64_t dv) {
-        return rows * (dk + TILE + dv + SUMS + dv) + TILE * (dk + dv + 1) + GGML_F32_EPR;
+        return whole_lines(TILE * dk) + whole_lines(TILE * dv) + whole_lines(TILE) + whole_lines(rows * dk) +
+               whole_lines(rows * TILE) + whole_lines(rows * dv) + whole_lines(rows * (SUMS + dv));
     }
 
+    // `begin` is the beginning of a cache line.
     Scratch(float * begin, int64_t rows, int64_t dk, int64_t dv) {
-        queries = begin;
-        weights = queries + rows * dk;
-        block = weights + rows * TILE;
-        merged = block + rows * dv;
-        keys = merged + rows * (SUMS + dv);
-        values = keys + TILE * dk;
-        mask = values + TILE * dv;
+        keys = begin;
+        values = keys + whole_lines(TILE * dk);
+        mask = values + whole_lines(TILE * dv);
+        queries = mask + whole_lines(TILE);
+        weights = queries + whole_lines(rows * dk);
+        block = weights + whole_lines(rows * TILE);
+        merged = block + whole_lines(rows * dv);
     }
 };
 
