@@ -1,0 +1,22 @@
+"""The processors for which batch invariance is promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyllmcancel.engine.batch_invariance import kernels_were_compared
+
+
+@pytest.mark.parametrize(
+    ("features", "compared"),
+    [
+        ({"SSE3", "SSSE3"}, True),
+        ({"AVX2", "FMA", "F16C"}, True),
+        ({"AVX2", "AVX512", "AVX512_VNNI"}, True),
+        ({"AVX2", "AVX512"}, False),
+        ({"AVX2", "AVX_VNNI"}, False),
+        ({"AVX2", "AVX512", "AVX512_VNNI", "AMX_INT8"}, False),
+    ],
+)
+def test_nothing_is_promised_for_kernels_that_were_not_compared(features: set[str], compared: bool) -> None:
+    assert kernels_were_compared(features) == compared
