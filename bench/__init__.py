@@ -6,6 +6,7 @@
 | `scenarios` | promises about cancels, tried on a real server: checks that pass or fail |
 | `native` | the core alone: abort latency, callback, boundary to Python, sampling, tokens per second |
 | `gpu` | cuts of a step, and cancels, on a device without ggml's abort callback |
+| `company` | how many answers change with the requests that they are computed beside |
 | `busy` | speed and cancels beside 0 to 8 busy programs |
 | `fleet_simulation` | 1,000 replicas by the balancer's rules: what moves, which supersedes are missed |
 
