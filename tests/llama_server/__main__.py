@@ -24,6 +24,7 @@ from pathlib import Path
 from tests.llama_server.models import write_stand_ins
 from tests.llama_server.table import page
 from tests.llama_server.verdicts import UNEXPLAINED, Result, Verdicts
+from tests.support.forked import ZYGOTE
 
 HERE = Path(__file__).resolve().parent
 LAUNCHER = HERE / "launcher.py"
@@ -103,13 +104,11 @@ def run(python: str, tests: list[str], folder: Path, results: Path, port: int) -
     }
     plugins = ["-p", "plugin", "-p", "no:cacheprovider"]
     command = [python, "-m", "pytest", "-q", "--tb=line", *plugins, f"--timeout={SECONDS_PER_TEST}", f"@{ids}"]
-    with subprocess.Popen([sys.executable, "-P", HERE / "zygote.py", zygote], stdout=subprocess.PIPE) as forking:
-        assert forking.stdout is not None
-        forking.stdout.readline()  # it is ready
-        try:
-            subprocess.run(command, cwd=THEIRS, env=environment, check=False)
-        finally:
-            forking.terminate()
+    forking = [sys.executable, "-P", str(ZYGOTE), str(zygote)]
+    with subprocess.Popen(forking, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is ready
+        subprocess.run(command, cwd=THEIRS, env=environment, check=False)
 
 
 def quiet() -> dict[str, str]:

@@ -3,7 +3,7 @@
 Options are passed on as they are; what `serve` refuses is not here. Only a model that would be downloaded is replaced
 by a stand-in (`models`), by the environment variable ``STAND_INS``, a JSON object of files by repository.
 
-It imports nothing that takes time: `zygote` has done that.
+It imports nothing that takes time: `tests.support.zygote` has done that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 
 SWITCHES_OF_DOWNLOADS = {"--offline"}
 OF_DOWNLOADS = {"--hf-repo", "--hf-file"}
-PATHS = {"--chat-template-file", "--model", "--lora"}
 OWN = ["--threads", "1", "--drain", "0.1", "--store", "memory"]
 
 
@@ -29,9 +28,6 @@ def translate(options: list[str], stand_ins: dict[str, str]) -> list[str]:
         if option in OF_DOWNLOADS:
             value = next(rest)
             repository = value if option == "--hf-repo" else repository
-        elif option in PATHS:
-            # The server is forked from a process that is in another folder.
-            ours += [option, os.path.abspath(next(rest))]
         elif option not in SWITCHES_OF_DOWNLOADS:
             ours.append(option)
     # Where nothing is said llama-server does as these say.
@@ -51,7 +47,8 @@ def run_server(options: list[str], zygote: str) -> int:
     """Have a server forked, stand for it, and return its exit status."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(zygote)
-        socket.send_fds(connection, [json.dumps(options).encode()], [1, 2])
+        message = {"options": options, "environment": dict(os.environ), "folder": os.getcwd()}
+        socket.send_fds(connection, [json.dumps(message).encode()], [1, 2])
         lines = connection.makefile()
         pid = int(lines.readline())
         signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))

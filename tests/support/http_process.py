@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from http.client import HTTPResponse
 from typing import Any, TypeVar
 
 import httpx
 
+from tests.support.forked import ForkedServer, zygote
 from tests.support.threads import N_THREADS
 
 T = TypeVar("T")
@@ -62,6 +63,8 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         Most open files, as by ``ulimit -n``.
     program
         Python to run instead of ``-m pyllmcancel``, which calls the command in the end; it finds the same ``sys.argv``.
+    forked
+        Fork it from a process that has imported everything (`zygote`), where the other parameters allow that.
     """
 
     def __init__(
@@ -70,22 +73,39 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         environment: dict[str, str] | None = None,
         files: int | None = None,
         program: str | None = None,
+        forked: bool = True,
         **popen: Any,
     ) -> None:
-        run = ["-m", "pyllmcancel"] if program is None else ["-c", program]
-        command = [sys.executable, *run, "serve", "--port", "0", "--threads", str(N_THREADS), *options]
-        if files is not None:
-            command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
-        launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
-        self._process = subprocess.Popen(
-            [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | (environment or {}), **popen
-        )
+        options = ("--port", "0", "--threads", str(N_THREADS), *options)
+        environment = environment or {}
+        self._process: subprocess.Popen[str] | ForkedServer
+        if forked and files is None and program is None and not popen and all(map(is_read_late, environment)):
+            self._process = ForkedServer(zygote(), options, os.environ | environment)
+        else:
+            self._process = self._executed(options, environment, files, program, popen)
         self.pid = self._process.pid
         self._log: list[str] = []
         self._changed = threading.Condition()
         self._closed = False
         self._reader = threading.Thread(target=self._read_log, name="server log")
         self._reader.start()
+
+    @staticmethod
+    def _executed(
+        options: Sequence[str],
+        environment: dict[str, str],
+        files: int | None,
+        program: str | None,
+        popen: dict[str, Any],
+    ) -> subprocess.Popen[str]:
+        run = ["-m", "pyllmcancel"] if program is None else ["-c", program]
+        command = [sys.executable, *run, "serve", *options]
+        if files is not None:
+            command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
+        launch = [sys.executable, "-I", "-S", "-c", WITH_SIGINT]
+        return subprocess.Popen(
+            [*launch, *command], stderr=subprocess.PIPE, text=True, env=os.environ | environment, **popen
+        )
 
     def _read_log(self) -> None:
         assert self._process.stderr is not None
@@ -172,6 +192,11 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
         self.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
+
+
+def is_read_late(variable: str) -> bool:
+    """Whether an environment variable has its effect in a process that has imported everything already."""
+    return variable.startswith(("PYLLMCANCEL_", "OTEL_", "XDG_")) or variable == "HOME"
 
 
 class RawClient(AbstractContextManager["RawClient"]):
