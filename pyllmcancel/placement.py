@@ -18,9 +18,9 @@ EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 FEED_FORWARD = r"\.ffn_(up|down|gate)\."
 CPU = "CPU"  # the buffer type of plain memory, and the device
 GIB = 1 << 30
-MOST_LAYERS = (1 << 31) - 1  # people write 99999 for "all"
-MOST_BLOCKS = 1024  # blocks with patterns of their own; llama.cpp's models have 512 at most
-MOST_MIB = 1 << 30
+MAX_LAYERS = (1 << 31) - 1  # people write 99999 for "all"
+MAX_BLOCKS = 1024  # blocks with patterns of their own; llama.cpp's models have 512 at most
+MAX_MIB = 1 << 30
 
 
 class Device(NamedTuple):
@@ -110,8 +110,8 @@ class Placement:
         """Return all patterns of tensors and their buffer types, in the order in which they count."""
         found = list(self.override_tensors)
         found += [(EXPERTS, CPU)] if self.cpu_moe else []
-        found += [(rf"blk\.{layer}{EXPERTS}", CPU) for layer in range(min(self.n_cpu_moe, MOST_BLOCKS))]
-        found += [(rf"blk\.{layer}{FEED_FORWARD}", CPU) for layer in range(min(self.n_cpu_ffn, MOST_BLOCKS))]
+        found += [(rf"blk\.{layer}{EXPERTS}", CPU) for layer in range(min(self.n_cpu_moe, MAX_BLOCKS))]
+        found += [(rf"blk\.{layer}{FEED_FORWARD}", CPU) for layer in range(min(self.n_cpu_ffn, MAX_BLOCKS))]
         return tuple(found)
 
     def used(self, there: Sequence[Device]) -> list[Device]:
@@ -163,12 +163,12 @@ class Placement:
             raise UsageError(f"--device names a device twice: {','.join(names)}")
         if self.split_mode not in SPLIT_MODES:
             raise UsageError(f"split_mode must be one of {', '.join(SPLIT_MODES)}, not {self.split_mode!r}")
-        if isinstance(self.n_gpu_layers, int) and not 0 <= self.n_gpu_layers <= MOST_LAYERS:
-            raise UsageError(f"--n-gpu-layers must not be negative, nor above {MOST_LAYERS:,}: {self.n_gpu_layers}")
+        if isinstance(self.n_gpu_layers, int) and not 0 <= self.n_gpu_layers <= MAX_LAYERS:
+            raise UsageError(f"--n-gpu-layers must not be negative, nor above {MAX_LAYERS:,}: {self.n_gpu_layers}")
         if self.n_cpu_moe < 0 or self.n_cpu_ffn < 0:
             raise UsageError("--n-cpu-moe and --n-cpu-ffn must not be negative")
-        if not self.fit_target or any(not 0 <= mib <= MOST_MIB for mib in self.fit_target):
-            raise UsageError(f"--fit-target must be MiB of each device, none negative, nor above {MOST_MIB:,}")
+        if not self.fit_target or any(not 0 <= mib <= MAX_MIB for mib in self.fit_target):
+            raise UsageError(f"--fit-target must be MiB of each device, none negative, nor above {MAX_MIB:,}")
         if self.main_gpu < 0:
             raise UsageError(f"--main-gpu must not be negative, not {self.main_gpu}")
         if any(not share >= 0.0 or math.isinf(share) for share in self.tensor_split):  # NaN is refused too

@@ -26,7 +26,7 @@ from bench.side_by_side.parts import OtherRunError, Part, PartStore, describe_ru
 from pyllmcancel.bench.report import describe_machine
 
 DEFAULT_PEERS = ("pyllmcancel", "llama-server")
-MOST_REPEATS = 3
+MAX_REPEATS = 3
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def main() -> int:
 def carry_out(part: Part, store: PartStore, arguments: argparse.Namespace) -> bool:
     """Measure a part and keep what was found, or why nothing was; whether it went well."""
     content = measured(part, arguments)
-    for _ in range(MOST_REPEATS):
+    for _ in range(MAX_REPEATS):
         # The results decide neither whether to repeat, nor which attempt is kept.
         if content["stolen_percent"] <= arguments.max_steal:
             break

@@ -15,7 +15,7 @@ from pyllmcancel.bench.client import Call
 
 CLIENTS = 8
 SHORT_PROMPT, LONG_ANSWER = 16, 400
-MOST, SECONDS = 15, 14.0
+MAX_CLOSES, SECONDS = 15, 14.0
 LONGEST_WAIT = 30.0
 STEPS_SHOWN = 100
 
@@ -25,7 +25,7 @@ async def measure(subject: Subject) -> Figures:
     calls = [await subject.begin(SHORT_PROMPT, LONG_ANSWER) for _ in range(CLIENTS)]
     found: Figures = {"tokens_after": [], "noticed_after": [], "steps_begun_after": []}
     try:
-        for _ in subject.attempts(MOST, SECONDS):
+        for _ in subject.attempts(MAX_CLOSES, SECONDS):
             leaver = calls.pop(0)
             # Anywhere in a step, and not all at the same place of it.
             await asyncio.sleep(subject.chance.uniform(0.2, 0.5))

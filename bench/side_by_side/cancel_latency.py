@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.side_by_side.measurement import Figures, Measurement, Subject
 from pyllmcancel.bench.client import Call, Outcome
 
-MOST = 30
+MAX_CLOSES = 30
 SECONDS = 14.0
 LONG_PROMPT, SHORT_PROMPT = 1024, 16
 LONG_ANSWER = 96
@@ -38,7 +38,7 @@ async def measure(subject: Subject) -> Figures:
     Each kind in its turn, so that a change of the machine's pace falls upon all of them.
     """
     found: Figures = {kind.name: {"latency": [], "cpu": [], "missed": 0} for kind in KINDS}
-    for _ in subject.attempts(MOST, SECONDS * len(KINDS)):
+    for _ in subject.attempts(MAX_CLOSES, SECONDS * len(KINDS)):
         for kind in KINDS:
             await leave_once(subject, kind, found[kind.name])
     return found

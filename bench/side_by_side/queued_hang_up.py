@@ -14,7 +14,7 @@ from bench.side_by_side.measurement import Figures, Measurement, Subject
 SHORT_PROMPT = 16
 VISITORS = 5
 # The stream is to last longer than all visits, on a fast machine too.
-STREAM_SECONDS, MOST_TOKENS = 8.0, 1500
+STREAM_SECONDS, MAX_TOKENS = 8.0, 1500
 PACE_TOKENS = 24
 WAIT, PAUSE = (0.2, 0.5), 0.5
 LONGEST_WAIT = 60.0
@@ -49,9 +49,9 @@ async def measure(subject: Subject) -> Figures:
 
 
 async def tokens_in(subject: Subject, seconds: float) -> int:
-    """How many tokens of an answer take about so long, or `MOST_TOKENS`."""
+    """How many tokens of an answer take about so long, or `MAX_TOKENS`."""
     exchange = await subject.start(await subject.prompt(SHORT_PROMPT), PACE_TOKENS).ended()
-    return min(MOST_TOKENS, math.ceil(seconds / statistics.median(exchange.itl)))
+    return min(MAX_TOKENS, math.ceil(seconds / statistics.median(exchange.itl)))
 
 
 MEASUREMENTS = (Measurement(name="queued-hang-up", parallel=1, ctx_size=2048, measure=measure),)

@@ -9,7 +9,7 @@ from step cimport CommonParams, CppStepStatus, StepCost, StepItem, c_worth_abort
 from pyllmcancel import errors
 from pyllmcancel.step import StepStatus
 
-cdef object MOST_INT = 2**31 - 1
+cdef object MAX_INT = 2**31 - 1
 
 cdef dict STATUSES = {
     <int> CppStepStatus.ok: StepStatus.OK,
@@ -24,8 +24,8 @@ cdef dict STATUSES = {
 cdef int natural(str name, object number) except -1:
     if number < 1:
         raise errors.UsageError(f"{name} must be positive")
-    if number > MOST_INT:
-        raise errors.ContextError(f"{name} is {number}, and can be {MOST_INT} at most")
+    if number > MAX_INT:
+        raise errors.ContextError(f"{name} is {number}, and can be {MAX_INT} at most")
     return number
 
 

@@ -18,7 +18,7 @@ using Kind = ChatPart::Kind;
 constexpr int64_t NODE_COST = 8;
 constexpr std::size_t BYTES_PER_UNIT = 32;
 constexpr int64_t CREDIT = 256;
-constexpr std::size_t MOST_RETRACTIONS = 64; // looked at in one piece
+constexpr std::size_t MAX_RETRACTIONS = 64; // looked at in one piece
 
 bool begins_with(const std::string & text, const std::string & start) {
     return text.compare(0, start.size(), start) == 0;
@@ -130,7 +130,7 @@ bool ChatParser::show_retractions(std::size_t begin) {
         const PegMachine::State state = machine_.look_back(length);
         return !is_decided(state) || show(true);
     };
-    lengths.resize(std::min(lengths.size(), MOST_RETRACTIONS));
+    lengths.resize(std::min(lengths.size(), MAX_RETRACTIONS));
     for (const std::size_t length : lengths) {
         std::size_t before = length - 1;
         std::size_t after = length;

@@ -17,7 +17,7 @@ namespace pyllmcancel {
 namespace {
 
 // llama.cpp walks over messages and schemas by recursion.
-constexpr JsonLimits MOST_JSON{std::size_t{1} << 24U, 200, std::size_t{1} << 16U};
+constexpr JsonLimits MAX_JSON{std::size_t{1} << 24U, 200, std::size_t{1} << 16U};
 
 using Templates = common_chat_templates_ptr;
 
@@ -53,7 +53,7 @@ struct Analysis {
 };
 
 common_json parse_inputs(const std::string & text) {
-    if (json_size(text, MOST_JSON).excess != JsonExcess::none) {
+    if (json_size(text, MAX_JSON).excess != JsonExcess::none) {
         throw UsageError("the messages are nested too deeply, or too many");
     }
     return common_json::parse(text);
@@ -164,7 +164,7 @@ struct ChatTemplate::Form {
 };
 
 struct ChatTemplate::Compiled {
-    static constexpr std::size_t MOST_FORMS = 16;
+    static constexpr std::size_t MAX_FORMS = 16;
 
     TemplateEngine engine;
     Templates templates;
@@ -265,7 +265,7 @@ std::shared_ptr<const ChatTemplate::Form> ChatTemplate::Compiled::known_form(con
 void ChatTemplate::Compiled::remember(const std::string & key, std::shared_ptr<const Form> form) const {
     const std::lock_guard<std::mutex> lock(mutex);
     forms.emplace_front(key, std::move(form));
-    if (forms.size() > MOST_FORMS) {
+    if (forms.size() > MAX_FORMS) {
         forms.pop_back();
     }
 }

@@ -14,7 +14,7 @@ constexpr int64_t FUEL_PER_OLD_BYTE = 64;
 constexpr int64_t FUEL_TO_LOOK_BACK = 4096;
 constexpr std::size_t BYTES_PER_STEP = 16;
 // How far before a failure the last text lies that was not undecided: the length of a mark, and some.
-constexpr std::size_t MOST_UNDECIDED = 256;
+constexpr std::size_t MAX_UNDECIDED = 256;
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
 
@@ -54,7 +54,7 @@ PegMachine::State PegMachine::look_back_from_error() {
     }
     const auto is_right = [&](std::size_t length) { return look_back(length) != State::failed; };
     auto right = std::partition_point(lengths.begin(), lengths.end(), is_right);
-    for (std::size_t i = 0; i < MOST_UNDECIDED && right != lengths.begin(); ++i) {
+    for (std::size_t i = 0; i < MAX_UNDECIDED && right != lengths.begin(); ++i) {
         --right;
         if (look_back(*right) != State::undecided) {
             return state_;
@@ -84,7 +84,7 @@ PegMachine::State PegMachine::run() {
             break;
         }
         --fuel_;
-        if (fuel_ < 0 || now_.frames.size() > MOST_FRAMES || tree_.nodes.size() > MOST_NODES) {
+        if (fuel_ < 0 || now_.frames.size() > MAX_FRAMES || tree_.nodes.size() > MAX_NODES) {
             fuel_ = -1;
             return State::failed;
         }

@@ -34,8 +34,8 @@ class PegMachine {
     // `undecided`: the tree may be wrong, because what followed from the text's end was; `failed`: so is every longer text.
     enum class State : uint8_t { growing, complete, undecided, failed };
 
-    static constexpr std::size_t MOST_FRAMES = 2048; // some eight for each bracket of JSON
-    static constexpr std::size_t MOST_NODES = std::size_t{1} << 18U;
+    static constexpr std::size_t MAX_FRAMES = 2048; // some eight for each bracket of JSON
+    static constexpr std::size_t MAX_NODES = std::size_t{1} << 18U;
 
     explicit PegMachine(std::shared_ptr<const PegProgram> program);
 

@@ -17,7 +17,7 @@ using Node = PegProgram::Node;
 using Kind = PegProgram::Kind;
 
 // Reading the grammar of a hundred tools takes some 15 ms, and ten times the memory of its text.
-constexpr std::size_t MOST_REMEMBERED = 8;
+constexpr std::size_t MAX_REMEMBERED = 8;
 constexpr std::size_t LONGEST_REMEMBERED = std::size_t{1} << 19U; // bytes
 
 struct Remembered {
@@ -150,7 +150,7 @@ std::shared_ptr<const PegProgram> PegProgram::recall(const std::string & saved, 
     if (saved.size() <= LONGEST_REMEMBERED) {
         const std::lock_guard<std::mutex> guard(mutex);
         remembered.push_front({saved, rules, program});
-        remembered.resize(std::min(remembered.size(), MOST_REMEMBERED));
+        remembered.resize(std::min(remembered.size(), MAX_REMEMBERED));
     }
     return program;
 }

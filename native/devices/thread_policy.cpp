@@ -20,7 +20,7 @@ constexpr int64_t SPARE_US = 200'000;
 // After a time with too many threads, the number does not grow for this many times as long: intermittent load costs a
 // third at most.
 constexpr int64_t PATIENCE = 3;
-constexpr int64_t MOST_PATIENCE_US = 10'000'000;
+constexpr int64_t MAX_PATIENCE_US = 10'000'000;
 
 // When a request begins, its client or the event loop may be running, too.
 constexpr int32_t SHORT_LIVED = 1;
@@ -49,7 +49,7 @@ void ThreadPolicy::take(const CoreTimes & now, int32_t n_crowded_out) noexcept {
     if (n_threads_ > 1 && room < n_threads_ - MISSING) {
         n_threads_ = std::clamp(static_cast<int32_t>(room + 0.5), 1, n_threads_ - 1);
         spare_since_ = now.at;
-        raise_after_ = stale ? 0 : now.at + std::min(PATIENCE * passed, MOST_PATIENCE_US);
+        raise_after_ = stale ? 0 : now.at + std::min(PATIENCE * passed, MAX_PATIENCE_US);
     } else if (room < n_threads_ + 1 - NEARLY) {
         spare_since_ = now.at;
     } else if (now.at - spare_since_ >= SPARE_US && now.at >= raise_after_) {

@@ -92,7 +92,7 @@ class Attention {
 
     // All blocks of it, merged and written.
     void compute(const Item & item) const {
-        Sums sums[MOST_ROWS];
+        Sums sums[MAX_ROWS];
         read_queries(item);
         for (int64_t row = 0; row < item.n_rows(); ++row) {
             clear_sums(merged(row));
@@ -111,7 +111,7 @@ class Attention {
 
     // One block of it, which `merge_all` takes.
     void compute_apart(const Item & item, int64_t block) const {
-        Sums sums[MOST_ROWS];
+        Sums sums[MAX_ROWS];
         read_queries(item);
         const bool sees_any = compute_block(item, block, sums);
         for (int64_t row = 0; row < item.n_rows(); ++row) {

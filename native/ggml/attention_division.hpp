@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int64_t MOST_ROWS = 48; // at once; a multiple of the rows that the multiplication takes at once
+constexpr int64_t MAX_ROWS = 48; // at once; a multiple of the rows that the multiplication takes at once
 constexpr int64_t UNITS_PER_THREAD = 4; // that even out what other programs take of a core
 
 struct Shape {
@@ -47,7 +47,7 @@ class Division {
   public:
     // `room` is how many numbers fit into the work buffer.
     Division(const Shape & shape, int64_t room, int64_t n_threads) : shape_(shape) {
-        int64_t rows = MOST_ROWS;
+        int64_t rows = MAX_ROWS;
         while (rows > 1 && Scratch::size(rows, shape.dk, shape.dv) > room / n_threads) {
             rows = rows > 6 ? rows - 6 : 1;
         }

@@ -55,8 +55,8 @@ void Grammar::lay_out(const llama_grammar_rules & rules) {
     for (const llama_grammar_rule & rule : rules) {
         n_elements += rule.size();
     }
-    if (n_elements > MOST_ELEMENTS) {
-        throw UsageError("the grammar has more than " + std::to_string(MOST_ELEMENTS) + " elements");
+    if (n_elements > MAX_ELEMENTS) {
+        throw UsageError("the grammar has more than " + std::to_string(MAX_ELEMENTS) + " elements");
     }
     elements_.reserve(n_elements);
     for (const llama_grammar_rule & rule : rules) {

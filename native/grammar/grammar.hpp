@@ -15,7 +15,7 @@ namespace pyllmcancel {
 // Positions are numbers of elements; the elements of a rule follow each other, its alternatives parted by ALT, END last.
 class Grammar {
   public:
-    static constexpr std::size_t MOST_ELEMENTS = std::size_t{1} << 20U;
+    static constexpr std::size_t MAX_ELEMENTS = std::size_t{1} << 20U;
 
     // Throws UsageError for a text that cannot be parsed, or is too large.
     Grammar(const Model & model, const std::string & text);

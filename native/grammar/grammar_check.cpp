@@ -12,8 +12,8 @@ namespace {
 constexpr std::size_t LONGEST = 1U << 18U;       // bytes
 constexpr std::size_t LONGEST_NAME = 128;        // bytes; each rule that a repetition becomes has it too
 constexpr int DEEPEST = 200;                     // parentheses
-constexpr long MOST_REPETITIONS = 2000;          // llama.cpp's own limit
-constexpr std::size_t MOST_REPEATED = 1U << 22U; // bytes: llama.cpp writes out what is repeated
+constexpr long MAX_REPETITIONS = 2000;          // llama.cpp's own limit
+constexpr std::size_t MAX_REPEATED = 1U << 22U; // bytes: llama.cpp writes out what is repeated
 
 // The position of the closing `close` of what begins at `at`; a backslash escapes it.
 std::size_t skip_quoted(const std::string & text, std::size_t at, char close) {
@@ -51,8 +51,8 @@ std::size_t repetitions(const std::string & text, std::size_t at) {
     if (most < least) {
         throw UsageError("the grammar repeats from more times to fewer: {" + inside + "}");
     }
-    if (least < 0 || most > MOST_REPETITIONS) {
-        throw UsageError("the grammar repeats more often than " + std::to_string(MOST_REPETITIONS) + " times");
+    if (least < 0 || most > MAX_REPETITIONS) {
+        throw UsageError("the grammar repeats more often than " + std::to_string(MAX_REPETITIONS) + " times");
     }
     return static_cast<std::size_t>(most);
 }
@@ -86,8 +86,8 @@ void check_grammar(const std::string & grammar) {
         if (depth > DEEPEST) {
             throw UsageError("the grammar is nested deeper than " + std::to_string(DEEPEST) + " parentheses");
         }
-        if (n_repeated > MOST_REPEATED) {
-            throw UsageError("the grammar repeats more than " + std::to_string(MOST_REPEATED) + " bytes");
+        if (n_repeated > MAX_REPEATED) {
+            throw UsageError("the grammar repeats more than " + std::to_string(MAX_REPEATED) + " bytes");
         }
     }
 }

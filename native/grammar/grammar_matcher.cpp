@@ -12,7 +12,7 @@ constexpr std::size_t TIDY_ABOVE = 1024; // nodes and edges
 constexpr uint32_t LAST_CHARACTER = 0x10FFFF;
 constexpr std::size_t READ_AT_ONCE = 32; // bytes, with the fuel of one token
 // The nodes that are kept, those added before tidying, and one for each unit of fuel.
-static_assert(2 * GrammarMatcher::MOST_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MOST_NODES);
+static_assert(2 * GrammarMatcher::MAX_KEPT + TIDY_ABOVE + 2 * GrammarFuel::FULL < GrammarStack::MAX_NODES);
 
 // Adds a byte to a character; false for what is not UTF-8.
 bool take_byte(llama_partial_utf8 & partial, unsigned char byte) {
@@ -111,7 +111,7 @@ void GrammarMatcher::tidy() {
         stack_.tidy(front_);
         n_kept_ = stack_.size();
     }
-    if (n_kept_ > MOST_KEPT) {
+    if (n_kept_ > MAX_KEPT) {
         throw GrammarTooComplex();
     }
 }

@@ -14,7 +14,7 @@ namespace pyllmcancel {
 // The tokens that a grammar allows next, by the characters of their texts or as tokens; the state of one answer.
 class GrammarMatcher {
   public:
-    static constexpr std::size_t MOST_KEPT = 1U << 17U; // nodes and edges, between two tokens
+    static constexpr std::size_t MAX_KEPT = 1U << 17U; // nodes and edges, between two tokens
 
     // Throws UsageError for a grammar that allows nothing, or begins in too many ways.
     explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint32_t NONE = UINT32_MAX;
 
-static_assert(Grammar::MOST_ELEMENTS <= 1U << 20U && GrammarStack::MOST_NODES <= 1U << 22U, "keys have 64 bits");
+static_assert(Grammar::MAX_ELEMENTS <= 1U << 20U && GrammarStack::MAX_NODES <= 1U << 22U, "keys have 64 bits");
 
 uint64_t key_of(uint32_t position, uint32_t node) { return position | (static_cast<uint64_t>(node) << 20U); }
 
@@ -68,7 +68,7 @@ void GrammarStack::push(Place place) {
     if (!seen_.insert(key_of(place.position, place.node))) {
         return;
     }
-    if (seen_.size() > MOST_PLACES) {
+    if (seen_.size() > MAX_PLACES) {
         throw GrammarTooComplex();
     }
     work_.push_back(place);

@@ -20,8 +20,8 @@ namespace pyllmcancel {
 // worst, left recursion and empty rules included; and both have a limit.
 class GrammarStack {
   public:
-    static constexpr std::size_t MOST_PLACES = 1U << 14U; // for one character
-    static constexpr std::size_t MOST_NODES = 1U << 22U;  // what a key has room for; fuel allows fewer
+    static constexpr std::size_t MAX_PLACES = 1U << 14U; // for one character
+    static constexpr std::size_t MAX_NODES = 1U << 22U;  // what a key has room for; fuel allows fewer
 
     // A position in the grammar, in a certain call.
     struct Place {

@@ -76,8 +76,8 @@ std::size_t find_word(const std::vector<std::string> & words, const std::string 
 } // namespace
 
 GrammarTriggers::GrammarTriggers(const Pairs & triggers, int32_t n_vocab) {
-    if (triggers.size() > MOST) {
-        throw UsageError("a grammar has at most " + std::to_string(MOST) + " triggers");
+    if (triggers.size() > MAX_TRIGGERS) {
+        throw UsageError("a grammar has at most " + std::to_string(MAX_TRIGGERS) + " triggers");
     }
     for (const auto & [kind, value] : triggers) {
         if (value.empty() || value.size() > LONGEST) {

@@ -19,7 +19,7 @@ class GrammarTriggers {
     using Pairs = std::vector<std::pair<std::string, std::string>>;
 
     static constexpr std::size_t LONGEST = 1024; // bytes of one
-    static constexpr std::size_t MOST = 1024;
+    static constexpr std::size_t MAX_TRIGGERS = 1024;
 
     // Pairs of kind and value: a `token` by its number, a `word`, a `pattern` (ECMAScript) that is searched, and a
     // `pattern_full` that all of the text must match. Throws UsageError for what is none of these.

@@ -13,7 +13,7 @@ namespace {
 
 // This number of the likeliest tokens that a grammar allows is enough, unless the chain says how many it can use:
 // asking the grammar about a whole vocabulary takes a tenth of a second.
-constexpr std::size_t MOST_BY_GRAMMAR = 1024;
+constexpr std::size_t MAX_BY_GRAMMAR = 1024;
 
 } // namespace
 
@@ -136,7 +136,7 @@ void Sampler::fill_allowed(const Logits & logits) {
 
 void Sampler::add_allowed(const Logits & logits, std::set<llama_token> & found) {
     const auto kept = static_cast<std::size_t>(chain_.n_candidates());
-    const std::size_t wanted = (kept > 0 ? kept : MOST_BY_GRAMMAR) + chain_.biases().size();
+    const std::size_t wanted = (kept > 0 ? kept : MAX_BY_GRAMMAR) + chain_.biases().size();
     const auto less_likely = [&](llama_token a, llama_token b) {
         return logits[a] < logits[b] || (logits[a] == logits[b] && a > b);
     };

@@ -7,9 +7,9 @@
 namespace pyllmcancel {
 namespace {
 
-constexpr int32_t INFILL_MOST = 256;
+constexpr int32_t MAX_INFILL = 256;
 // Far from the infinity of which a softmax makes NaN, also after a division by the least temperature.
-constexpr float MOST_BIAS = 1e30F;
+constexpr float MAX_BIAS = 1e30F;
 constexpr float LEAST_TEMPERATURE = 1e-6F; // lower ones take the likeliest token
 constexpr int32_t MIROSTAT_M = 100; // tokens in Mirostat 1's estimate; the paper's value
 
@@ -38,8 +38,7 @@ void SamplerChain::sum_biases() {
     std::map<llama_token, float> sums;
     for (const llama_logit_bias & bias : params_.logit_bias) {
         float & sum = sums[bias.token];
-        sum =
-            sum == -INFINITY || bias.bias == -INFINITY ? -INFINITY : std::clamp(sum + bias.bias, -MOST_BIAS, MOST_BIAS);
+        sum = sum == -INFINITY || bias.bias == -INFINITY ? -INFINITY : std::clamp(sum + bias.bias, -MAX_BIAS, MAX_BIAS);
     }
     const int32_t n_vocab = llama_vocab_n_tokens(model_.vocab());
     for (llama_token token = 0; params_.ignore_eos && token < n_vocab; ++token) {
@@ -90,7 +89,7 @@ void SamplerChain::add_named(const std::string & name) {
         add(llama_sampler_init_xtc(params_.xtc_probability, params_.xtc_threshold, keep, params_.seed));
     } else if (name == "infill") {
         // It compares every candidate with every other.
-        add(llama_sampler_init_top_k(params_.top_k > 0 ? std::min(params_.top_k, INFILL_MOST) : INFILL_MOST));
+        add(llama_sampler_init_top_k(params_.top_k > 0 ? std::min(params_.top_k, MAX_INFILL) : MAX_INFILL));
         add(llama_sampler_init_infill(model_.vocab()));
     } else if (name == "temperature") {
         add(llama_sampler_init_temp_ext(params_.temperature, params_.dynatemp_range, params_.dynatemp_exponent));

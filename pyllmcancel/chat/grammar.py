@@ -16,7 +16,7 @@ CONSTRAINT = ('"<|constrain|>"? [A-Za-z0-9_-]+', '"<|constrain|>"? [A-Za-z0-9_-]
 ONE_CALL = "tool-calls ::= tool-call space"
 # The limit of repetitions in llama.cpp's parser, and the places where braces are not a repetition, in a text or a
 # class.
-MOST_REPETITIONS = 2_000
+MAX_REPETITIONS = 2_000
 REPETITION = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|\{(\d+),?(\d*)\}')
 # Names of rules are made of those of tools and of all properties around a value: long ones are replaced by numbers.
 LONGEST_NAME = 100
@@ -53,6 +53,6 @@ def _with_short_names(grammar: str) -> str:
 
 def _within_reach(found: re.Match[str]) -> str:
     least, most = found[1], found[2]
-    if least is None or int(most or least) <= MOST_REPETITIONS:
+    if least is None or int(most or least) <= MAX_REPETITIONS:
         return found[0]
-    return f"{{{min(int(least), MOST_REPETITIONS)},}}"
+    return f"{{{min(int(least), MAX_REPETITIONS)},}}"

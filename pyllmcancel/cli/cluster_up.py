@@ -18,7 +18,7 @@ from pyllmcancel.cli.parser import Parser
 from pyllmcancel.cli.peers import has_library
 from pyllmcancel.cli.storage import default_path
 from pyllmcancel.cluster.haproxy import Program, Settings
-from pyllmcancel.cluster.places import MOST_REPLICAS, Peer, Replica, check_bind, check_replicas
+from pyllmcancel.cluster.places import MAX_REPLICAS, Peer, Replica, check_bind, check_replicas
 from pyllmcancel.cluster.ports import LOOPBACK, bind_text, check_free, free_ports
 from pyllmcancel.config import default_threads
 from pyllmcancel.errors import Error, UsageError
@@ -79,8 +79,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
 
     given = served(arguments.passed_on)
     config = checked(given)
-    if arguments.replicas > MOST_REPLICAS:
-        raise UsageError(f"there must be 1 to {MOST_REPLICAS} replicas, not {arguments.replicas}")
+    if arguments.replicas > MAX_REPLICAS:
+        raise UsageError(f"there must be 1 to {MAX_REPLICAS} replicas, not {arguments.replicas}")
     check_bind(arguments.host)
     program = Program.find(arguments.haproxy or os.environ.get("HAPROXY"))
     check_free(arguments.host, arguments.port)

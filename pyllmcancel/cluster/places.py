@@ -13,7 +13,7 @@ from pyllmcancel.errors import UsageError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 HOST = re.compile(r"\*|[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+")
-MOST_REPLICAS = 64  # a request goes through some ten rules for each
+MAX_REPLICAS = 64  # a request goes through some ten rules for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def named_address(text: str, option: str) -> tuple[str, str]:
 
 def check_replicas(replicas: Sequence[Replica]) -> None:
     """Raise UsageError if there are none, too many, or two that could not be distinguished."""
-    if not 0 < len(replicas) <= MOST_REPLICAS:
-        raise UsageError(f"there must be 1 to {MOST_REPLICAS} replicas, not {len(replicas)}")
+    if not 0 < len(replicas) <= MAX_REPLICAS:
+        raise UsageError(f"there must be 1 to {MAX_REPLICAS} replicas, not {len(replicas)}")
     for i, one in enumerate(replicas):
         for other in replicas[:i]:
             if one.name == other.name:

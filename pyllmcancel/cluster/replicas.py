@@ -15,7 +15,7 @@ from pyllmcancel.cluster.places import Replica
 from pyllmcancel.errors import UsageError
 
 SECONDS = 5.0  # the time limit of each answer
-MOST_BYTES = 8 << 20  # the size limit of an answer, which includes a chat template
+MAX_BYTES = 8 << 20  # the size limit of an answer, which includes a chat template
 AT_ONCE = 16
 OURS = "pyllmcancel-"
 
@@ -123,7 +123,7 @@ def ask(replica: Replica, path: str, key: str | None) -> tuple[int, Mapping[str,
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
-        body = answer.read(MOST_BYTES)
+        body = answer.read(MAX_BYTES)
     except TimeoutError:
         raise NoAnswer(f"does not answer within {SECONDS:.0f} s") from None
     except (OSError, http.client.HTTPException) as error:

@@ -10,8 +10,8 @@ from pyllmcancel.constraints.gbnf_scalars import counted
 from pyllmcancel.constraints.references import Part, inside
 from pyllmcancel.constraints.schema_keywords import ANY_OBJECT, Schema, any_of, listed, named
 
-MOST_OPTIONAL = 150  # properties of one object: llama.cpp's time grows with the third power of their number
-MOST_ITEMS = 100  # items of a list in which each has its own schema
+MAX_OPTIONAL = 150  # properties of one object: llama.cpp's time grows with the third power of their number
+MAX_ITEMS = 100  # items of a list in which each has its own schema
 LONGEST_NAME = 256  # characters of a property's name
 # If other properties may follow, llama.cpp writes the names that they must not have within brackets.
 UNBRACKETED = re.compile(r'^$|[\]\\^"\x00-\x1f]')
@@ -150,11 +150,11 @@ def _written(
     additional: Schema | None,
 ) -> Schema:
     optional = [name for name in properties if name not in required]
-    if len(optional) > MOST_OPTIONAL:
+    if len(optional) > MAX_OPTIONAL:
         for schema, path in parts:
             if "properties" in schema:
                 writer.lose(inside(path, "properties"))
-        for name in optional[MOST_OPTIONAL:]:
+        for name in optional[MAX_OPTIONAL:]:
             del properties[name]
         additional = {}
     if additional is not None and any(map(UNBRACKETED.search, properties)):
@@ -171,7 +171,7 @@ def array_schema(writer: Writer, parts: Sequence[Part], depth: int) -> Schema | 
     rows = [_row(writer, part, is_alone=len(parts) == 1) for part in parts]
     least, most = counted(parts, "minItems", "maxItems", writer.lose)
     first = max((len(one_by_one) for one_by_one, _ in rows), default=0)
-    if first > 0 and max(first, least) <= MOST_ITEMS:
+    if first > 0 and max(first, least) <= MAX_ITEMS:
         length = max(least, first if most is None else min(first, most))
         return _tuple(writer, [_at(rows, place) for place in range(length)], least, depth)
     for one_by_one, _ in rows:

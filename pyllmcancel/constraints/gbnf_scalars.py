@@ -11,7 +11,7 @@ from pyllmcancel.constraints.references import Part, inside
 from pyllmcancel.constraints.schema_keywords import Lose, Schema
 
 FORMATS = frozenset(("date-time", "time", "date", "uuid"))
-MOST_COUNTED = (1 << 31) - 1  # llama.cpp's limit
+MAX_COUNTED = (1 << 31) - 1  # llama.cpp's limit
 # llama.cpp writes whole numbers of at most 16 digits, and bounds of fewer.
 LARGEST_NUMBER = 10**16 - 1
 LARGEST_BOUND = 10**14
@@ -64,13 +64,13 @@ def counted(parts: Sequence[Part], least_keyword: str, most_keyword: str, lose: 
                 least = max(least, int(count))
             else:
                 most = int(count) if most is None else min(most, int(count))
-    if least > MOST_COUNTED or (most is not None and least > most):
+    if least > MAX_COUNTED or (most is not None and least > most):
         for schema, path in parts:
             for keyword in (least_keyword, most_keyword):
                 if keyword in schema:
                     lose(inside(path, keyword))
         return 0, None
-    return least, None if most is None or most > MOST_COUNTED else most
+    return least, None if most is None or most > MAX_COUNTED else most
 
 
 def _limits(least_keyword: str, least: int, most_keyword: str, most: int | None) -> Schema:

@@ -34,8 +34,8 @@ from pyllmcancel.constraints.schema_keywords import (
 
 ANYTHING: Schema = {"anyOf": [{}]}  # for places where llama.cpp treats an empty schema as none
 DEEPEST = 32  # levels of nested objects and lists, through references
-MOST_NODES = 4_000  # schemas of one tool: each adds a rule or more to its grammar
-MOST_VALUES = 1_000  # values of an enumeration
+MAX_NODES = 4_000  # schemas of one tool: each adds a rule or more to its grammar
+MAX_VALUES = 1_000  # values of an enumeration
 
 
 class TooLargeError(Exception):
@@ -143,7 +143,7 @@ class _Writer:
 
     def _node(self, parts: Sequence[Part], depth: int) -> Schema | None:
         self._n_nodes += 1
-        if self._n_nodes > MOST_NODES:
+        if self._n_nodes > MAX_NODES:
             raise TooLargeError
         if depth > DEEPEST:
             self.lose(parts[0].path)
@@ -254,7 +254,7 @@ class _Writer:
                 ]
                 if found is not None:
                     fit = [value for value in fit if value in found]
-                if not fit or len(fit) > MOST_VALUES:
+                if not fit or len(fit) > MAX_VALUES:
                     self.lose(inside(path, keyword))
                 else:
                     found = fit

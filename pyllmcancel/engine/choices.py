@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyllmcancel.sampling import SamplingParams
 
 MAX_CHOICES = 128
-MOST_TOKENS = 1 << 31  # of any vocabulary
+MAX_TOKENS = 1 << 31  # of any vocabulary
 
 
 class ChoiceMaker:
@@ -47,7 +47,7 @@ class ChoiceMaker:
             raise InvalidRequestError("max_tokens must not be negative", "max_tokens")
         if params.timeout is not None and not params.timeout >= 0.0:  # NaN is refused too
             raise InvalidRequestError("timeout must not be negative", "timeout")
-        if any(not isinstance(token, int) or not 0 <= token < MOST_TOKENS for token in params.stop_tokens):
+        if any(not isinstance(token, int) or not 0 <= token < MAX_TOKENS for token in params.stop_tokens):
             raise InvalidRequestError("stop_tokens must be token ids", "stop_tokens")
         choices: list[Choice] = []
         for prompt in prompts:

@@ -16,7 +16,7 @@ logger = logging.getLogger("pyllmcancel.ray")
 DEPLOYMENT = "pyllmcancel"  # its name in Ray's configuration
 # The engine has a queue of its own, from which requests can be cancelled. Requests that wait in Ray's queue cannot be
 # cancelled, and a cancel from another replica would wait behind them.
-MOST_ONGOING = 1_000_000
+MAX_ONGOING = 1_000_000
 # Seconds that a replica stays reachable while Ray reports its end to HAProxy (Ray's own default), and after its drain.
 DEREGISTRATION, GRACE = 30.0, 15.0
 
@@ -72,7 +72,7 @@ def settings(arguments: Arguments, drain: float) -> dict[str, Any]:
     cpus = max(1, default_threads() // most) if arguments.num_cpus is None else arguments.num_cpus
     deregistration = float(os.environ.get("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", DEREGISTRATION))
     found: dict[str, Any] = {
-        "max_ongoing_requests": MOST_ONGOING,
+        "max_ongoing_requests": MAX_ONGOING,
         "ray_actor_options": {"num_cpus": cpus, "num_gpus": arguments.num_gpus},
         "graceful_shutdown_timeout_s": math.ceil(deregistration + drain + GRACE),
         "graceful_shutdown_wait_loop_s": 0.5,

@@ -13,8 +13,8 @@ from pyllmcancel.requests.holds import LONGEST_PREPARATION
 if TYPE_CHECKING:
     from pyllmcancel.requests.request import Rank, Request
 
-MOST_REMEMBERED = 4096  # limit of one owner's keys whose newest request is in another process
-MOST_OWNERS = 1024  # limit of owners of such keys
+MAX_REMEMBERED = 4096  # limit of one owner's keys whose newest request is in another process
+MAX_OWNERS = 1024  # limit of owners of such keys
 
 
 class Superseding(NamedTuple):
@@ -84,16 +84,16 @@ class SupersedeKeys:
         does not extend that time: a rank from a wrong clock would never be forgotten while its key is in use.
         """
         now = time.monotonic()
-        if owner not in self._elsewhere and len(self._elsewhere) >= MOST_OWNERS:
+        if owner not in self._elsewhere and len(self._elsewhere) >= MAX_OWNERS:
             self._elsewhere = {one: marks for one, marks in self._elsewhere.items() if _latest(marks) > now}
-            if len(self._elsewhere) >= MOST_OWNERS:
+            if len(self._elsewhere) >= MAX_OWNERS:
                 del self._elsewhere[next(iter(self._elsewhere))]
         marks = self._elsewhere.setdefault(owner, {})
         known = marks.get(key)
         if known is None or known.rank < rank or known.until <= now:
             marks.pop(key, None)
             marks[key] = Mark(rank, now + LONGEST_PREPARATION)
-        while (oldest := next(iter(marks))) != key and (len(marks) > MOST_REMEMBERED or marks[oldest].until <= now):
+        while (oldest := next(iter(marks))) != key and (len(marks) > MAX_REMEMBERED or marks[oldest].until <= now):
             del marks[oldest]
 
     def newer_than(self, owner: str, key: str, rank: Rank) -> Rank | None:

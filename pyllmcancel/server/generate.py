@@ -21,7 +21,7 @@ from pyllmcancel.server.errors.openai import openai_error
 from pyllmcancel.server.errors.responses import ApiError, api_error
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone, request_id_of
-from pyllmcancel.server.limits import FEW_UNREAD, MOST_UNREAD
+from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -122,7 +122,7 @@ async def submit(
     engine = state.engine
     params = replace(params, max_tokens=state.config.limited(params.max_tokens))
     # An answer in one piece is read by this server, so it needs no bound.
-    bound = Bound(MOST_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
+    bound = Bound(MAX_UNREAD, FEW_UNREAD, engine.registry.wake) if body.stream else None
     sink = LoopSink(asyncio.get_running_loop(), bound)
     work = partial(engine.submit, prompts, params, sink, **origin)
     try:

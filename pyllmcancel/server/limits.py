@@ -53,16 +53,16 @@ PIECE = 1 << 16
 LINGER_SECONDS = 2.0
 ACCEPT_AT_ONCE = 16  # connections accepted before the event loop's other work has a turn
 OTHER_FILES = 48  # descriptors of other files: the model, the log, and connections that were just accepted
-MOST_CONNECTIONS = 4_096
+MAX_CONNECTIONS = 4_096
 
 # -- clients that do not read ------------------------------------------------------------------------------------------
 
 # Bytes that our kernel takes although it cannot send them; how many a client's kernel takes is the client's choice.
 UNSENT_BYTES = 1 << 14
 # Unread deltas of a stream: at the first number its generation pauses, at the second it continues.
-MOST_UNREAD, FEW_UNREAD = 256, 64
+MAX_UNREAD, FEW_UNREAD = 256, 64
 # Connections of one address whose clients do not read; with more, the longest blocked one is cancelled as stalled.
-MOST_BLOCKED = 256
+MAX_BLOCKED = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,6 @@ class Limits:
 
     def connections(self) -> tuple[int, int]:
         """Return the limits of connections: of all addresses, and of one."""
-        room = int(min(descriptor_limits()[0] - OTHER_FILES, MOST_CONNECTIONS))
+        room = int(min(descriptor_limits()[0] - OTHER_FILES, MAX_CONNECTIONS))
         most = max(1, min(self.max_connections or room, room))
         return most, min(self.max_connections_per_address or max(1, most * 3 // 4), most)

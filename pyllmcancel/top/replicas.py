@@ -9,7 +9,7 @@ from pyllmcancel.top.request import Request
 from pyllmcancel.top.state import State
 from pyllmcancel.top.text import plain
 
-MOST_REPLICAS = 64
+MAX_REPLICAS = 64
 
 
 class Replicas:
@@ -89,17 +89,17 @@ class Replicas:
         # The server was restarted with peers, or without.
         if bool(name) is ("" in self.states):
             self.states.clear()
-        if name not in self.states and len(self.states) < MOST_REPLICAS:
+        if name not in self.states and len(self.states) < MAX_REPLICAS:
             self.states[name] = State(replica=name)
 
     def _stands(self, name: str, data: dict[str, Any]) -> None:
         self._awaited.discard(name)
         match data.get("state"):
-            case "lost" if name in self.lost or len(self.lost) < MOST_REPLICAS:
+            case "lost" if name in self.lost or len(self.lost) < MAX_REPLICAS:
                 self.lost[name] = plain(str(data.get("why") or "no data"))
             case "live":
                 self.lost.pop(name, None)
-                if name not in self.states and len(self._awaited) < MOST_REPLICAS:
+                if name not in self.states and len(self._awaited) < MAX_REPLICAS:
                     self._awaited.add(name)
             case "gone":
                 self.lost.pop(name, None)

@@ -10,7 +10,7 @@ from pyllmcancel.top.values import finite, whole
 
 Key = tuple[str, str, str]  # replica, owner and id: two owners may have requests of one id
 LIVE = ("waiting", "running", "cancelling")
-MOST_SLOTS = 1_024  # slots of one request
+MAX_SLOTS = 1_024  # slots of one request
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ def request_of(entry: dict[str, Any]) -> Request:
         session=optional(entry["session"]),
         parent=optional(entry.get("parent_session")),
         supersede=optional(entry["supersede"]),
-        slots=tuple(whole(slot) for slot in entry["slots"][:MOST_SLOTS]),
+        slots=tuple(whole(slot) for slot in entry["slots"][:MAX_SLOTS]),
         prompt_tokens=whole(entry["prompt_tokens"]),
         done=whole(entry["prompt_tokens_done"]),
         cached=whole(entry["cached_tokens"]),

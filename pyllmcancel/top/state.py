@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyllmcancel.top.request import MOST_SLOTS, Key, Request, optional, request_of
+from pyllmcancel.top.request import MAX_SLOTS, Key, Request, optional, request_of
 from pyllmcancel.top.values import finite, is_number, whole
 
 WINDOW = 300.0  # seconds of latencies in the header: the last minutes
@@ -160,7 +160,7 @@ class State:
         request = self.live.get(self._key_of(data))
         if request is None:
             return
-        request.slots = tuple(whole(slot) for slot in data["slots"][:MOST_SLOTS])
+        request.slots = tuple(whole(slot) for slot in data["slots"][:MAX_SLOTS])
         request.cached = whole(data["cached_tokens"])
         request.done = max(request.done, request.cached)
         request.admitted = finite(data["at"]) + self.offset
@@ -177,7 +177,7 @@ class State:
             request = self._in_step(part["request"], slot)
             if request is None:
                 continue
-            if slot is not None and slot not in request.slots and len(request.slots) < MOST_SLOTS:
+            if slot is not None and slot not in request.slots and len(request.slots) < MAX_SLOTS:
                 request.slots = (*request.slots, whole(slot))
             if data["status"] == "ok":
                 request.computed(phase, n_tokens)

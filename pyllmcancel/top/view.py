@@ -15,7 +15,7 @@ from pyllmcancel.top.rows import ended_row, group_rows, live_row
 from pyllmcancel.top.state import State
 from pyllmcancel.top.text import plain
 
-MOST_LANES = 64
+MAX_LANES = 64
 HELP = (
     "up, down, j, k    select a request",
     "r                 show the slots and figures of the next replica; lists are of all replicas",
@@ -102,7 +102,7 @@ def title(name: str, more: Text | None = None) -> Text:
 
 
 def lane_rows(state: State, choices: Choices, times: Times, width: int) -> list[Text]:
-    slots = range(min(state.server.n_slots, MOST_LANES))
+    slots = range(min(state.server.n_slots, MAX_LANES))
     name_width = max(12, min(40, width // 4))
     axis = Axis.until(times.now, max(1, width - name_width - 7))
     holders = {slot: request for request in state.running() for slot in request.slots}

@@ -16,7 +16,7 @@ import httpx
 from tests.support.http_process import CHAT, COMPLETIONS, LIMIT, fresh_id
 
 AT_ONCE = 6  # of each kind
-MOST_TOKENS = 600
+MAX_TOKENS = 600
 
 
 @dataclass
@@ -78,7 +78,7 @@ class SteadyClients(AbstractContextManager["SteadyClients"]):
         """Send one; its id, and what came of it: only an answer with its proper ending is complete."""
         request_id = fresh_id()
         path = self._chance.choice((COMPLETIONS, CHAT))
-        asked: dict[str, Any] = {"max_tokens": self._chance.randrange(1, MOST_TOKENS), "ignore_eos": True}
+        asked: dict[str, Any] = {"max_tokens": self._chance.randrange(1, MAX_TOKENS), "ignore_eos": True}
         asked |= {"prompt": "hello"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "hello"}]}
         asked["stream"] = self._chance.random() < 0.5
         try:

@@ -19,8 +19,8 @@ from pyllmcancel.errors import ContextError, ModelLoadError
 from pyllmcancel.pooling import Pooling
 from pyllmcancel.sampling import SamplingParams
 
-MOST_BYTES = 8 << 30
-MOST_SECONDS = 5
+MAX_BYTES = 8 << 30
+MAX_SECONDS = 5
 LOADED, REFUSED, RAISED = 0, 3, 4
 
 
@@ -82,8 +82,8 @@ def use_in_child(path: Path, **options: Any) -> tuple[str, str]:
 def _child(path: Path, pipe: int, options: dict[str, Any]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if "PYLLMCANCEL_SANITIZED" not in os.environ:  # a sanitizer's shadow memory is larger than any limit
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     # What llama.cpp says of a failed assertion, without the debugger's backtrace, is why the child died.
     os.environ["GGML_NO_BACKTRACE"] = "1"
     os.dup2(pipe, 1)

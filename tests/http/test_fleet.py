@@ -11,7 +11,7 @@ from pyllmcancel.errors import QueueFullError
 from pyllmcancel.requests.holds import MAX_HOLDS
 from pyllmcancel.server.config import ApiKey
 from pyllmcancel.server.fleet.fleet import Fleet
-from pyllmcancel.server.fleet.messages import MOST_KNOWN, CancelFamilies, Message, News, Superseding
+from pyllmcancel.server.fleet.messages import MAX_KNOWN, CancelFamilies, Message, News, Superseding
 from pyllmcancel.server.fleet.transport import Answer
 from tests.support.fleet import open_fleet
 from tests.support.http_asgi import Exchange
@@ -366,8 +366,8 @@ class Liar:
 
     async def ask_all(self, _: Message) -> list[Answer]:
         self.n_asked += 1
-        self.n_made += MOST_KNOWN
-        return [Answer("liar", {"sessions": [f"made-up-{self.n_made - i}" for i in range(MOST_KNOWN)]})]
+        self.n_made += MAX_KNOWN
+        return [Answer("liar", {"sessions": [f"made-up-{self.n_made - i}" for i in range(MAX_KNOWN)]})]
 
     def start(self, heard: Any) -> None: ...
     def tell_all(self, news: News) -> None: ...

@@ -19,7 +19,7 @@ from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import Cancel, ListRequests, News
 from pyllmcancel.server.fleet.peer import Peer, Standing
-from pyllmcancel.server.fleet.slots import MOST_AT_ONCE, PeerSlots
+from pyllmcancel.server.fleet.slots import MAX_AT_ONCE, PeerSlots
 from tests.support.http_asgi import LIMIT
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ async def transport_to(busy: Busy, deadline: float) -> AsyncIterator[HttpTranspo
 async def test_a_flood_of_one_owner_keeps_neither_others_nor_news_nor_cancels_from_a_peer() -> None:
     busy = Busy()
     async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
-        flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(3 * MOST_AT_ONCE)]
+        flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(3 * MAX_AT_ONCE)]
         (answer,) = await made.ask_all(ListRequests(owner="bob"))
         assert answer.error is None
         made.tell_all(News(owner="ann", key="k", arrived_us=1, id="r"))
         await busy.told.wait()
         (answer,) = await made.ask_all(Cancel(owner="ann", ids=["r"], wait=True))
         assert answer.error is None
-        assert sorted(busy.asked) == ["ann"] * MOST_AT_ONCE + ["bob"]
+        assert sorted(busy.asked) == ["ann"] * MAX_AT_ONCE + ["bob"]
         busy.answers.set()
         assert {answer.error for answers in await asyncio.gather(*flood) for answer in answers} == {None}
 
@@ -90,10 +90,10 @@ async def test_a_question_that_gets_no_turn_says_so_and_one_that_hangs_is_not_wa
     async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
         for line in made._lines.values():
             line.peer._deadline = 0.05
-        answers = await asyncio.gather(*(made.ask_all(ListRequests(owner="ann")) for _ in range(3 * MOST_AT_ONCE)))
+        answers = await asyncio.gather(*(made.ask_all(ListRequests(owner="ann")) for _ in range(3 * MAX_AT_ONCE)))
         whys = {answer.error for some in answers for answer in some}
         assert whys <= {"does not answer in 0.05 s", "is asked too many questions at once"}
-        assert len(busy.asked) == MOST_AT_ONCE
+        assert len(busy.asked) == MAX_AT_ONCE
 
 
 async def test_a_turn_and_an_answer_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +106,14 @@ async def test_a_turn_and_an_answer_share_one_deadline(monkeypatch: pytest.Monke
 
     async with asyncio.timeout(LIMIT), transport_to(busy, deadline=LIMIT) as made:
         monkeypatch.setattr(Peer, "_exchange", exchange)
-        flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(2 * MOST_AT_ONCE)]
-        while len(busy.asked) < MOST_AT_ONCE:  # noqa: ASYNC110 - it has no event
+        flood = [asyncio.create_task(made.ask_all(ListRequests(owner="ann"))) for _ in range(2 * MAX_AT_ONCE)]
+        while len(busy.asked) < MAX_AT_ONCE:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         busy.answers.set()
         await asyncio.gather(*flood)
         given = [patience for patience in allowed if patience is not None]
-        assert len(given) == 2 * MOST_AT_ONCE
-        assert max(given[MOST_AT_ONCE:]) < max(given[:MOST_AT_ONCE]) <= LIMIT  # less what they waited for their turn
+        assert len(given) == 2 * MAX_AT_ONCE
+        assert max(given[MAX_AT_ONCE:]) < max(given[:MAX_AT_ONCE]) <= LIMIT  # less what they waited for their turn
 
 
 async def test_one_that_had_hardly_any_time_to_answer_is_not_silent_for_that() -> None:
@@ -129,7 +129,7 @@ async def test_what_nobody_waits_for_is_forgotten() -> None:
     turns = PeerSlots()
     async with turns.of("ann", LIMIT), turns.of("bob", LIMIT):
         assert len(turns) == 2
-    for _ in range(MOST_AT_ONCE + 1):
+    for _ in range(MAX_AT_ONCE + 1):
         async with turns.of("ann", LIMIT):
             assert len(turns) == 1
     assert len(turns) == 0

@@ -23,9 +23,9 @@ from pyllmcancel.server.fleet.endpoint import MAX_BODY, PeerEndpoint
 from pyllmcancel.server.fleet.http_transport import HttpTransport
 from pyllmcancel.server.fleet.identity import Identity
 from pyllmcancel.server.fleet.messages import AskResponse, ListRequests, News
-from pyllmcancel.server.fleet.outbox import DROPPED_AT_ONCE, MOST_KEYS, Outbox
+from pyllmcancel.server.fleet.outbox import DROPPED_AT_ONCE, MAX_KEYS, Outbox
 from pyllmcancel.server.fleet.peer import Standing
-from pyllmcancel.server.fleet.peer_client import MOST_VALUES, NoAnswer, answer_in
+from pyllmcancel.server.fleet.peer_client import MAX_VALUES, NoAnswer, answer_in
 from tests.support.http_asgi import LIMIT
 from tests.support.http_world import open_world
 
@@ -419,10 +419,10 @@ async def test_one_whose_answer_about_a_response_is_too_much_is_still_there(
                 peer._deadline = 0.05
                 others.hang("b")
             case "long":
-                monkeypatch.setattr("pyllmcancel.server.fleet.peer_client.MOST_BYTES", 2)
+                monkeypatch.setattr("pyllmcancel.server.fleet.peer_client.MAX_BYTES", 2)
                 others.fail("b", 200, b"long")
             case "values":
-                others.fail("b", 200, b"[" + b"1," * MOST_VALUES + b"1]")
+                others.fail("b", 200, b"[" + b"1," * MAX_VALUES + b"1]")
             case _:
                 others.fail("b", 500, b"no")
         answer = await peer._ask(AskResponse(owner="ann", id="resp_1", asked="history"))
@@ -471,8 +471,8 @@ async def test_a_clock_that_is_no_time_makes_no_sense() -> None:
 
 @pytest.mark.parametrize("form", ["wide", "deep"])
 async def test_an_answer_of_too_many_values_is_not_parsed(form: str) -> None:
-    content = b"[" + b"1," * MOST_VALUES + b"1]" if form == "wide" else b'{"sender": ' + b"[" * 200
-    with pytest.raises(NoAnswer, match=f"answered more than {MOST_VALUES:,} values, or values nested too deep"):
+    content = b"[" + b"1," * MAX_VALUES + b"1]" if form == "wide" else b'{"sender": ' + b"[" * 200
+    with pytest.raises(NoAnswer, match=f"answered more than {MAX_VALUES:,} values, or values nested too deep"):
         answer_in(content)
 
 
@@ -599,11 +599,11 @@ async def test_an_outbox_holds_a_bounded_number_of_keys_and_says_so_once(caplog:
     outbox = Outbox("b", slow)
     outbox.put(news(0))
     await slow.until(1)
-    for number in range(MOST_KEYS + 10):
+    for number in range(MAX_KEYS + 10):
         outbox.put(news(number, key=str(number)))
-    assert MOST_KEYS - DROPPED_AT_ONCE < len(outbox) <= MOST_KEYS
+    assert MAX_KEYS - DROPPED_AT_ONCE < len(outbox) <= MAX_KEYS
     assert [record.getMessage() for record in caplog.records] == [
-        f"b takes news too slowly: the oldest of {MOST_KEYS} are dropped"
+        f"b takes news too slowly: the oldest of {MAX_KEYS} are dropped"
     ]
     await outbox.close()
 
@@ -614,7 +614,7 @@ async def test_news_of_one_owner_do_not_push_out_anothers() -> None:
     outbox.put(news(0))
     await slow.until(1)
     outbox.put(news(1, key="bob's", owner="bob"))
-    for number in range(2 * MOST_KEYS):
+    for number in range(2 * MAX_KEYS):
         outbox.put(news(number, key=str(number), owner="ann"))
     assert ("bob", "bob's") in outbox._waiting
     await outbox.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyllmcancel.server.http.unknown_fields import LONGEST_NAME, MOST_NAMES, MOST_TOLD, IgnoredLog
+from pyllmcancel.server.http.unknown_fields import LONGEST_NAME, MAX_LOGGED_PAIRS, MAX_NAMES, IgnoredLog
 from tests.support.http_asgi import Exchange
 from tests.support.http_world import CHAT, COMPLETIONS, open_world, unnamed
 from tests.support.llama_client import COMPLETION
@@ -155,13 +155,13 @@ async def test_a_header_holds_names_of_every_kind_and_not_too_many() -> None:
         named = ignored(await world.complete(**{"a,b": 1, "c\r\nX-Evil: 1": 2, "é": 3, "x" * 200: 4}).end())
         assert named == f"a%2Cb, c%0D%0AX-Evil%3A%201, %C3%A9, {'x' * LONGEST_NAME}"
         many = ignored(await world.complete(**{f"field-{number}": 1 for number in range(150)}).end())
-        assert many.split(", ") == [f"field-{number}" for number in range(MOST_NAMES)]
+        assert many.split(", ") == [f"field-{number}" for number in range(MAX_NAMES)]
 
 
 async def test_the_log_forgets_the_oldest(caplog: pytest.LogCaptureFixture) -> None:
     log = IgnoredLog()
     scope = {"state": {"request_id": "a"}, "client": ("10.0.0.1", 1)}
-    log.tell(scope, [f"f{number}" for number in range(MOST_TOLD)])
+    log.tell(scope, [f"f{number}" for number in range(MAX_LOGGED_PAIRS)])
     log.tell(scope, ["f0"])  # known, and young again
     log.tell(scope, ["new"])
     before = len(caplog.records)

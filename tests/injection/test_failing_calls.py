@@ -15,7 +15,7 @@ from tests.injection.shared_steps import SharedSteps, fault
 
 BAD_ALLOC = 1000  # native/platform/faults.cpp: throw std::bad_alloc
 DEVICE_LOST = 1001  # … std::runtime_error, as a back end does whose device is gone
-MOST_CALLS = 400
+MAX_CALLS = 400
 
 # llama_decode: -1 an invalid batch, -2 no memory, -3 a failed computation, and what it may say one day; 2 an abort that
 # was not asked for; 1 no room. Whether anything was computed first matters to the last only.
@@ -36,14 +36,14 @@ def shared(model_files: dict[str, Path], kind: str) -> Iterator[SharedSteps]:
 
 def walk(shared: SharedSteps, call: str, code: int = 0, *, after: bool = False, most_failed: int) -> int:
     """Let the first such call fail, then the second, and so on while there are any; returns how many failed."""
-    for nth in range(1, MOST_CALLS):
+    for nth in range(1, MAX_CALLS):
         with fault(call, nth, code, after=after) as n_calls:
             came = shared.meet()
         shared.check_outcome(came, most_failed=most_failed)
         shared.check_as_before()
         if n_calls[0] < nth:
             return nth - 1
-    raise AssertionError(f"{MOST_CALLS} calls did not come to an end")
+    raise AssertionError(f"{MAX_CALLS} calls did not come to an end")
 
 
 @pytest.mark.timeout(300)

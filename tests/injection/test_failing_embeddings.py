@@ -24,7 +24,7 @@ from tests.support.tiny_embedders import write_tiny_decoder, write_tiny_encoder
 KINDS = {"encode": write_tiny_encoder, "decode": write_tiny_decoder}
 TEXTS = ([list(range(30, 50)), list(range(60, 68))], [list(range(40, 80))], [[20, 21, 22]])
 CODES = [(code, after) for code in (-1, -2, -3, -99, 2) for after in (False, True)]
-MOST_CALLS = 100
+MAX_CALLS = 100
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_step_of_texts_that_fails_costs_at_most_one_request(
 ) -> None:
     expected = [vectors(sink) for _, sink in meet(engine)]
     alone = engine.embed(TEXTS[0])
-    for nth in range(1, MOST_CALLS):
+    for nth in range(1, MAX_CALLS):
         with fault(call, nth, code, after=after) as n_calls:
             came = meet(engine)
         check(came, expected)

@@ -14,7 +14,7 @@ from pyllmcancel.step import LogitFault
 from tests.native.conftest import World, ok
 
 PROMPT = [(7 * n + 3) % 250 for n in range(12)]
-MOST = 300  # tokens
+MAX_TOKENS = 300
 
 # The first took llama.cpp's own matcher out of the world within ten characters.
 AMBIGUOUS = {
@@ -64,7 +64,7 @@ def answer(world: World, **sampling: Any) -> tuple[list[int], LogitFault]:
     world.open(context, 0, PROMPT, **sampling)
     (row,) = ok(context.step([(0, len(PROMPT))]))
     found: list[int] = []
-    while row.fault is LogitFault.NONE and not world.model.is_eog(row.token) and len(found) < MOST:
+    while row.fault is LogitFault.NONE and not world.model.is_eog(row.token) and len(found) < MAX_TOKENS:
         found.append(row.token)
         (row,) = ok(context.step([(0, 1)]))
     return found, row.fault
@@ -80,7 +80,7 @@ def test_an_ambiguous_grammar_ends_its_request_and_no_other(world: World, gramma
     world.open(context, 1, PROMPT)
     row, neighbour = ok(context.step([(0, 12), (1, 12)]))
     got = [neighbour.token]
-    while row.fault is LogitFault.NONE and len(got) < MOST:
+    while row.fault is LogitFault.NONE and len(got) < MAX_TOKENS:
         row, neighbour = ok(context.step([(0, 1), (1, 1)]))
         got.append(neighbour.token)
     assert row.fault is LogitFault.TOO_COMPLEX
@@ -108,7 +108,7 @@ def test_an_answer_that_ends_is_of_the_grammars_language(world: World, grammar: 
     tokens, fault = answer(world, grammar=grammar, temperature=1.0, top_k=0, min_p=0.0, top_p=1.0, seed=seed)
     text = b"".join(map(world.model.piece, tokens)).decode()
     assert fault is LogitFault.NONE
-    assert len(tokens) == MOST or re.fullmatch(language, text)
+    assert len(tokens) == MAX_TOKENS or re.fullmatch(language, text)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -123,14 +123,14 @@ def test_a_list_that_goes_on_by_calling_itself_can_be_long(world: World, tempera
 def test_a_class_may_list_the_characters_of_a_script(world: World) -> None:
     kanji = "".join(chr(0x4E00 + 2 * n) for n in range(10_000))
     tokens, fault = answer(world, grammar=f"root ::= [{kanji}a-z ]+", temperature=1.0, top_k=0, ignore_eos=True)
-    assert (fault, len(tokens)) == (LogitFault.NONE, MOST)
+    assert (fault, len(tokens)) == (LogitFault.NONE, MAX_TOKENS)
     text = b"".join(map(world.model.piece, tokens)).decode("utf-8", "ignore")
     assert set(text) <= set(kanji + string.ascii_lowercase + " ")
 
 
 def test_brackets_may_be_nested_as_deep_as_the_answer_is_long(world: World) -> None:
     tokens, fault = answer(world, grammar='root ::= "(" root ")"')
-    assert (fault, len(tokens)) == (LogitFault.NONE, MOST)
+    assert (fault, len(tokens)) == (LogitFault.NONE, MAX_TOKENS)
     assert set(b"".join(map(world.model.piece, tokens))) == set(b"(")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyllmcancel.cluster.haproxy import PLACE, Settings, configuration
 from pyllmcancel.cluster.places import (
-    MOST_REPLICAS,
+    MAX_REPLICAS,
     Peer,
     Replica,
     check_bind,
@@ -99,7 +99,7 @@ def test_an_address_that_makes_no_sense_is_refused(text: str) -> None:
     ("replicas", "told"),
     [
         ([], "1 to 64 replicas, not 0"),
-        ([Replica(f"r{i}", f"h:{i + 1}") for i in range(MOST_REPLICAS + 1)], "not 65"),
+        ([Replica(f"r{i}", f"h:{i + 1}") for i in range(MAX_REPLICAS + 1)], "not 65"),
         ([Replica("a", "h:1"), Replica("a", "h:2")], "two replicas have the name a: h:1 and h:2"),
         ([Replica("a", "h:1"), Replica("b", "h:1")], "b and a are one replica"),
     ],

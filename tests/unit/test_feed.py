@@ -160,7 +160,7 @@ def test_the_event_loop_is_woken_once_until_it_has_taken_what_is_there() -> None
 
 
 def test_a_recorder_whose_records_nobody_takes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "MOST_RECORDS", 2)
+    monkeypatch.setattr(recorder_module, "MAX_RECORDS", 2)
     recorder = Recorder(lambda: None)
     for number in range(4):
         recorder.step_done(step(number).record, 0)
@@ -288,7 +288,7 @@ async def test_places_are_limited_and_given_back(driver: Driver) -> None:
 
 
 async def test_records_that_were_lost_drop_the_readers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "MOST_RECORDS", 1)
+    monkeypatch.setattr(recorder_module, "MAX_RECORDS", 1)
     feed = feed_of(driver)
     dropped: list[bool] = []
     with feed.reader(Audience(None), "", lambda: dropped.append(True)):
@@ -301,7 +301,7 @@ async def test_records_that_were_lost_drop_the_readers(driver: Driver, monkeypat
 async def test_a_reader_that_comes_after_records_were_lost_is_not_dropped(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "MOST_RECORDS", 1)
+    monkeypatch.setattr(recorder_module, "MAX_RECORDS", 1)
     feed = feed_of(driver)
     dropped: list[str] = []
     with feed.reader(Audience(None), "", lambda: dropped.append("first")):
@@ -339,7 +339,7 @@ async def test_events_do_not_wait_until_the_statistics_are_due(driver: Driver) -
 def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts_module, "MOST_CHARACTERS", 5)
+    monkeypatch.setattr(texts_module, "MAX_CHARACTERS", 5)
     driver.model.answers[b"well hello"] = b"an answer"
     driver.model.answers[b"short"] = b"fine"
     texts = Texts(driver.model)
@@ -355,7 +355,7 @@ def test_the_end_of_a_prompt_and_the_beginning_of_its_answer_are_shown(
 
 
 def test_of_many_requests_the_last_ones_texts_are_kept(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts_module, "MOST_REQUESTS", 1)
+    monkeypatch.setattr(texts_module, "MAX_REQUESTS", 1)
     texts = Texts(driver.model)
     driver.engine.add_observer(texts)
     first, second = driver.submit("first"), driver.submit("second")

@@ -99,7 +99,7 @@ def test_items_are_those_of_their_responses_and_together_bounded(
     names = [found["id"] for found in store.items("", ["b", "none"]).result(LIMIT)]
     assert names == ["in_b", "out_b"]
     assert store.items("another", ["b"]).result(LIMIT) == []
-    monkeypatch.setattr(rows, "MOST_OF_CONVERSATION", 300)
+    monkeypatch.setattr(rows, "MAX_CONVERSATION_BYTES", 300)
     assert store.items("", ["a"]).result(LIMIT)
     with pytest.raises(LongConversationError, match="300"):
         store.items("", ["a", "b"]).result(LIMIT)
@@ -116,7 +116,7 @@ def test_a_conversation_that_has_no_beginning_is_not_there(opened: Stores) -> No
 
 
 def test_a_conversation_that_is_too_long_is_refused(opened: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST_OF_CONVERSATION", 3_000)
+    monkeypatch.setattr(rows, "MAX_CONVERSATION_BYTES", 3_000)
     store = opened()
     add(store, "a", text="x" * 2_000)
     add(store, "b", text="x" * 2_000, previous="a")

@@ -8,7 +8,7 @@ import pytest
 
 from pyllmcancel.requests.holds import LONGEST_PREPARATION
 from pyllmcancel.requests.request import Rank
-from pyllmcancel.requests.supersede_keys import MOST_OWNERS, MOST_REMEMBERED, SupersedeKeys, Superseding
+from pyllmcancel.requests.supersede_keys import MAX_OWNERS, MAX_REMEMBERED, SupersedeKeys, Superseding
 from tests.support.bare_requests import bare_request
 
 
@@ -129,7 +129,7 @@ def test_what_is_older_does_not_keep_a_wrong_clock_s_request_in_memory(monkeypat
 def test_of_too_many_that_are_told_the_oldest_are_forgotten_and_no_other_owners() -> None:
     keys = SupersedeKeys()
     told(keys, 5, owner="ann")
-    for number in range(MOST_REMEMBERED + 1):
+    for number in range(MAX_REMEMBERED + 1):
         told(keys, 5, key=str(number))
     assert keys.newer_than("", "0", Rank(4, "r")) is None
     assert keys.newer_than("", "1", Rank(4, "r")) is not None
@@ -138,7 +138,7 @@ def test_of_too_many_that_are_told_the_oldest_are_forgotten_and_no_other_owners(
 
 def test_no_more_owners_are_remembered_than_there_may_be() -> None:
     keys = SupersedeKeys()
-    for number in range(MOST_OWNERS + 1):
+    for number in range(MAX_OWNERS + 1):
         told(keys, 5, owner=str(number))
     assert keys.newer_than("0", "k", Rank(4, "r")) is None
-    assert keys.newer_than(str(MOST_OWNERS), "k", Rank(4, "r")) is not None
+    assert keys.newer_than(str(MAX_OWNERS), "k", Rank(4, "r")) is not None

@@ -12,7 +12,7 @@ import pytest
 
 from pyllmcancel.chat.helper_process import Functions
 from pyllmcancel.chat.template import ChatForm, chat_form
-from pyllmcancel.constraints.gbnf_schema import MOST_NODES, answer_schema, arguments_schema
+from pyllmcancel.constraints.gbnf_schema import MAX_NODES, answer_schema, arguments_schema
 from pyllmcancel.engine.engine import compiled_module
 from tests.support.gbnf_texts import Grammar
 
@@ -210,7 +210,7 @@ def test_definitions_of_one_name_are_each_their_own_tools() -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"anyOf": [{"properties": {f"p{n}": TEXT}, "anyOf": [{"title": f"{n}"}]} for n in range(MOST_NODES)]},
+        {"anyOf": [{"properties": {f"p{n}": TEXT}, "anyOf": [{"title": f"{n}"}]} for n in range(MAX_NODES)]},
         {
             "$ref": "#/$defs/a0",
             "$defs": {

@@ -79,11 +79,11 @@ function Toast({ chats }) {
     </div>`;
 }
 
-const MOST_SAID = 2000; // characters
+const MAX_SPOKEN = 2000; // characters
 
 // Announces each answer once, after it has ended. The thread itself is silent: it would be read token by token.
 function Announcer({ chats }) {
   const message = useObservable(chats.said);
-  const text = message === null ? "" : `${message.content.slice(0, MOST_SAID)} ${message.error ? errorWords(message.error).title : endWords(message) ?? ""}`;
+  const text = message === null ? "" : `${message.content.slice(0, MAX_SPOKEN)} ${message.error ? errorWords(message.error).title : endWords(message) ?? ""}`;
   return html`<div class="hidden-text" role="status" aria-live="polite">${text}</div>`;
 }

@@ -8,7 +8,7 @@ import { CancelRequest } from "./cancel_button.js";
 import { Empty } from "./empty.js";
 import { useModel } from "./use_model.js";
 
-const FIRST = matchMedia("(max-width: 560px)").matches ? 6 : 12, MOST = 200; // rows
+const FIRST = matchMedia("(max-width: 560px)").matches ? 6 : 12, MAX_ROWS = 200; // rows
 
 export const linkTo = (id) => `#engine/${encodeURIComponent(id)}`;
 export const Name = ({ entry, most = 28 }) => html`<a class="mono name" href=${linkTo(entry.id)} title=${entry.id}><bdi>${shorten(entry.id, most)}</bdi></a>`;
@@ -30,7 +30,7 @@ export function RequestList({ model }) {
         <div class="list-head dim" aria-hidden="true"><span>request</span><span>session, key</span><span>state</span><span>tokens</span><span>age</span><span></span></div>
         <ul class="rows live" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} now=${model.nowOf(entry)} />`)}</ul>`}
       ${hidden > 0 && html`<p class="row dim">and ${plural(hidden, "more", "more")}
-        ${most < MOST && html`<button class="quiet more" onClick=${() => setMost(MOST)}>Show ${hidden > MOST - most ? `${MOST} of them` : "all"}</button>`}</p>`}
+        ${most < MAX_ROWS && html`<button class="quiet more" onClick=${() => setMost(MAX_ROWS)}>Show ${hidden > MAX_ROWS - most ? `${MAX_ROWS} of them` : "all"}</button>`}</p>`}
     </section>`;
 }
 

@@ -7,7 +7,7 @@ import { CancelSession } from "./cancel_button.js";
 import { Key, Name } from "./request_list.js";
 import { useModel } from "./use_model.js";
 
-const MOST_FAMILIES = 20, MOST_REQUESTS = 5, MOST_WAITING = 5, DEEPEST = 8;
+const MAX_FAMILIES = 20, MAX_REQUESTS = 5, MAX_WAITING = 5, DEEPEST = 8;
 
 export function Sessions({ model, of }) {
   useModel(model, 500);
@@ -26,12 +26,12 @@ function Queue({ model }) {
     <h3 class="tree-title">Queue <span class="dim num">${count(waiting.length)}</span></h3>
     ${waiting.length === 0 ? html`<p class="dim small">No request is waiting for a slot.</p>` : html`
       <ol class="tree queue">
-        ${waiting.slice(0, MOST_WAITING).map((entry) => html`
+        ${waiting.slice(0, MAX_WAITING).map((entry) => html`
           <li key=${entry.uid} class="row"><${Name} entry=${entry} most=${22} />
             ${entry.supersede !== null && html`<${Key} name=${entry.supersede} />`}
             <span class="dim num">${duration(Math.max(0, now - entry.t.arrived))}</span></li>`)}
       </ol>
-      ${waiting.length > MOST_WAITING && html`<p class="dim small num">and ${plural(waiting.length - MOST_WAITING, "more", "more")}</p>`}`}`;
+      ${waiting.length > MAX_WAITING && html`<p class="dim small num">and ${plural(waiting.length - MAX_WAITING, "more", "more")}</p>`}`}`;
 }
 
 // Families with live requests come first when they appear, and then keep their places.
@@ -41,7 +41,7 @@ function Trees({ model }) {
   const { families } = model;
   const roots = families.roots();
   const live = roots.filter((root) => families.liveBelow(root) > 0);
-  const shown = places.update(live, performance.now() / 1000, { held: (root) => held(root.uid), quiet: quiet(), most: MOST_FAMILIES });
+  const shown = places.update(live, performance.now() / 1000, { held: (root) => held(root.uid), quiet: quiet(), most: MAX_FAMILIES });
   const idle = roots.filter((root) => !shown.includes(root));
   const alone = [...model.live.values()].filter((entry) => entry.session === null);
   return html`
@@ -54,7 +54,7 @@ function Trees({ model }) {
     </div>
     ${shown.length === 0 && alone.length === 0 && html`<p class="dim small">No session has live requests. A client names its session by the header <code>X-Session-Id</code>.</p>`}
     ${idle.length > 0 && html`<details class="idle-families"><summary>${plural(idle.length, "idle family", "idle families")}</summary>
-      <ul class="tree">${idle.slice(-MOST_FAMILIES).reverse().map((root) => html`<${Branch} key=${root.key} model=${model} session=${root} depth=${0} />`)}</ul></details>`}`;
+      <ul class="tree">${idle.slice(-MAX_FAMILIES).reverse().map((root) => html`<${Branch} key=${root.key} model=${model} session=${root} depth=${0} />`)}</ul></details>`}`;
 }
 
 const runningFirst = (entries) => [...entries].sort((a, b) => (a.t.admitted === null) - (b.t.admitted === null));
@@ -71,16 +71,16 @@ function Branch({ model, session, depth }) {
         <${CancelSession} session=${session} live=${live} />
       </div>
       <${Requests} model=${model} entries=${runningFirst(session.live)} />
-      ${children.length > 0 && html`<ul class="tree">${children.slice(0, MOST_FAMILIES).map((child) => html`<${Branch} key=${child.key} model=${model} session=${child} depth=${depth + 1} />`)}</ul>`}
+      ${children.length > 0 && html`<ul class="tree">${children.slice(0, MAX_FAMILIES).map((child) => html`<${Branch} key=${child.key} model=${model} session=${child} depth=${depth + 1} />`)}</ul>`}
     </li>`;
 }
 
 const Requests = ({ model, entries }) => entries.length > 0 && html`
   <ul class="tree leaves">
-    ${entries.slice(0, MOST_REQUESTS).map((entry) => html`
+    ${entries.slice(0, MAX_REQUESTS).map((entry) => html`
       <li key=${entry.uid} class="row"><${Name} entry=${entry} most=${22} /><span class=${`badge ${state(entry)}`}>${state(entry)}</span>
         ${entry.supersede !== null && html`<${Key} name=${entry.supersede} />${superseded(model, entry)}`}</li>`)}
-    ${entries.length > MOST_REQUESTS && html`<li class="dim num">and ${entries.length - MOST_REQUESTS} more</li>`}
+    ${entries.length > MAX_REQUESTS && html`<li class="dim num">and ${entries.length - MAX_REQUESTS} more</li>`}
   </ul>`;
 
 function superseded(model, entry) {

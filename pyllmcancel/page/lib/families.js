@@ -1,7 +1,7 @@
 // Sessions, their families, and supersede keys, as far as the feed reports them.
 import { capMap } from "./ring.js";
 
-const MOST_SESSIONS = 500, MOST_KEYS = 1000;
+const MAX_SESSIONS = 500, MAX_KEYS = 1000;
 const nameOf = (owner, id) => `${owner}\u0000${id}`;
 
 // A session: {uid, key, id, owner, parent, children: Set, live: Set of entries, nRequests, used}.
@@ -30,7 +30,7 @@ export class Families {
     session.used = entry.t.arrived;
     if (isNew) session.nRequests += 1;
     if (entry.parent_session !== null) this.#adopt(session, entry.parent_session);
-    capMap(this.sessions, MOST_SESSIONS, (one) => one.live.size === 0 && one.children.size === 0);
+    capMap(this.sessions, MAX_SESSIONS, (one) => one.live.size === 0 && one.children.size === 0);
   }
 
   ended(entry) {
@@ -82,6 +82,6 @@ export class Families {
     known.newest = entry;
     this.keys.delete(key);
     this.keys.set(key, known);
-    capMap(this.keys, MOST_KEYS);
+    capMap(this.keys, MAX_KEYS);
   }
 }

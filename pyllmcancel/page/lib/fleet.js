@@ -3,7 +3,7 @@
 import { Model } from "./model.js";
 import { Observable } from "./observable.js";
 
-const MOST_REPLICAS = 64;
+const MAX_REPLICAS = 64;
 
 export class Fleet {
   events = new Observable(null); // notified after each event
@@ -112,7 +112,7 @@ export class Fleet {
   }
 
   #known(name) {
-    if (!this.replicas.has(name) && this.replicas.size < MOST_REPLICAS) this.replicas.set(name, { name, model: null, lost: null });
+    if (!this.replicas.has(name) && this.replicas.size < MAX_REPLICAS) this.replicas.set(name, { name, model: null, lost: null });
     return this.replicas.get(name) ?? null;
   }
 

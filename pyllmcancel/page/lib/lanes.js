@@ -2,7 +2,7 @@
 import { cap, trim } from "./ring.js";
 
 const KEEP = 300; // seconds for which blocks are kept
-const MOST_BLOCKS = 3000; // of one lane
+const MAX_BLOCKS = 3000; // of one lane
 const MERGED = 0.25; // seconds: shorter blocks of one request and kind are merged
 const TOUCHING = 0.03; // seconds between two blocks that are drawn as one
 
@@ -45,7 +45,7 @@ export class Lanes {
     } else {
       lane.push(block);
     }
-    cap(lane, MOST_BLOCKS);
+    cap(lane, MAX_BLOCKS);
   }
 
   waits(entry, at) {
@@ -53,7 +53,7 @@ export class Lanes {
     if (row < 0) row = this.#rows.length;
     this.#rows[row] = entry;
     this.queue.push({ kind: "waiting", entry, row, at, until: Infinity });
-    cap(this.queue, MOST_BLOCKS);
+    cap(this.queue, MAX_BLOCKS);
   }
 
   // The request was admitted, or ended before that.
@@ -69,7 +69,7 @@ export class Lanes {
   cancelled(entry, at) {
     const row = this.#rows.indexOf(entry);
     this.marks.push({ entry, at, until: null, slots: [...entry.slots], row: row < 0 ? null : row });
-    cap(this.marks, MOST_BLOCKS);
+    cap(this.marks, MAX_BLOCKS);
   }
 
   stopped(entry, until) {

@@ -6,7 +6,7 @@ import { Observable } from "./observable.js";
 import { cap, capMap, trim } from "./ring.js";
 import { Series } from "./series.js";
 
-const MOST_ENDED = 500, MOST_EARLY = 200, MOST_LIVE = 20_000;
+const MAX_ENDED = 500, MAX_EARLY = 200, MAX_LIVE = 20_000;
 const KEEP = 300; // seconds for which cancels and gaps are kept
 const seconds = () => performance.now() / 1000;
 
@@ -113,7 +113,7 @@ export class Model {
   }
 
   onAdded({ request }, isNew = true) {
-    if (this.live.size >= MOST_LIVE) return;
+    if (this.live.size >= MAX_LIVE) return;
     const name = nameOf(request.owner, request.id);
     const older = this.#named.get(name);
     if (older?.created === request.created) return; // the snapshot had it already
@@ -173,7 +173,7 @@ export class Model {
     const entry = this.#named.get(name);
     if (entry?.live) return this.#cancel(entry, event);
     this.#early.set(name, event);
-    capMap(this.#early, MOST_EARLY);
+    capMap(this.#early, MAX_EARLY);
   }
 
   #cancel(entry, { at, reason, superseded_by: by }) {
@@ -225,7 +225,7 @@ export class Model {
 
   #remember(entry) {
     this.ended.push(entry);
-    for (const old of cap(this.ended, MOST_ENDED)) {
+    for (const old of cap(this.ended, MAX_ENDED)) {
       if (this.#named.get(nameOf(old.owner, old.id)) === old) this.#named.delete(nameOf(old.owner, old.id));
       if (this.#ids.get(old.id) === old) this.#ids.delete(old.id);
     }

@@ -24,12 +24,12 @@ const Figure = ({ name, value, more, title, bad }) => html`
     <dd class="num dim">${more}</dd>
   </div>`;
 
-const MOST_BARS = 60;
+const MAX_BARS = 60;
 const KINDS = { shown: "in time", late: "after the next key", none: "never", asked: "not yet" };
 
 // `scale`: the milliseconds of the highest bar, the same for both panes.
 export function Bars({ pane, scale, now }) {
-  const requests = pane.requests.slice(-MOST_BARS);
+  const requests = pane.requests.slice(-MAX_BARS);
   const late = requests.filter((request) => kindOf(request) === "late").length;
   const told = requests.length === 0 ? "No key yet" : `A bar for each of ${plural(requests.length, "key")}; ${late} answered too late to be shown`;
   return html`

@@ -3,10 +3,10 @@ import { milliseconds, plural } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { latencyOf } from "./statistics.js";
 
-const MOST_ROWS = 60;
+const MAX_ROWS = 60;
 
 export function RequestList({ pane }) {
-  const rows = pane.requests.slice(-MOST_ROWS).reverse();
+  const rows = pane.requests.slice(-MAX_ROWS).reverse();
   return html`
     <div class="try-requests" role="region" aria-label=${`Requests ${pane.supersedes ? "with" : "without"} superseding`} tabindex="0">
       <table>

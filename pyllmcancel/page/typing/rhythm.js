@@ -18,7 +18,7 @@ export function scriptOf(before, typed) {
   return { before, keys };
 }
 
-const MOST_KEYS = 200, LONGEST_DELAY = 800;
+const MAX_KEYS = 200, LONGEST_DELAY = 800;
 
 // Return a script of a person's own keys: the last ones, with long pauses shortened.
 export class Recording {
@@ -29,7 +29,7 @@ export class Recording {
     const delay = this.#lastAt === null ? 0 : Math.min(LONGEST_DELAY, Math.round(at - this.#lastAt));
     this.#lastAt = at;
     this.#keys.push({ before, text, caret, delay });
-    if (this.#keys.length > MOST_KEYS) this.#keys.shift();
+    if (this.#keys.length > MAX_KEYS) this.#keys.shift();
   }
 
   clear() {

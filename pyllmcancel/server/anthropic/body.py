@@ -19,7 +19,7 @@ from pyllmcancel.server.anthropic.tools import CustomTool, Tool, offered
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
 from pyllmcancel.server.wire.fields import CacheHint, GeneratingBody, Name, RequestBody, Stop
 from pyllmcancel.server.wire.sampling import MAX_STOPS, NO_EFFECT
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 
@@ -41,7 +41,7 @@ class NoChoice(RequestBody):
 
 class EnabledThinking(RequestBody):
     type: Literal["enabled"]
-    budget_tokens: int = Field(ge=1, le=MOST, description="Limit of thinking tokens.")
+    budget_tokens: int = Field(ge=1, le=MAX_INT, description="Limit of thinking tokens.")
     display: Literal["summarized", "omitted"] | None = Field(None, description=f"{NO_EFFECT} thinking is shown.")
 
 
@@ -112,7 +112,7 @@ class MessagesBody(CountBody, GeneratingBody):
 
     request_class = "chat"
 
-    max_tokens: int = Field(ge=0, le=MOST, description="0 computes the prompt for the cache, and answers nothing.")
+    max_tokens: int = Field(ge=0, le=MAX_INT, description="0 computes the prompt for the cache, and answers nothing.")
     stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
         None, description="Texts that end the answer, without being part of it."
     )
@@ -121,7 +121,7 @@ class MessagesBody(CountBody, GeneratingBody):
         None, ge=0, le=1, description="Choose among the likeliest tokens that make up this probability."
     )
     top_k: int | None = Field(
-        None, ge=-1, le=MOST, description="Choose among this number of the likeliest tokens; 0 or less: among all."
+        None, ge=-1, le=MAX_INT, description="Choose among this number of the likeliest tokens; 0 or less: among all."
     )
     metadata: Metadata | None = None
     service_tier: str | None = Field(None, description=f"{NO_EFFECT} there is only one tier.")

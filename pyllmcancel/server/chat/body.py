@@ -18,9 +18,9 @@ from pyllmcancel.server.chat.thinking import ThinkingFields
 from pyllmcancel.server.chat.tool_fields import Tool, ToolChoice
 from pyllmcancel.server.config import ReasoningFormat
 from pyllmcancel.server.limits import MAX_MESSAGES, MAX_TOOLS
-from pyllmcancel.server.wire.generation import MOST_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire.generation import MAX_LOGPROBS, GenerationBody
 from pyllmcancel.server.wire.sampling import extra
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.protocol import ConstraintFactory
@@ -51,11 +51,11 @@ class ChatBody(ThinkingFields, GenerationBody):
         fail_fast=True,
         examples=[[{"role": "user", "content": "Write a function that adds two numbers."}]],
     )
-    max_tokens: int | None = Field(None, ge=-1, le=MOST, description="As `max_completion_tokens`.")
+    max_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="As `max_completion_tokens`.")
     max_completion_tokens: int | None = Field(
         None,
         ge=-1,
-        le=MOST,
+        le=MAX_INT,
         description=(
             "Limit of the answer's tokens. -1, the default: until the model ends or the context is full; 0 only"
             " computes the prompt."
@@ -65,7 +65,7 @@ class ChatBody(ThinkingFields, GenerationBody):
     top_logprobs: int | None = Field(
         None,
         ge=0,
-        le=MOST_LOGPROBS,
+        le=MAX_LOGPROBS,
         description="Number of the likeliest tokens to report in each place; above 0 it needs `logprobs`.",
     )
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
@@ -85,10 +85,10 @@ class ChatBody(ThinkingFields, GenerationBody):
         None, description=extra("Where to put the model's reasoning; with `none` it stays in the text.")
     )
     reasoning_budget_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("Limit of reasoning tokens; 0: no reasoning, -1: no limit.")
+        None, ge=-1, le=MAX_INT, description=extra("Limit of reasoning tokens; 0: no reasoning, -1: no limit.")
     )
     thinking_budget_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("As `reasoning_budget_tokens`, if that is not given.")
+        None, ge=-1, le=MAX_INT, description=extra("As `reasoning_budget_tokens`, if that is not given.")
     )
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = Field(
         None, description=extra("Continue the last message, which must be the assistant's. By default true if it is.")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pyllmcancel.server.wire.fields import RequestBody
 from pyllmcancel.server.wire.sampling import extra
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -27,7 +27,7 @@ class Thinking(RequestBody):
     """The `thinking` field of GLM, DeepSeek and others, after Anthropic's."""
 
     type: Literal["enabled", "disabled", "adaptive", "auto"]
-    budget_tokens: int | None = Field(None, ge=0, le=MOST, description="Limit of reasoning tokens.")
+    budget_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="Limit of reasoning tokens.")
 
 
 class ThinkingFields(RequestBody):

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.state import ServerState
 
 # by this server's clock: if clocks differ by more, no server's requests supersede the other's
-MOST_AHEAD_US = 5_000_000
+MAX_AHEAD_US = 5_000_000
 
 
 class MessageHandler:
@@ -101,7 +101,7 @@ class MessageHandler:
         A request whose time of arrival is much later than now is ignored: until then it would end every request of its
         key.
         """
-        if news.arrived_us > time.time_ns() // 1000 + MOST_AHEAD_US:
+        if news.arrived_us > time.time_ns() // 1000 + MAX_AHEAD_US:
             return None
         self._state.preparations.heed(news.owner, news.key, news.rank)
         newer = self._state.engine.heed(news.owner, news.key, news.rank)

@@ -18,13 +18,13 @@ from pyllmcancel.server.state import Asked
 
 # characters of an id, a name or a key; keys that a server makes contain a user's name
 MAX_TEXT = MAX_NAME + 256
-MOST_KNOWN = 4_096  # sessions in one reply: more than an owner has on one server
-MOST_NEWS = 256  # in one message
+MAX_KNOWN = 4_096  # sessions in one reply: more than an owner has on one server
+MAX_NEWS = 256  # in one message
 MAX_HOLD = 60.0  # seconds
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_HOLD)]
-Known = Annotated[list[Text], Field(max_length=MOST_KNOWN)]
+Known = Annotated[list[Text], Field(max_length=MAX_KNOWN)]
 Names = Annotated[list[Text], Field(min_length=1, max_length=MAX_CANCELS)]
 
 
@@ -138,7 +138,7 @@ class Superseding(Message):
 
     reply = Newer
     kind: Literal["superseding"] = "superseding"
-    news: Annotated[list[News], Field(min_length=1, max_length=MOST_NEWS)]
+    news: Annotated[list[News], Field(min_length=1, max_length=MAX_NEWS)]
 
 
 class Cancel(Message):

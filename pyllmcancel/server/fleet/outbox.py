@@ -13,15 +13,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from pyllmcancel.requests.holds import LONGEST_PREPARATION
-from pyllmcancel.server.fleet.messages import MOST_NEWS, News, Superseding
+from pyllmcancel.server.fleet.messages import MAX_NEWS, News, Superseding
 from pyllmcancel.server.fleet.transport import Answer
 from pyllmcancel.shares import largest_first
 
 logger = logging.getLogger("pyllmcancel.fleet")
 
-MOST_KEYS = 4_096
+MAX_KEYS = 4_096
 DROPPED_AT_ONCE = 64  # keys dropped at once, because finding the owner to drop from takes a millisecond
-MOST_CHARACTERS = 1 << 19  # of one message
+MAX_CHARACTERS = 1 << 19  # of one message
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, after a failure
 
 
@@ -69,9 +69,9 @@ class Outbox:
 
     def _make_room(self) -> None:
         """Forget the news that have waited longest, if there are too many: those of the owner that has the most."""
-        if len(self._waiting) >= MOST_KEYS:
+        if len(self._waiting) >= MAX_KEYS:
             self._drop_oldest()
-        elif len(self._waiting) < MOST_KEYS // 2:
+        elif len(self._waiting) < MAX_KEYS // 2:
             self._full = False
 
     def _drop_oldest(self) -> None:
@@ -80,7 +80,7 @@ class Outbox:
         for key in list(islice(doomed, DROPPED_AT_ONCE)):
             del self._waiting[key]
         if not self._full:
-            logger.warning("%s takes news too slowly: the oldest of %d are dropped", self.name, MOST_KEYS)
+            logger.warning("%s takes news too slowly: the oldest of %d are dropped", self.name, MAX_KEYS)
         self._full = True
 
     async def _run(self) -> None:
@@ -110,7 +110,7 @@ class Outbox:
         oldest = time.monotonic() - LONGEST_PREPARATION
         taken: list[Waiting] = []
         length = 0
-        while self._waiting and len(taken) < MOST_NEWS and length < MOST_CHARACTERS:
+        while self._waiting and len(taken) < MAX_NEWS and length < MAX_CHARACTERS:
             one = self._waiting.pop(next(iter(self._waiting)))
             length += len(one.news.owner) + len(one.news.key) + len(one.news.id)
             if one.since > oldest:
@@ -127,7 +127,7 @@ class Outbox:
             meanwhile = self._waiting.pop(key, one)
             back[key] = one if meanwhile.news.rank < one.news.rank else meanwhile
         self._waiting = back | self._waiting
-        while len(self._waiting) > MOST_KEYS:
+        while len(self._waiting) > MAX_KEYS:
             self._drop_oldest()
         self._filled.set()
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.fleet")
 
 GREET_EVERY, SEEK_EVERY = 5.0, 1.0  # seconds between greetings: of a peer that answers, and of one that does not
-MOST_TOLD = 10  # reasons that are logged
+MAX_LOGGED_REASONS = 10  # reasons that are logged
 HURRIED = 0.9  # share of the deadline: a peer that had less time than this does not count as silent
-MOST_SKEW = 0.1  # seconds between two clocks, without a warning
+MAX_SKEW = 0.1  # seconds between two clocks, without a warning
 
 
 class Standing(Enum):
@@ -239,7 +239,7 @@ class Peer:
                 logger.info("the peer %s is connected: %s", self.address.url, self.name)
             case Standing.REFUSED:
                 logger.error("the peer %s %s: it is left out", self.address.url, why)
-            case Standing.SILENT if why not in self._told and len(self._told) < MOST_TOLD:
+            case Standing.SILENT if why not in self._told and len(self._told) < MAX_LOGGED_REASONS:
                 self._told.add(why)
                 logger.warning("the peer %s (%s) is not reached: %s", self.address.url, self.name, why)
             case _:
@@ -247,7 +247,7 @@ class Peer:
 
     def _compare_clocks(self, other: Identity, began: float, ended: float) -> None:
         skew = other.clock_us / 1e6 - (began + ended) / 2
-        apart = abs(skew) > MOST_SKEW + (ended - began) / 2
+        apart = abs(skew) > MAX_SKEW + (ended - began) / 2
         if apart and not self._skew_told:
             text = "the clock of %s is %.3f s %s: requests of one key that come closer together may be ordered wrongly"
             logger.warning(text, self.name, abs(skew), "ahead" if skew > 0 else "behind")

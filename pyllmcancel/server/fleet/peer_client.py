@@ -17,8 +17,8 @@ from pyllmcancel.server.http.request_context import PEERS_PATH
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.addresses import Address
 
-MOST_BYTES = 32 << 20  # of an answer
-MOST_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
+MAX_BYTES = 32 << 20  # of an answer
+MAX_VALUES = 1_000_000  # of an answer: the entries of 16,000 requests
 # Used for names that cannot be looked up, too.
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError, UnicodeError, ValidationError)
 SHOWN_BYTES = 200  # bytes of an answer that is an error
@@ -68,8 +68,8 @@ class PeerClient:
             body = bytearray()
             async for piece in response.aiter_bytes():
                 body += piece
-                if len(body) > MOST_BYTES:
-                    raise NoAnswer(f"answered more than {MOST_BYTES:,} bytes")
+                if len(body) > MAX_BYTES:
+                    raise NoAnswer(f"answered more than {MAX_BYTES:,} bytes")
         if response.status_code != 200:
             kind = Declined if 400 <= response.status_code < 500 else NoAnswer
             raise kind(f"answered with status {response.status_code}: {said_in(body)}")
@@ -96,9 +96,9 @@ def answer_in(text: bytes) -> ReplyEnvelope:
     event loop until it is done.
     """
     try:
-        check_size(text, MOST_VALUES)
+        check_size(text, MAX_VALUES)
     except ApiError:
-        raise NoAnswer(f"answered more than {MOST_VALUES:,} values, or values nested too deeply") from None
+        raise NoAnswer(f"answered more than {MAX_VALUES:,} values, or values nested too deeply") from None
     return ReplyEnvelope.model_validate_json(text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-MOST_AT_ONCE = 16  # questions of one owner, to one peer
+MAX_AT_ONCE = 16  # questions of one owner, to one peer
 TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answer, though the peer is not at fault
 
 
@@ -15,7 +15,7 @@ TOO_MUCH_AT_ONCE = "is asked too many questions at once"  # why there is no answ
 class OwnerSlots:
     """The slots of one owner. `n_users` counts the users that wait for a slot or have one."""
 
-    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE))
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_AT_ONCE))
     n_users: int = 0
 
 

@@ -15,7 +15,7 @@ from pyllmcancel.requests.families import MAX_GENERATIONS
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.fleet.merging import merged_cancels, merged_requests, merged_sessions
 from pyllmcancel.server.fleet.messages import (
-    MOST_KNOWN,
+    MAX_KNOWN,
     AskResponse,
     Cancel,
     CancelFamilies,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Reply)
 # Each round may find one more generation. The limit ends it even if a peer invents names or is slow.
-MOST_ROUNDS = MAX_GENERATIONS + 1
-MOST_SECONDS = 4 * DEADLINE_SECONDS
+MAX_ROUNDS = MAX_GENERATIONS + 1
+MAX_SECONDS = 4 * DEADLINE_SECONDS
 
 
 class FleetView:
@@ -156,7 +156,7 @@ class FleetView:
         """
         owner = await self._owner_of_session(checked(name, "session_id"), hold)
         message = CancelFamilies(owner=owner, sessions=[name], descendants=descendants, wait=wait, hold=hold)
-        until = time.monotonic() + MOST_SECONDS
+        until = time.monotonic() + MAX_SECONDS
         if hold > 0.0:
             names = await self._family(owner, name, until) if descendants else {name}
             self._handler.check_room_to_hold(owner, names)
@@ -186,7 +186,7 @@ class FleetView:
         """Cancel the requests of these sessions and, with descendants, of all that are found meanwhile."""
         replies: list[FamilyCancelled] = []
         todo, done = set(names), set[str]()
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             new = some_new(todo, done)
             if not new or (done and time.monotonic() > until):
                 break
@@ -212,7 +212,7 @@ class FleetView:
     async def _family(self, owner: str, name: str, until: float) -> set[str]:
         """Return a session and all sessions below it, as far as any replica knows."""
         names, asked = {name}, set[str]()
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             new = some_new(names, asked)
             if not new or time.monotonic() > until:
                 break
@@ -251,7 +251,7 @@ class FleetView:
 
 def some_new(names: Set[str], asked: Set[str]) -> set[str]:
     """Return the names that were not asked about yet, unless there are too many for one family."""
-    return set(sorted(names - asked)[: max(0, MOST_KNOWN - len(asked))])
+    return set(sorted(names - asked)[: max(0, MAX_KNOWN - len(asked))])
 
 
 def slices(names: Sequence[str]) -> Iterator[list[str]]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Fields of Linux's struct tcp_info, which never move: tcpi_unacked, tcpi_last_data_sent, tcpi_last_data_recv and
 # tcpi_last_ack_recv (milliseconds since), tcpi_bytes_acked, tcpi_notsent_bytes.
 TCP_INFO = struct.Struct("=24x I 16x I 4x II 60x Q 16x I")
-MOST_PROBES = 127  # Linux's limit
+MAX_PROBES = 127  # Linux's limit
 NEVER = math.inf
 
 
@@ -107,7 +107,7 @@ def prepare(connection: socket.socket, client_timeout: float) -> None:
 def probing(client_timeout: float) -> tuple[int, int]:
     """Return the seconds of silence until the first probe, and the number of probes, one a second."""
     seconds = math.ceil(client_timeout)
-    n_probes = max(1, min(seconds // 2, MOST_PROBES))
+    n_probes = max(1, min(seconds // 2, MAX_PROBES))
     return max(1, seconds - n_probes), n_probes
 
 

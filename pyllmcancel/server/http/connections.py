@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
-from pyllmcancel.server.limits import MOST_BLOCKED
+from pyllmcancel.server.limits import MAX_BLOCKED
 
 logger = logging.getLogger("pyllmcancel.server")
 
@@ -46,7 +46,7 @@ class Connections:
     """
 
     def __init__(
-        self, most: int, most_per_address: int, most_blocked: int = MOST_BLOCKED, *, proxies: Iterable[str] = ()
+        self, most: int, most_per_address: int, most_blocked: int = MAX_BLOCKED, *, proxies: Iterable[str] = ()
     ) -> None:
         self._proxies = [ip_network(proxy) for proxy in proxies]
         self._most = most

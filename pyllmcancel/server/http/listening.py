@@ -8,7 +8,7 @@ import logging
 import socket
 from typing import Any
 
-from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MOST_CONNECTIONS, OTHER_FILES
+from pyllmcancel.server.limits import ACCEPT_AT_ONCE, MAX_CONNECTIONS, OTHER_FILES
 from pyllmcancel.system import ask_for_descriptors, claim_address, descriptor_limits
 
 logger = logging.getLogger("pyllmcancel.server")
@@ -119,7 +119,7 @@ def url_at(host: str, port: int, *, secure: bool) -> str:
 def raise_file_limit() -> None:
     """Raise the limit of descriptors to the number that the connections may need, if the system allows it."""
     soft, hard = descriptor_limits()
-    wanted = MOST_CONNECTIONS + OTHER_FILES
+    wanted = MAX_CONNECTIONS + OTHER_FILES
     if soft < wanted:
         ask_for_descriptors(int(min(wanted, hard)))
 

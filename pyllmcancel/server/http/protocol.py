@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 READ_AHEAD = 1 << 20
 # Bytes that are read before other connections have a turn: with fewer, reading takes longer. A kilobyte may be a
 # hundred chunks, each an event of its own.
-LEAST_AT_ONCE, MOST_AT_ONCE = 1 << 9, 1 << 12
+LEAST_AT_ONCE, MAX_AT_ONCE = 1 << 9, 1 << 12
 READ_SECONDS = 0.002
 
 
@@ -98,7 +98,7 @@ class WatchfulProtocol(H11Protocol):
         super().data_received(data)
         if time.perf_counter() - began > READ_SECONDS:
             self._read_at_once(LEAST_AT_ONCE)
-        elif self._at_once < MOST_AT_ONCE:
+        elif self._at_once < MAX_AT_ONCE:
             self._read_at_once(2 * self._at_once)
         self._go_on()
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 HEADER = "X-Ignored-Fields"
-MOST_NAMES = 32  # names reported for one request
+MAX_NAMES = 32  # names reported for one request
 LONGEST_NAME = 64  # characters
-MOST_TOLD = 4_096  # pairs of a client and a field that were logged
+MAX_LOGGED_PAIRS = 4_096  # pairs of a client and a field that were logged
 # Neither a comma, which separates names, nor anything that a header or a log cannot hold.
 SAFE = "._-$@~[]"
 PAUSE_AFTER = 1_000  # models
@@ -78,7 +78,7 @@ class IgnoredFields:
         """Record a field; ApiError if such fields are refused."""
         if self._policy == "refuse":
             raise unsupported(name)
-        if self._policy == "warn" and len(self._names) < MOST_NAMES:
+        if self._policy == "warn" and len(self._names) < MAX_NAMES:
             self._names[spelled(name)] = None
 
     @property
@@ -102,7 +102,7 @@ class IgnoredLog:
             if not known:
                 facts = {"request_id": scope["state"]["request_id"], "client": client, "field": name}
                 logger.warning("%s sends %s, which has no effect here", client, name, extra=facts)
-        while len(self._told) > MOST_TOLD:
+        while len(self._told) > MAX_LOGGED_PAIRS:
             self._told.popitem(last=False)
 
 

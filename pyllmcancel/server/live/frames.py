@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.texts import Texts
 
 CHUNK_EVENTS, CHUNK_BYTES = 256, 1 << 16  # about as much as one reader is given at once, so that no more is in memory
-MOST_SHARED = 32  # chunks that are kept for other readers until the next flush
+MAX_SHARED = 32  # chunks that are kept for other readers until the next flush
 
 
 class Audience(NamedTuple):
@@ -79,7 +79,7 @@ class Framing(ABC, Generic[Item]):
             shared = self._shared.get((audience, place))
             if shared is None:
                 shared = self._encoded(ring, place, audience)
-                if len(self._shared) < MOST_SHARED:
+                if len(self._shared) < MAX_SHARED:
                     self._shared[audience, place] = shared
             chunk, place = shared
         return chunk, place

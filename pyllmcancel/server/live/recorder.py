@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.request import Request
 
 # Much more than happens between two flushes. If this limit is reached the event loop hangs, and the readers begin anew.
-MOST_RECORDS = 100_000
+MAX_RECORDS = 100_000
 
 
 class Added(NamedTuple):
@@ -94,7 +94,7 @@ class Recorder(NullObserver):
         self._keep(Stepped(record, n_wasted))
 
     def _keep(self, record: Record) -> None:
-        if len(self._records) >= MOST_RECORDS:
+        if len(self._records) >= MAX_RECORDS:
             self.overrun = True
             return
         self._records.append(record)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Reason = Literal["new", "unknown_id", "too_old"]
 
-MOST_ENDED = 256  # requests that have ended; the queue bounds the live ones
-MOST_SESSIONS = 1_000
+MAX_ENDED = 256  # requests that have ended; the queue bounds the live ones
+MAX_SESSIONS = 1_000
 ENCODED_AT_ONCE = 16  # entries encoded at once, texts included; then the event loop's other work has a turn
 
 
@@ -92,7 +92,7 @@ def server_facts(state: ServerState, see: Visible, reason: Reason, *, all_owners
         "capacity": capacity,
         "all_owners": all_owners,
         "exposes_prompts": state.config.expose_prompts,
-        "sessions": [session_entry(one) for one in see.sessions()[:MOST_SESSIONS]],
+        "sessions": [session_entry(one) for one in see.sessions()[:MAX_SESSIONS]],
     }
     stats = state.feed.stats() if all_owners else None
     if stats is not None:
@@ -108,7 +108,7 @@ def shown(see: Visible) -> list[RequestSummary]:
     summaries = see.summaries()
     live = [one for one in summaries if one.ending is None and one.status is not RequestStatus.PREPARING]
     ended = [one for one in summaries if one.ending is not None]
-    return live + ended[MOST_ENDED - 1 :: -1]
+    return live + ended[MAX_ENDED - 1 :: -1]
 
 
 async def encoded_entries(feed: Feed, summaries: Iterable[RequestSummary]) -> bytes:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pyllmcancel.events import Ending
     from pyllmcancel.requests.request import Request, RequestSummary
 
-MOST_CHARACTERS = 2_000
-MOST_REQUESTS = 1_024
-MOST_BYTES = 4 * MOST_CHARACTERS  # bytes of UTF-8
+MAX_CHARACTERS = 2_000
+MAX_REQUESTS = 1_024
+MAX_BYTES = 4 * MAX_CHARACTERS  # bytes of UTF-8
 
 
 @dataclass(slots=True)
@@ -32,22 +32,22 @@ class Text:
 class Texts(NullObserver):
     """An observer that keeps the end of each request's first prompt, and the beginning of its first choice's answer.
 
-    Detokenizing one takes some tenths of a millisecond: a text has at most `MOST_CHARACTERS` tokens.
+    Detokenizing one takes some tenths of a millisecond: a text has at most `MAX_CHARACTERS` tokens.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self._lock = threading.Lock()
         # By id and time: written by the threads that submit and that end, under the lock.
-        self._prompts = Remembered[tuple[str, float], Text](MOST_REQUESTS)
-        self._outputs = Remembered[tuple[str, float], Text](MOST_REQUESTS)
+        self._prompts = Remembered[tuple[str, float], Text](MAX_REQUESTS)
+        self._outputs = Remembered[tuple[str, float], Text](MAX_REQUESTS)
 
     def request_added(self, request: Request) -> None:
         prompt = request.texts[0].tokens if isinstance(request, EmbeddingRequest) else request.choices[0].prompt
-        self._keep(self._prompts, request, prompt[-MOST_CHARACTERS:])
+        self._keep(self._prompts, request, prompt[-MAX_CHARACTERS:])
 
     def request_ended(self, request: Request, ending: Ending) -> None:
-        output = request.choices[0].generated[: MOST_CHARACTERS + 1] if request.choices else []
+        output = request.choices[0].generated[: MAX_CHARACTERS + 1] if request.choices else []
         if output and self._model.is_eog(output[-1]):
             output.pop()
         self._keep(self._outputs, request, output)
@@ -63,7 +63,7 @@ class Texts(NullObserver):
             return ""
         if text.spelled is None:
             pieces = self._pieces(reversed(text.tokens))
-            text.spelled = as_text(reversed(pieces))[-MOST_CHARACTERS:]
+            text.spelled = as_text(reversed(pieces))[-MAX_CHARACTERS:]
             text.tokens = ()
         return text.spelled
 
@@ -73,7 +73,7 @@ class Texts(NullObserver):
         if text is None or summary.ending is None:
             return None
         if text.spelled is None:
-            text.spelled = as_text(self._pieces(text.tokens))[:MOST_CHARACTERS]
+            text.spelled = as_text(self._pieces(text.tokens))[:MAX_CHARACTERS]
             text.tokens = ()
         return text.spelled
 
@@ -82,7 +82,7 @@ class Texts(NullObserver):
         pieces: list[bytes] = []
         n_bytes = 0
         for token in tokens:
-            if n_bytes >= MOST_BYTES:
+            if n_bytes >= MAX_BYTES:
                 break
             pieces.append(self._model.piece(token, special=True))
             n_bytes += len(pieces[-1])

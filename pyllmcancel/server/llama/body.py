@@ -37,7 +37,7 @@ from pyllmcancel.server.limits import (
 )
 from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, Name, RequestBody, Sent, Stop, TokenId
 from pyllmcancel.server.wire.lora import LoraScale
-from pyllmcancel.server.wire.sampling_fields import MOST, SamplerFields, known_samplers
+from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
 
 MAX_STOPS = 64
 
@@ -112,7 +112,7 @@ class AnsweringBody(SamplingBody):
     n_predict: int = Field(
         -1,
         ge=-1,
-        le=MOST,
+        le=MAX_INT,
         validation_alias=AliasChoices("n_predict", "max_completion_tokens", "max_tokens"),
         description=(
             "Limit of the answer's tokens; -1: until the model ends or the context is full; 0: only compute the prompt."
@@ -144,17 +144,17 @@ class AnsweringBody(SamplingBody):
         None, max_length=128, fail_fast=True, description="Answer with these fields only; `a/b` is the field b of a."
     )
     sse_ping_interval: int | None = Field(
-        None, ge=-1, le=MOST, description="Seconds of silence until a ping; -1: no pings."
+        None, ge=-1, le=MAX_INT, description="Seconds of silence until a ping; -1: no pings."
     )
     lora: list[LoraScale] | None = Field(
         None, description="Accepted if it matches the scales that the adapters were loaded with."
     )
     # These have no effect by their own definition, since no context is shifted here, and every slot can use every
     # prefix.
-    id_slot: int = Field(-1, ge=-1, le=MOST, description="Without effect: any slot can use what any other computed.")
-    n_keep: int = Field(0, ge=-1, le=MOST, description="Without effect: no context is ever shifted.")
-    n_discard: int = Field(0, ge=0, le=MOST, description="Without effect, as `n_keep`.")
-    n_cache_reuse: int = Field(0, ge=0, le=MOST, description="Without effect: cells are not moved.")
+    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description="Without effect: any slot can use what any other computed.")
+    n_keep: int = Field(0, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
+    n_discard: int = Field(0, ge=0, le=MAX_INT, description="Without effect, as `n_keep`.")
+    n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Without effect: cells are not moved.")
 
     @property
     def only_warms(self) -> bool:

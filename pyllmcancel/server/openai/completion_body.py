@@ -15,9 +15,9 @@ from pyllmcancel.requests.request import GenerationParams
 from pyllmcancel.server.limits import MAX_PROMPTS
 from pyllmcancel.server.openai.logprobs import PromptText
 from pyllmcancel.server.wire.fields import TokenId
-from pyllmcancel.server.wire.generation import MAX_CHOICES, MOST_LOGPROBS, GenerationBody
+from pyllmcancel.server.wire.generation import MAX_CHOICES, MAX_LOGPROBS, GenerationBody
 from pyllmcancel.server.wire.sampling import Switch, extra
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 from pyllmcancel.server.wire.tokens import check_tokens
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class CompletionBody(GenerationBody):
     max_tokens: int | None = Field(
         16,
         ge=-1,
-        le=MOST,
+        le=MAX_INT,
         description=(
             "Limit of the answer's tokens. 0 only computes the prompt; null or -1 goes on until the context is full."
         ),
     )
     max_completion_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("As `max_tokens`, if that is not given.")
+        None, ge=-1, le=MAX_INT, description=extra("As `max_tokens`, if that is not given.")
     )
     suffix: str | None = Field(
         None,
@@ -77,7 +77,7 @@ class CompletionBody(GenerationBody):
     logprobs: Annotated[int | None, BeforeValidator(lambda value: None if value is False else value)] = Field(
         None,
         ge=0,
-        le=MOST_LOGPROBS,
+        le=MAX_LOGPROBS,
         description="Report logprobs, and this number of the likeliest tokens in each place.",
     )
     add_special_tokens: bool | None = Field(

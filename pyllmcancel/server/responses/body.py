@@ -19,9 +19,9 @@ from pyllmcancel.server.responses.conversation import Conversation
 from pyllmcancel.server.responses.input_items import AnyItem, Item, LoadedTools, MessageItem, OnlyKnown, ReferenceItem
 from pyllmcancel.server.responses.tools import Tool, ToolChoice, ToolTable
 from pyllmcancel.server.wire.fields import GeneratingBody, RequestBody, Sent
-from pyllmcancel.server.wire.generation import MOST_LOGPROBS
+from pyllmcancel.server.wire.generation import MAX_LOGPROBS
 from pyllmcancel.server.wire.sampling import NO_EFFECT, SamplingFields, Switch
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -128,7 +128,7 @@ class ResponsesBody(SamplingFields, GeneratingBody):
     stream: Switch = Field(False, description="Answer in server-sent events while the response is generated.")
     stream_options: StreamOptions | None = None
     max_output_tokens: int | None = Field(
-        None, ge=1, le=MOST, description="Limit of the answer's tokens, reasoning included."
+        None, ge=1, le=MAX_INT, description="Limit of the answer's tokens, reasoning included."
     )
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = Field(
         None,
@@ -144,7 +144,7 @@ class ResponsesBody(SamplingFields, GeneratingBody):
     top_logprobs: int | None = Field(
         None,
         ge=0,
-        le=MOST_LOGPROBS,
+        le=MAX_LOGPROBS,
         description=f"With `{LOGPROBS}` in `include`: number of the likeliest tokens to report.",
     )
     include: list[str] | None = Field(None, max_length=32, description=f"Of {', '.join(INCLUDABLE)}.")

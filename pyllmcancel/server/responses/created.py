@@ -22,7 +22,7 @@ from pyllmcancel.server.responses.storage.database import (
     StoreFullError,
 )
 from pyllmcancel.server.responses.storage.items import response_of
-from pyllmcancel.server.responses.storage.rows import MOST_OF_CONVERSATION, Kept, Part
+from pyllmcancel.server.responses.storage.rows import MAX_CONVERSATION_BYTES, Kept, Part
 from pyllmcancel.server.responses.storage.store import Store
 from pyllmcancel.shares import Remembered
 
@@ -37,9 +37,9 @@ logger = logging.getLogger("pyllmcancel.server")
 T = TypeVar("T")
 # The kinds of part of a conversation: up to a response, or up to its output.
 Ask = Callable[[str, bool], Awaitable[Part | None]]
-MOST_PARTS = 32  # parts of a conversation, on this server and others in turn
+MAX_PARTS = 32  # parts of a conversation, on this server and others in turn
 INLINE_LOG = 512  # entries that are encoded at once; more are encoded in a thread
-MOST_UNSTORED = 256  # remembered ends of responses that could not be stored
+MAX_UNSTORED = 256  # remembered ends of responses that could not be stored
 
 
 class CreatedResponses:
@@ -58,7 +58,7 @@ class CreatedResponses:
         self._opened = store
         self._live: dict[tuple[str, str], Background] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unstored = Remembered[str, Background](MOST_UNSTORED)
+        self._unstored = Remembered[str, Background](MAX_UNSTORED)
 
     @property
     def stores(self) -> bool:
@@ -202,12 +202,12 @@ class CreatedResponses:
             with_output = output or bool(parts)
             part: Part | None = await self.part(owner, missing, output=with_output)
             if part is not None and part.missing == missing:
-                part = None if ask is None or len(parts) >= MOST_PARTS else await ask(missing, with_output)
+                part = None if ask is None or len(parts) >= MAX_PARTS else await ask(missing, with_output)
             if part is None:
                 raise not_found(missing)
             parts.append(part)
-            if sum(one.n_bytes for one in parts) > MOST_OF_CONVERSATION:
-                raise too_long(f"the conversation has more than {MOST_OF_CONVERSATION:,} bytes")
+            if sum(one.n_bytes for one in parts) > MAX_CONVERSATION_BYTES:
+                raise too_long(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
             missing = part.missing
         return [item for part in reversed(parts) for item in part.items]
 

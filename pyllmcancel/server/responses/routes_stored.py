@@ -30,7 +30,7 @@ from pyllmcancel.server.state import state_of
 
 router = APIRouter(tags=["OpenAI"], responses=errors(400, 404))
 
-MOST_LISTED = 100
+MAX_LISTED = 100
 ITEMS = "/input_items"
 Include = Annotated[list[str], Query(max_length=32)]
 
@@ -46,7 +46,7 @@ async def list_input_items(
     request: Request,
     response_id: str,
     *,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
     include: Include = [],  # noqa: B006 - FastAPI makes each request its own

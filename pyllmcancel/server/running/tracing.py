@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.otel")
 
 FLUSH_SECONDS = 3.0  # how long the end of the server waits for a collector
-MOST_SUPERSEDED = 1024  # ended requests to link with a newer one, which still lives
-MOST_LINKS = 32  # links of one request
+MAX_SUPERSEDED = 1024  # ended requests to link with a newer one, which still lives
+MAX_LINKS = 32  # links of one request
 OPERATIONS = {
     "/v1/completions": "text_completion",
     "/completions": "text_completion",
@@ -122,9 +122,9 @@ class Tracing(NullObserver):
             return
         with self._lock:
             contexts = self._superseded.setdefault((request.owner, request.superseded_by), [])
-            if len(contexts) < MOST_LINKS:
+            if len(contexts) < MAX_LINKS:
                 contexts.append(context)
-            while len(self._superseded) > MOST_SUPERSEDED:
+            while len(self._superseded) > MAX_SUPERSEDED:
                 self._superseded.popitem(last=False)
 
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from pyllmcancel.server.wire.fields import Name, RequestBody, Sent
 from pyllmcancel.server.wire.sampling import NO_EFFECT, extra
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
 
 class PromptCacheOptions(RequestBody):
@@ -32,11 +32,11 @@ class AcceptedFields(Sent):
         None, description=f"{NO_EFFECT} any cached prefix is used anyway."
     )
     id_slot: int | None = Field(
-        None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} every slot can use what any other has computed.")
+        None, ge=-1, le=MAX_INT, description=extra(f"{NO_EFFECT} every slot can use what any other has computed.")
     )
-    n_keep: int | None = Field(None, ge=-1, le=MOST, description=extra(f"{NO_EFFECT} no context is ever shifted."))
-    n_discard: int | None = Field(None, ge=0, le=MOST, description=extra(f"{NO_EFFECT} no context is ever shifted."))
-    n_cache_reuse: int | None = Field(None, ge=0, le=MOST, description=extra(f"{NO_EFFECT} cells are not moved."))
+    n_keep: int | None = Field(None, ge=-1, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
+    n_discard: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} no context is ever shifted."))
+    n_cache_reuse: int | None = Field(None, ge=0, le=MAX_INT, description=extra(f"{NO_EFFECT} cells are not moved."))
     cache_salt: Name | None = Field(
         None, description=extra(f"vLLM's. {NO_EFFECT} cached prefixes are never shared between API keys.")
     )

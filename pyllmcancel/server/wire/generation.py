@@ -21,7 +21,7 @@ from pyllmcancel.server.wire.fields import MAX_MS, GeneratingBody, RequestBody, 
 from pyllmcancel.server.wire.form import FormFields, Gbnf
 from pyllmcancel.server.wire.lora import LoraScale, check_lora
 from pyllmcancel.server.wire.sampling import NO_EFFECT, OllamaOptions, SamplingFields, Stops, Switch, extra
-from pyllmcancel.server.wire.sampling_fields import MOST
+from pyllmcancel.server.wire.sampling_fields import MAX_INT
 
 if TYPE_CHECKING:
     from pyllmcancel.constraints.bounded import NamedRule, NamedSchema
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyllmcancel.sampling import SamplingParams
 
 MAX_CHOICES = 128
-MOST_LOGPROBS = 20
-MOST_STOP_TOKENS = 1_024
-TokenList = Annotated[list[TokenId], Field(max_length=MOST_STOP_TOKENS, fail_fast=True)]
+MAX_LOGPROBS = 20
+MAX_STOP_TOKENS = 1_024
+TokenList = Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS, fail_fast=True)]
 
 
 class StreamOptions(RequestBody):
@@ -55,7 +55,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
     n_predict: int | None = Field(
         None,
         ge=-1,
-        le=MOST,
+        le=MAX_INT,
         description=extra("llama-server's name for `max_tokens`, if that is not given; -1: no limit."),
     )
     n_indent: int | None = Field(
@@ -64,7 +64,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
     n_probs: int | None = Field(
         None,
         ge=0,
-        le=MOST_LOGPROBS,
+        le=MAX_LOGPROBS,
         description=extra("llama-server's: report logprobs, with this number of the likeliest tokens."),
     )
     t_max_prompt_ms: int | None = Field(
@@ -83,7 +83,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
         None, description=extra("Accepted if it matches the scales that the adapters were loaded with.")
     )
     sse_ping_interval: int | None = Field(
-        None, ge=-1, le=MOST, description=extra("Seconds of silence until a comment is sent; -1: no comments.")
+        None, ge=-1, le=MAX_INT, description=extra("Seconds of silence until a comment is sent; -1: no comments.")
     )
     response_fields: list[Annotated[str, Field(max_length=MAX_FIELD_PATH)]] | None = Field(
         None,
@@ -106,7 +106,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
         ),
     )
     min_tokens: int | None = Field(
-        None, ge=0, le=MOST, description=extra("vLLM's: minimum of tokens before the answer may end by itself.")
+        None, ge=0, le=MAX_INT, description=extra("vLLM's: minimum of tokens before the answer may end by itself.")
     )
     stop_token_ids: TokenList | None = Field(None, description=extra("vLLM's: tokens that end the answer."))
     allowed_token_ids: TokenList | None = Field(
@@ -119,7 +119,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
     truncate_prompt_tokens: int | None = Field(
         None,
         ge=-1,
-        le=MOST,
+        le=MAX_INT,
         description=extra("vLLM's: keep only this number of the prompt's last tokens; -1: all that fit."),
     )
     options: OllamaOptions | None = Field(
@@ -127,7 +127,7 @@ class GenerationBody(SamplingFields, FormFields, AcceptedFields, GeneratingBody)
         description=extra("Ollama's: samplers and limits, which apply if the body has no field of the same meaning."),
     )
     num_ctx: int | None = Field(
-        None, ge=0, le=MOST, description=extra("Ollama's. Without effect; reported if the context is smaller.")
+        None, ge=0, le=MAX_INT, description=extra("Ollama's. Without effect; reported if the context is smaller.")
     )
 
     @model_validator(mode="after")

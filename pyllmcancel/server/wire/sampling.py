@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.limits import MAX_BIASES
 from pyllmcancel.server.wire.fields import RENAMED, RequestBody, Stop, sampling_values
-from pyllmcancel.server.wire.sampling_fields import MOST, SamplerFields, known_samplers
+from pyllmcancel.server.wire.sampling_fields import MAX_INT, SamplerFields, known_samplers
 
 # Keys of a JSON object are texts.
 BiasedToken = Annotated[int, Field(ge=0, lt=2**31)]
@@ -111,9 +111,11 @@ class OllamaOptions(SamplingFields, RequestBody):
     # Fields that have another name in the body.
     names: ClassVar[dict[str, str]] = {"num_predict": "n_predict"}
 
-    num_predict: int | None = Field(None, ge=-2, le=MOST, description="As `n_predict`; negative: no limit.")
-    num_ctx: int | None = Field(None, ge=0, le=MOST, description="Without effect; reported if the context is smaller.")
-    num_keep: int | None = Field(None, ge=-1, le=MOST, description="Without effect: no context is ever shifted.")
+    num_predict: int | None = Field(None, ge=-2, le=MAX_INT, description="As `n_predict`; negative: no limit.")
+    num_ctx: int | None = Field(
+        None, ge=0, le=MAX_INT, description="Without effect; reported if the context is smaller."
+    )
+    num_keep: int | None = Field(None, ge=-1, le=MAX_INT, description="Without effect: no context is ever shifted.")
     stop: Stops = None
 
     def for_body(self) -> dict[str, Any]:

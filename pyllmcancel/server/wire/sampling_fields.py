@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pyllmcancel.sampling import SAMPLER_LETTERS
 from pyllmcancel.server.wire.fields import SAMPLER_NAMES, Sent
 
-MOST = 2**31 - 1
+MAX_INT = 2**31 - 1
 
 
 def between(least: float, most: float, meaning: str) -> Any:
@@ -30,14 +30,14 @@ def known_samplers(given: list[str] | str | None) -> list[str] | None:
 class SamplerFields(Sent):
     """Fields for the samplers. A field that is left out has the value the server was started with."""
 
-    top_k: int | None = between(-1, MOST, "keep the k likeliest tokens; 0 or less keeps all.")
+    top_k: int | None = between(-1, MAX_INT, "keep the k likeliest tokens; 0 or less keeps all.")
     min_p: float | None = between(0, 1, "drop tokens that are less likely than this times the likeliest.")
     typical_p: float | None = between(0, 1, "locally typical sampling; 1: off.")
     typ_p: float | None = between(0, 1, "as `typical_p`, if that is not given.")
     top_n_sigma: float | None = between(
         -1, 1000, "keep logits within this number of standard deviations of the best; 0 or less: off."
     )
-    min_keep: int | None = between(0, MOST, "minimum of tokens that truncation leaves.")
+    min_keep: int | None = between(0, MAX_INT, "minimum of tokens that truncation leaves.")
     repeat_penalty: float | None = between(0.01, 100, "divides logits of recent tokens.")
     repeat_last_n: int | None = between(
         -1, 1_000_000, "number of last tokens that the penalties count; -1: the whole context."

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.server")
 
 OF_TEXTS = frozenset(("enum", "const", "pattern", "format", "minLength", "maxLength"))
-MOST = 16  # paths that are reported for one request
+MAX_PATHS = 16  # paths that are reported for one request
 STATE = "unenforced"  # in a scope's state
 NAMING = "unenforced_naming"
 
 
 def unenforced_of_answer(schema: NamedSchema) -> list[str]:
     """Return the parts of an answer's schema that cannot be enforced; InvalidRequestError if a strict one has any."""
-    found = list(islice(unenforced(schema.schema, guidance_knows), MOST))
+    found = list(islice(unenforced(schema.schema, guidance_knows), MAX_PATHS))
     return _checked(found, schema.param, strict=not schema.lenient)
 
 
 def unenforced_of_form(schema: NamedSchema, form: ChatForm) -> list[str]:
     """As `unenforced_of_answer`, where the grammar of the form has the schema."""
-    return _checked(form.unenforced_of_answer[:MOST], schema.param, strict=not schema.lenient)
+    return _checked(form.unenforced_of_answer[:MAX_PATHS], schema.param, strict=not schema.lenient)
 
 
 def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
@@ -51,10 +51,10 @@ def unenforced_of_tools(plan: ToolPlan, form: ChatForm) -> list[str]:
     raw_texts = has_raw_texts(form.grammar)
     for (place, tool), lost in zip(plan.tools, form.unenforced, strict=True):
         param = f"tools[{place}].function.parameters"
-        found += _checked(lost[:MOST], param, strict=tool.function.strict is True)
+        found += _checked(lost[:MAX_PATHS], param, strict=tool.function.strict is True)
         if raw_texts:
             texts = unenforced(_texts_of(tool.function.parameters), lambda keyword, _: keyword not in OF_TEXTS)
-            found += _checked(list(islice(texts, MOST)), param, strict=False)
+            found += _checked(list(islice(texts, MAX_PATHS)), param, strict=False)
     return list(dict.fromkeys(found))
 
 
@@ -81,7 +81,7 @@ def note_unenforced(scope: Scope, paths: Sequence[str]) -> None:
     """Log the parts now, and report them with the answer to this request."""
     if paths:
         name: Callable[[str], str] = scope["state"].get(NAMING, str)
-        told = [spelled(name(path)) for path in paths[:MOST]]
+        told = [spelled(name(path)) for path in paths[:MAX_PATHS]]
         scope["state"].setdefault(STATE, []).extend(told)
         request_id = request_id_of(scope)
         logger.warning("request %s: not enforced: %s", request_id, ", ".join(told), extra={"request_id": request_id})

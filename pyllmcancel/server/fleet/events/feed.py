@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.live.feed import Feed
     from pyllmcancel.server.live.source import Reader
 
-MOST_BYTES = 32 << 20  # size of peers' events that are remembered
+MAX_BYTES = 32 << 20  # size of peers' events that are remembered
 GRACE_SECONDS = 10.0  # peers are still read for this time after the last reader has left, in case it comes back
 MANY = 1_000  # facts at once
 
@@ -32,7 +32,7 @@ Item = Fact | Relayed
 class Backlog(Ring[Item]):
     """A ring that is bounded in bytes, too."""
 
-    def __init__(self, kept: int = KEPT, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, kept: int = KEPT, most_bytes: int = MAX_BYTES) -> None:
         super().__init__(kept)
         self._most_bytes = most_bytes
         self._n_bytes = 0

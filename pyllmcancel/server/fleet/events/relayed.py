@@ -24,7 +24,7 @@ from pyllmcancel.server.live.events import (
 )
 from pyllmcancel.server.live.wording import as_json
 
-MOST_VALUES = 1_000_000  # of an event: the entries of 16,000 requests
+MAX_VALUES = 1_000_000  # of an event: the entries of 16,000 requests
 OWN_BYTES = 400  # about the size of what is kept beside the JSON
 
 
@@ -81,7 +81,7 @@ def relayed(replica: str, text: bytes) -> Relayed:
     until it is done.
     """
     try:
-        check_size(text, MOST_VALUES)
+        check_size(text, MAX_VALUES)
     except ApiError as error:
         raise ValueError(str(error)) from None
     event = EVENTS.validate_json(text)

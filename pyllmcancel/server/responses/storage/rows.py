@@ -20,7 +20,7 @@ from pyllmcancel.server.responses.storage.database import (
     MissingResponseError,
 )
 
-MOST_OF_CONVERSATION = 16 << 20  # bytes of all responses of one conversation; no model's context holds this much
+MAX_CONVERSATION_BYTES = 16 << 20  # bytes of all responses of one conversation; no model's context holds this much
 NOTED_SECONDS = 600.0  # a use that follows another one so soon is not recorded
 LOST = "lost"  # the status of a response that was running when its server ended
 ENDED_WITH_SERVER = {"code": "server_error", "message": "the server ended before the response did"}
@@ -162,8 +162,8 @@ def checked(response_id: str) -> Iterator[None]:
 
 
 def checked_length(length: int) -> int:
-    if length > MOST_OF_CONVERSATION:
-        raise LongConversationError(f"the conversation has more than {MOST_OF_CONVERSATION:,} bytes")
+    if length > MAX_CONVERSATION_BYTES:
+        raise LongConversationError(f"the conversation has more than {MAX_CONVERSATION_BYTES:,} bytes")
     return length
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyllmcancel.server")
 
-MOST_IN_MEMORY = 64 << 20  # bytes
+MAX_MEMORY_BYTES = 64 << 20  # bytes
 OWN_ERRORS = (
     DamagedResponseError,
     LongConversationError,
@@ -54,7 +54,7 @@ class Store:
         The number of seconds without use after which a response is deleted.
     max_bytes
         The size limit of all responses together. A new response replaces the least recently used ones of the owner that
-        has the most. In memory the limit is at most `MOST_IN_MEMORY`.
+        has the most. In memory the limit is at most `MAX_MEMORY_BYTES`.
 
     Raises
     ------
@@ -64,7 +64,7 @@ class Store:
 
     def __init__(self, path: Path | None, max_age: float, max_bytes: int) -> None:
         self._path = path
-        self._room = Eviction(path, max_age, max_bytes if path is not None else min(max_bytes, MOST_IN_MEMORY))
+        self._room = Eviction(path, max_age, max_bytes if path is not None else min(max_bytes, MAX_MEMORY_BYTES))
         self._commits = Writer(self._connect, OWN_ERRORS, self._room.tidy)
 
     def _connect(self) -> sqlite3.Connection:

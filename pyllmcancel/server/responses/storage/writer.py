@@ -21,7 +21,7 @@ logger = logging.getLogger("pyllmcancel.server")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 
-MOST_AT_ONCE = 64  # pieces of work in a commit
+MAX_AT_ONCE = 64  # pieces of work in a commit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,7 @@ class Writer:
         pieces: list[Piece] = []
         with self._changed:
             self._changed.wait_for(lambda: self._todo or self._closed)
-            while self._todo and len(pieces) < MOST_AT_ONCE:
+            while self._todo and len(pieces) < MAX_AT_ONCE:
                 owner = next(iter(self._todo))
                 waiting = self._todo.pop(owner)
                 pieces.append(waiting.popleft())
