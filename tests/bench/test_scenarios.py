@@ -58,7 +58,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
 
 
 async def test_a_process_that_does_nothing_for_the_server_is_refused(sleeper: int) -> None:
-    with pytest.raises(ProcessLookupError, match="not the server.s process"):
+    with pytest.raises(ProcessLookupError, match=r"not the server.s process"):
         async with bench_of(ScriptedOpenAI(), pid=sleeper):
             pass
 

@@ -195,7 +195,7 @@ class ServerProcess(AbstractContextManager["ServerProcess"]):
 
 
 def is_read_late(variable: str) -> bool:
-    """Whether an environment variable has its effect in a process that has imported everything already."""
+    """Return whether an environment variable has its effect in a process that has imported everything already."""
     return variable.startswith(("PYLLMCANCEL_", "OTEL_", "XDG_")) or variable == "HOME"
 
 
