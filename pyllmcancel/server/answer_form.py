@@ -58,7 +58,7 @@ async def answer_guide(
 
 
 def with_token_limits(incoming: Incoming[GeneratingBody], form: ConstraintFactory | None) -> ConstraintFactory | None:
-    """The form, and which tokens the answer may have besides."""
+    """Return the form, with the tokens that the answer may also have."""
     if not incoming.body.limits_tokens:
         return form
     state = incoming.state

@@ -156,7 +156,7 @@ def create_app(
 
 @cache
 def all_routes(*, ui: bool) -> Sequence[BaseRoute]:
-    """The routes of all routers, ready for use.
+    """Return the routes of all routers, ready for use.
 
     They are given to the application as they are: FastAPI makes the routes of an included router once more, in the
     event loop, when the first request comes. At an endpoint's first request FastAPI looks up its source, too, for the

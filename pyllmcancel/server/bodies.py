@@ -40,7 +40,7 @@ LENGTH = "body_length"  # in a scope's state
 
 @dataclass(frozen=True, slots=True)
 class Incoming(Generic[Body_co]):
-    """A request that has been read, once: all that it says of itself."""
+    """A request that has been read once, with all the facts that it names."""
 
     http: Request
     body: Body_co
@@ -51,25 +51,26 @@ class Incoming(Generic[Body_co]):
         return state_of(self.http)
 
     def asking(self, body: Body) -> Incoming[Body]:
-        """The same request, with another body that was made of its own."""
+        """Return the same request with another body, which was made of its own."""
         return Incoming(self.http, body, self.origin)
 
 
 def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
     """Return the dependency that gives an endpoint the `Incoming` request, whose body is of this type.
 
-    A body that is declared to FastAPI is parsed and validated in the event loop. So it is described to FastAPI in
-    words only, by `pyllmcancel.server.openapi.description.asks`.
+    A body that is declared to FastAPI is parsed and validated in the event loop. So it is only described to FastAPI, by
+    `pyllmcancel.server.openapi.description.asks`.
 
     Parameters
     ----------
     alone
-        The request belongs to no others, whatever its body says: nothing is generated.
+        True for a request that generates nothing: it belongs to no groups, whatever its body names.
     """
 
     async def read(request: Request) -> AsyncIterator[Incoming[RequestBody]]:
         yield incoming(request, await read_body(request, body_type), alone=alone)
-        # Not before the endpoint is done: the texts of bodies that wait to be tokenized are as long as the bodies were.
+        # Released only after the endpoint: the texts of bodies that wait to be tokenized are as long as the bodies
+        # were.
         body_is_used(request.scope)
 
     return Depends(read, scope="function")
@@ -82,7 +83,7 @@ def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:
 
 
 async def read_body(request: Request, body_type: type[RequestBody]) -> RequestBody:
-    """The body as a value of this type; ApiError if it is none, or while there is no engine."""
+    """Return the body as a value of this type; ApiError if it is invalid, or while there is no engine."""
     if not is_json(request):
         raise ApiError(415, NOT_JSON_TYPE, code="unsupported_media_type")
     # Not by `request.body()`, which keeps the bytes for as long as the request lives.

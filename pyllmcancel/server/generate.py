@@ -116,7 +116,7 @@ async def generate(
 async def submit(
     incoming: Incoming[GeneratingBody], prompts: Sequence[Sequence[int]], params: GenerationParams
 ) -> AsyncStream:
-    """Submit, and return what reads the events. The engine's errors pass through to the handlers."""
+    """Submit a request, and return the stream of its events. The engine's errors pass through to the handlers."""
     state, body, origin = incoming.state, incoming.body, incoming.origin
     state.check_model(body.model)
     engine = state.engine

@@ -112,7 +112,11 @@ class MessagesBody(CountBody, GeneratingBody):
 
     request_class = "chat"
 
-    max_tokens: int = Field(ge=0, le=MAX_INT, description="0 computes the prompt for the cache, and answers nothing.")
+    max_tokens: int = Field(
+        ge=0,
+        le=MAX_INT,
+        description="Limit of the answer's tokens. 0 computes the prompt for the cache, and the answer is empty.",
+    )
     stop_sequences: Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = Field(
         None, description="Texts that end the answer, without being part of it."
     )

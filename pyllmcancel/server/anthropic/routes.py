@@ -25,7 +25,7 @@ from pyllmcancel.server.openapi.description import GENERATION_ERRORS, answers, a
 from pyllmcancel.server.wire.unenforced import name_unenforced
 
 router = APIRouter(tags=["Anthropic"])
-# Fields of a chat by those of a message that they are made of.
+# Fields of a chat by the fields of a message that they are made of.
 CHAT_TOOL = re.compile(r"tools\[(\d+)\]\.function")
 FIELD = re.compile(r"^\w+(?=\.|$)")
 NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predict": "max_tokens"}
@@ -33,7 +33,7 @@ NAMES = {"response_format": "output_config", "stop": "stop_sequences", "n_predic
 
 @router.post(
     "/v1/messages",
-    summary="Answer in a conversation, in Anthropic's words",
+    summary="Answer in a conversation, in Anthropic's format",
     openapi_extra=asks(MessagesBody),
     responses=answers(MessageAnswer, *STREAM_EVENTS, says_done=False, shape=ANTHROPIC) | errors(*GENERATION_ERRORS),
 )
@@ -56,7 +56,7 @@ async def messages(incoming: Annotated[Incoming[MessagesBody], reads(MessagesBod
 
 @router.post(
     "/v1/messages/count_tokens",
-    summary="How many tokens a conversation has, in Anthropic's words",
+    summary="Count the tokens of a conversation, in Anthropic's format",
     openapi_extra=asks(CountBody),
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )

@@ -41,7 +41,7 @@ class ChatTurn:
 
 
 async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
-    """Render and tokenize a conversation, and compile the form of its answer; cancellable all the while.
+    """Render and tokenize a conversation, and compile the form of its answer; it can be cancelled at any time.
 
     Raises
     ------
@@ -74,7 +74,7 @@ async def chat_turn(incoming: Incoming[ChatBody]) -> ChatTurn:
 
 
 async def chat_length(incoming: Incoming[ChatBody]) -> int:
-    """How many tokens a conversation has, also if that is more than fit; raises as `chat_turn`."""
+    """Return the number of tokens of a conversation, even if they do not fit; raises as `chat_turn`."""
     state, body = incoming.state, incoming.body
 
     def work(pause: Pause) -> int:

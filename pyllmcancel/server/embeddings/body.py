@@ -16,7 +16,7 @@ class TextPart(RequestBody):
 
 
 class TextObject(RequestBody):
-    """llama-server's: a text, or parts of one. Other parts than text cannot be read here."""
+    """llama-server's object: a text, or parts of one. Only text parts can be read."""
 
     prompt_string: StrictStr | None = None
     multimodal_data: list[str] = Field(default=[], max_length=0)
@@ -40,15 +40,15 @@ MANY: Any = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
 
 
 class EmbeddingBody(GeneratingBody):
-    """Every field is OpenAI's unless its description says otherwise."""
+    """The body of ``POST /v1/embeddings``. Every field is OpenAI's unless its description says otherwise."""
 
     input: str | TextTokens | Mixed | TextObject | Annotated[list[str], MANY] | Annotated[list[Text], MANY] = Field(
-        description="Text, or tokens, or a list of either. llama-server's: a list with a token in it is one, of texts"
-        " and tokens in a row; and in the place of a text an object that has it.",
+        description="Text, or tokens, or a list of either. llama-server's: a list with a token in it is one input, of"
+        " texts and tokens in a row; an object with a text may stand in the place of a text.",
         examples=["The cat sat on the mat."],
     )
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64: of the vector's numbers as little-endian 32-bit floats."
+        "float", description="base64: the vector's numbers as little-endian 32-bit floats."
     )
     dimensions: int | None = Field(
         None,
@@ -68,7 +68,7 @@ class EmbeddingBody(GeneratingBody):
 
     @property
     def texts(self) -> list[str | list[int | str]]:
-        """Each of them; a list is one if it has a token in it, and many if it has none."""
+        """Return the inputs. A list is one input if it contains a token, and many if it contains none."""
         one = not isinstance(self.input, list) or any(isinstance(part, int) for part in self.input)
         given: Any = [self.input] if one else self.input
         return [text.text if isinstance(text, TextObject) else text for text in given]

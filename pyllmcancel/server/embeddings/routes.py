@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(*GENERATION_E
 @router.post(
     "/embeddings",
     summary="Embeddings of texts",
-    description="For models that pool; those that generate say so with an error.",
+    description="For models that pool; a model that generates answers with an error.",
     openapi_extra=asks(EmbeddingBody),
     responses=answers(EmbeddingAnswer),
 )

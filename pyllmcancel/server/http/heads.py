@@ -14,11 +14,11 @@ CLOSE = (b"connection", b"close")
 
 
 class PlainHeads:
-    """Outermost ASGI application: inside, a head is as most clients would send it (RFC 9112, 3.2.2 and 6.3).
+    """The outermost ASGI application: inside, a head has the form that most clients would send.
 
-    The host in an absolute target, as for a proxy, replaces ``Host``. A ``Content-Length`` beside ``Transfer-Encoding``
-    is ignored, and the connection ends with the answer: a proxy on the way may have used the length, and take the rest
-    for another request.
+    See RFC 9112, 3.2.2 and 6.3. The host in an absolute target, as for a proxy, replaces ``Host``. A ``Content-Length``
+    beside ``Transfer-Encoding`` is ignored, and the connection ends with the answer: a proxy on the way may have used
+    the length, and take the rest for another request.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -43,7 +43,7 @@ def with_relative_target(scope: Scope, authority: bytes, rest: bytes) -> Scope:
 
 
 def closing(send: Send) -> Send:
-    """A `send` by which the answer is the connection's last."""
+    """Return a `send` that makes the answer the connection's last."""
 
     async def send_and_close(message: Message) -> None:
         if message["type"] == "http.response.start":

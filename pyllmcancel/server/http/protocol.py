@@ -30,7 +30,9 @@ READ_SECONDS = 0.002
 
 
 class WatchfulProtocol(H11Protocol):
-    """uvicorn's protocol for HTTP/1.1, with what it has neither a setting nor a hook for, and no application can do.
+    """uvicorn's protocol for HTTP/1.1, with additions for which uvicorn has no setting and no hook.
+
+    No application can make them.
 
     - It reads on while an answer is under way. uvicorn stops reading when the next request of a connection arrives
       before the current one is answered, and only by reading is a closed connection noticed: a client that had
@@ -51,7 +53,7 @@ class WatchfulProtocol(H11Protocol):
         self._others = connections
         self._at_once = LEAST_AT_ONCE
         self._stage: Stage | None = None
-        self._connection: Connection | None = None  # once it is made
+        self._connection: Connection | None = None  # set when the connection is made
         self._timer = Timer(self.loop)  # of its stage
 
     @property

@@ -77,7 +77,7 @@ class PromptAnswer(Answer):
 
 @router.post(
     "/completion",
-    summary="Complete a text, in llama-server's words",
+    summary="Complete a text, in llama-server's format",
     openapi_extra=asks(LlamaCompletionBody),
     **GENERATES,
 )
@@ -130,7 +130,7 @@ def gap_tokens(texts: TextReader, body: InfillBody, pause: Pause) -> list[int]:
 async def respond(
     incoming: Incoming[AnsweringBody], prompts: Sequence[Sequence[int]], biases: Biases
 ) -> EngineResponse:
-    """Submit, and answer in the form that was asked for."""
+    """Submit a request, and answer in the requested form."""
     state, body = incoming.state, incoming.body
     engine = state.engine
     check_lora(body.lora, engine.config)
@@ -142,7 +142,7 @@ async def respond(
         body, engine, state.model_name, lambda: all_settings_json(params, n_predict, body, eog_tokens)
     )
     response = await generate(incoming, prompts, params, dialect, ping_interval=body.sse_ping_interval)
-    # Before its first delta: the engine's thread posts them, this event loop reads them later.
+    # Set before the first delta: the engine's thread posts deltas, which this event loop reads later.
     dialect.follow(response.request)
     return response
 
@@ -184,7 +184,7 @@ async def detokenize(incoming: Annotated[Incoming[DetokenizeBody], reads(Detoken
 
 @router.post(
     "/apply-template",
-    summary="The prompt that a conversation becomes",
+    summary="The prompt that is made of a conversation",
     openapi_extra=asks(ChatBody),
     responses=answers(PromptAnswer) | errors(400, 413, 415, 503),
 )
@@ -205,7 +205,7 @@ async def apply_template(incoming: Annotated[Incoming[ChatBody], reads(ChatBody,
 
 @router.post(
     "/v1/chat/completions/input_tokens",
-    summary="How many tokens a conversation has",
+    summary="Count the tokens of a conversation",
     openapi_extra=asks(ChatBody),
     responses=answers(TokenCount) | errors(400, 413, 415, 503),
 )

@@ -39,12 +39,12 @@ async def generate_with_extras(
     params: GenerationParams,
     dialect: OpenAIDialect,
 ) -> EngineResponse:
-    """As `generate`, in an OpenAI dialect with what llama-server adds."""
+    """As `generate`, in an OpenAI dialect with llama-server's additions."""
     state, body = incoming.state, incoming.body
     verbose = state.config.verbose if body.verbose is None else body.verbose
     told = WithExtras(dialect, body, state.engine.model, verbose=verbose)
     response = await generate(incoming, prompts, params, told, ping_interval=body.ping_interval)
-    # Before its first delta: the engine's thread posts them, this event loop reads them later.
+    # Set before the first delta: the engine's thread posts deltas, which this event loop reads later.
     told.follow(response.request)
     return response
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that was read: the chat, its turn, the head of its response, and what is kept of its input."""
+    """A request that was read: the chat, its turn, the head of its response, and the stored part of its input."""
 
     chat: Incoming[ChatBody]
     turn: ChatTurn
@@ -54,7 +54,7 @@ router = APIRouter(tags=["OpenAI"], responses=errors(*GENERATION_ERRORS, 507))
 
 @router.post(
     "/v1/responses",
-    summary="Answer, with reasoning, text and calls as items",
+    summary="Answer with reasoning, text and calls as items",
     openapi_extra=asks(ResponsesBody),
     responses=answers(ResponseAnswer, ResponseEvent, says_done=False),
 )
@@ -92,9 +92,9 @@ async def count_input_tokens(incoming: Annotated[Incoming[ResponsesBody], reads(
 
 
 async def in_background(asked: Asked, *, stream: bool) -> Any:
-    """Answer when it is stored that the response is there."""
+    """Answer after the response's beginning has been stored."""
     turn, request = asked.turn, asked.chat.http
-    chat = replace(asked.chat, origin={**asked.chat.origin, "client": None})  # it may leave
+    chat = replace(asked.chat, origin={**asked.chat.origin, "client": None})  # the client may leave
     submitted = await submit(chat, [turn.tokens], turn.params)
     background = Background(owner_of(request.scope), asked.head, submitted, reader_of(request, turn))
     await created_responses(request).begin(background, asked.items)
@@ -129,7 +129,7 @@ async def will_be_stored(request: Request, body: ResponsesBody) -> bool:
 async def conversation_of(
     incoming: Incoming[ResponsesBody], table: ToolTable
 ) -> tuple[list[AnyItem], Incoming[ChatBody]]:
-    """The input's items, with what they refer to, and the chat that they go on with."""
+    """Return the input's items, with those that they refer to, and the chat that they continue."""
     request, body = incoming.http, incoming.body
     created, owner = created_responses(request), owner_of(request.scope)
     before: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ async def conversation_of(
         return items, body.chat(table, [*history, *items])
 
     with params_renamed(table):
-        if before:  # which may be long, though the body is short
+        if before:  # the conversation may be long, though the body is short
             items, chat = await incoming.state.workers.run(request.receive, translated, Work(owner))
         else:
             items, chat = await prepared(request, translated)
