@@ -62,9 +62,7 @@ def touch_memory() -> None:
 
 
 async def measure_shutdown(subject: Subject) -> Figures:
-    """Measure the time from SIGTERM until the process is gone, and the end of an endless answer as its client gets
-    it.
-    """
+    """From SIGTERM until the process is gone, and the end of an endless answer as its client gets it."""
     call = await subject.begin(16, ENDLESS)
     process = subject.running.process
     began = time.monotonic()

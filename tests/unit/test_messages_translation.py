@@ -160,13 +160,18 @@ def test_a_schema_is_the_form_of_the_answer(where: str) -> None:
     assert schema.schema == SCHEMA
 
 
+def test_who_asks_stands_in_the_metadata() -> None:
+    body = {"max_tokens": 9, "messages": [USER]}
+    assert MessagesBody.model_validate(body | {"metadata": {"user_id": "ann"}}).end_user == "ann"
+    assert MessagesBody.model_validate(body).end_user is None
+
+
 def test_how_tokens_are_chosen_and_who_asks() -> None:
     body = chat(
         stop_sequences=["END"],
         temperature=0.5,
         top_p=0.9,
         top_k=7,
-        metadata={"user_id": "ann"},
         session_id="s",
         supersede="k",
         timeout=3,
@@ -174,7 +179,7 @@ def test_how_tokens_are_chosen_and_who_asks() -> None:
         stream=True,
     )
     assert (body.stop, body.temperature, body.top_p, body.top_k) == (["END"], 0.5, 0.9, 7)
-    assert (body.user, body.session_id, body.supersede, body.timeout, body.priority) == ("ann", "s", "k", 3, 1)
+    assert (body.session_id, body.supersede, body.timeout, body.priority) == ("s", "k", 3, 1)
     assert (body.most_tokens, body.stream, body.only_warms) == (9, True, False)
     assert chat(max_tokens=0).only_warms
 
