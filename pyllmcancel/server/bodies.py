@@ -6,7 +6,7 @@ body parsed, because a parser keeps the GIL until it is done.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,7 +19,6 @@ from pyllmcancel.engine.engine import compiled_module
 from pyllmcancel.pausing import Pause, no_pause
 from pyllmcancel.server.errors.responses import ApiError
 from pyllmcancel.server.http.api_keys import owner_of
-from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.error_handlers import NOT_JSON_TYPE, TOO_DEEP, invalid_json, is_json, validation_error
 from pyllmcancel.server.http.unknown_fields import IgnoredFields, note, take_unknown
 from pyllmcancel.server.http.workers import Work
@@ -67,13 +66,10 @@ def reads(body_type: type[RequestBody], *, alone: bool = False) -> Any:
         True for a request that generates nothing: it belongs to no groups, whatever its body names.
     """
 
-    async def read(request: Request) -> AsyncIterator[Incoming[RequestBody]]:
-        yield incoming(request, await read_body(request, body_type), alone=alone)
-        # Released only after the endpoint: the texts of bodies that wait to be tokenized are as long as the bodies
-        # were.
-        body_is_used(request.scope)
+    async def read(request: Request) -> Incoming[RequestBody]:
+        return incoming(request, await read_body(request, body_type), alone=alone)
 
-    return Depends(read, scope="function")
+    return Depends(read)
 
 
 def incoming(request: Request, body: Body, *, alone: bool) -> Incoming[Body]:

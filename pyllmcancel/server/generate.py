@@ -19,6 +19,7 @@ from pyllmcancel.errors import EngineClosedError, InvalidRequestError, RequestCa
 from pyllmcancel.requests.token_stream import AsyncStream, Bound, LoopSink
 from pyllmcancel.server.errors.openai import openai_error
 from pyllmcancel.server.errors.responses import ApiError, api_error
+from pyllmcancel.server.http.body_limit import body_is_used
 from pyllmcancel.server.http.connection import connection_of, watched
 from pyllmcancel.server.http.request_context import is_client_gone, mark_client_gone, request_id_of
 from pyllmcancel.server.limits import FEW_UNREAD, MAX_UNREAD
@@ -175,6 +176,7 @@ class EngineResponse(Response, ABC):
         return self._stream.request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body_is_used(scope)
         cancel = partial(self._stream.cancel, CancelReason.DISCONNECT)
         connection = connection_of(scope)
         answering = nullcontext() if connection is None else connection.answering(self._stream.cancel)

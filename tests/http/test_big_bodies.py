@@ -320,3 +320,15 @@ async def test_a_body_makes_room_for_others_when_its_answer_is_begun() -> None:
         world.gate.open()
         assert (await second.end()).status == 200
         await stream.end()
+
+
+async def test_a_body_makes_room_for_others_while_its_answer_in_one_piece_is_computed() -> None:
+    async with open_world(max_bodies=100_000, n_ctx=1024) as world:
+        world.hold()
+        metadata = {"x": "y" * 80_000}
+        first = world.complete("x", metadata=metadata, max_tokens=1)
+        await world.held()
+        second = world.complete("x", metadata=metadata, max_tokens=1, headers={"x-request-id": "second"})
+        await world.added("second")
+        world.gate.open()
+        assert ((await first.end()).status, (await second.end()).status) == (200, 200)

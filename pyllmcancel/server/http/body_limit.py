@@ -40,6 +40,11 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         hold = scope["state"][HELD] = Hold(self._held, owner_of(scope))
+
+        async def send_when_used(message: Message) -> None:
+            hold.release()  # the endpoint is done, and answers
+            await send(message)
+
         try:
             try:
                 whole = replayed(await self._read(scope, receive, hold), receive)
@@ -48,7 +53,7 @@ class BodyLimit:
             except ConnectionResetError:
                 mark_client_gone(scope)
             else:
-                await self._app(scope, whole, send)
+                await self._app(scope, whole, send_when_used)
         finally:
             hold.release()
 
@@ -113,12 +118,17 @@ class Hold:
 
     def release(self) -> None:
         """Idempotent."""
-        self._held.give_back(self._owner, self._taken)
-        self._taken = 0
+        if self._taken:
+            self._held.give_back(self._owner, self._taken)
+            self._taken = 0
 
 
 def body_is_used(scope: Scope) -> None:
-    """Release the room of a request's body, after its content has been turned into the engine's input."""
+    """Release the room of a request's body before the answer begins, which may take long: the content has been turned
+    into the engine's input.
+
+    Not before the endpoint is done: the texts of bodies that wait to be tokenized are as long as the bodies were.
+    """
     hold: Hold = scope["state"][HELD]
     hold.release()
 
