@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     try:
         plan = plan_of(arguments)
-    except (Error, OSError, UnicodeDecodeError) as error:
-        sys.stderr.write(f"pyllmcancel: {error}\n")
+    except (Error, OSError, UnicodeError) as error:
+        sys.stderr.write(f"pyllmcancel: {serve.worded(error)}\n")
         return 2
     from pyllmcancel.cluster.up import up
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyllmcancel.cli.llama_options import NO_DRAFT
+from pyllmcancel.cli.options import whole
 from pyllmcancel.sampling import SAMPLER_LETTERS
 
 CODER = {"port": 8012, "ubatch_size": 1024, "batch_size": 1024, "ctx_size": 0}
@@ -64,7 +65,7 @@ VERBOSITIES = ("error", "error", "warning", "info", "debug")  # by llama-server'
 
 def add_spellings(parser: argparse.ArgumentParser) -> None:
     """Add the shortcuts, and the spellings that the help does not show."""
-    text = "Each of these loads a model of the hub with llama-server's settings. Later options override the settings."
+    text = "Models of the hub with llama-server's settings, which later options override."
     shortcuts = parser.add_argument_group("shortcuts", text)
     for name, settings in SHORTCUTS.items():
         warning = NO_DRAFT if "-spec" in name else ""
@@ -80,7 +81,6 @@ def add_spellings(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--no-log-jsonl", action="store_const", dest="log_format", const="text")
     _add(parser, "-lv", "--verbosity", "--log-verbosity", dest="log_level", type=level)
     _add(parser, "--sampler-seq", "--sampling-seq", dest="samplers", type=samplers)
-    _add(parser, "--usage", action="help")
 
 
 def _add(parser: argparse.ArgumentParser, *names: str, dest: str = argparse.SUPPRESS, **options: Any) -> None:
@@ -122,7 +122,7 @@ class LoadMode(argparse.Action):
 
 def level(text: str) -> str:
     """Return the word of ``--log-level`` for llama-server's number."""
-    return VERBOSITIES[min(max(int(text), 0), len(VERBOSITIES) - 1)]
+    return VERBOSITIES[min(max(whole(text), 0), len(VERBOSITIES) - 1)]
 
 
 def samplers(text: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 ON = ("1", "true", "yes", "on")
 OFF = ("0", "false", "no", "off")
+MAX_WHOLE = 2**32 - 1  # the largest seed; llama.cpp counts in 32 bits
+MAX_COUNT = MAX_SECONDS = 2**31 - 1
 
 
 def add_option(
@@ -140,23 +142,54 @@ def one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
     return convert
 
 
-def positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+def whole(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+    if not -MAX_WHOLE <= value <= MAX_WHOLE:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_WHOLE}, not {text}")
     return value
 
 
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+
+
+def positive_int(text: str) -> int:
+    value = whole(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return limited(value)
+
+
 def natural(text: str) -> int:
-    value = int(text)
+    value = whole(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"must not be negative, not {value}")
+    return limited(value)
+
+
+def limited(value: int) -> int:
+    if value > MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_COUNT}, not {value}")
     return value
 
 
 def natural_or_none(text: str) -> int | None:
     """A number; -1 means no limit, as in llama-server."""
     return None if text.strip() == "-1" else natural(text)
+
+
+def seed(text: str) -> int | None:
+    """A seed; -1 means that each request draws one, as in llama-server."""
+    value = whole(text)
+    if value < -1:
+        raise argparse.ArgumentTypeError(f"must be at least -1, not {value}")
+    return None if value == -1 else value
 
 
 def natural_or_auto(text: str) -> int:
@@ -186,9 +219,9 @@ def port_number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text}")
+    value = number(text)
+    if not 0 <= value <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 to {MAX_SECONDS}, not {text}")
     return value
 
 
@@ -230,7 +263,7 @@ def scaled_file(text: str) -> tuple[Path, float]:
     path, separator, scale = text.rpartition(":")
     if not separator or not path:
         raise argparse.ArgumentTypeError(f"must be FILE:SCALE, not {text!r}")
-    return Path(path), float(scale)
+    return Path(path), number(scale)
 
 
 def unscaled_file(text: str) -> tuple[Path, float]:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+# Errors that do not say what else to type; argparse's words.
+HELPLESS = ("unrecognized arguments", "the following arguments are required")
+SUGGESTION = "; did you mean "
 CHOICE = re.compile(r"invalid choice: '([^']*)'")
 
 
@@ -32,11 +35,13 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print the error in one line, and name --help: a server's usage with all its options takes three pages."""
+        """Print the error in one line, without the usage: a server's takes pages."""
         wrong = CHOICE.search(message)
         if wrong is not None:
             message = f"{message}{nearest(wrong[1], self._choices())}"
-        self.exit(2, f"{self.prog}: error: {message}\n{self.prog} --help explains everything\n")
+        if message.startswith(HELPLESS) and SUGGESTION not in message:
+            message = f"{message} (see {self.prog} --help)"
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
     def _suggested(self, unknown: Sequence[str]) -> str:
         options = [option.partition("=")[0] for option in unknown if option.startswith("-")]
@@ -55,4 +60,4 @@ def dashed(given: str) -> str:
 def nearest(text: str, known: Iterable[str]) -> str:
     """Return ``; did you mean …?`` for the nearest known word, or nothing if none is near."""
     found = get_close_matches(text, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"{SUGGESTION}{found[0]}?" if found else ""

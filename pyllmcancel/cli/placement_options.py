@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pyllmcancel.cli.options import add_list, add_option, add_switch, natural
+from pyllmcancel.cli.options import add_list, add_option, add_switch, natural, number
 from pyllmcancel.engine.engine import compiled_module, devices
 from pyllmcancel.engine.fitting import resolved
 from pyllmcancel.placement import SPLIT_MODES, Placement, described
@@ -104,7 +104,7 @@ def device_names(text: str) -> tuple[str, ...]:
 
 def shares(text: str) -> tuple[float, ...]:
     """Convert numbers separated by commas or, as llama-server also allows, by slashes."""
-    return tuple(map(float, re.split("[,/]", text))) if text else ()
+    return tuple(map(number, re.split("[,/]", text))) if text else ()
 
 
 def margins(text: str) -> tuple[int, ...]:

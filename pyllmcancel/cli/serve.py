@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import signal
+import ssl
 import sys
 from collections.abc import Set
 from contextlib import closing
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.cli import llama_options, logs, serve_options
 from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.environment import check_environment
+from pyllmcancel.cli.help import Formatter, add_help
+from pyllmcancel.cli.model_argument import check_model_file, check_named
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
@@ -23,7 +26,7 @@ from pyllmcancel.cli.storage import open_store, storage_of
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.engine.loading import Loading
-from pyllmcancel.errors import Error, UsageError
+from pyllmcancel.errors import Error, InvalidRequestError, UsageError
 from pyllmcancel.hub.client import require_library
 from pyllmcancel.hub.fetching import HubModel
 from pyllmcancel.hub.names import ModelName
@@ -46,7 +49,16 @@ name here. The API is described on /docs and /openapi.json.
 
 
 def add_parser(commands: Commands) -> None:
-    parser = commands.add_parser("serve", help="serve a model over HTTP", description=DESCRIPTION, allow_abbrev=False)
+    parser = commands.add_parser(
+        "serve",
+        help="serve a model over HTTP",
+        usage="%(prog)s [MODEL] [OPTIONS]",
+        description=DESCRIPTION,
+        allow_abbrev=False,
+        add_help=False,
+        formatter_class=Formatter,
+    )
+    add_help(parser)
     serve_options.add_all(parser)
     parser.set_defaults(run=run)
 
@@ -61,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         check_placement(config.engine.placement)
         certificate = certificate_of(arguments)
         tracing = open_tracing(wanted=arguments.otel)
-    except (Error, OSError, UnicodeDecodeError) as error:
-        sys.stderr.write(f"pyllmcancel: {error}\n")
+    except (Error, OSError, UnicodeError) as error:
+        sys.stderr.write(f"pyllmcancel: {worded(error)}\n")
         return 2
     raise_file_limit()
     try:
@@ -141,6 +153,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
 
 def hub_model(arguments: argparse.Namespace) -> HubModel | None:
     """Return the model that ``--hf-repo`` names; UsageError if the name is invalid, or a package is missing."""
+    check_named(arguments)
     if arguments.hf_repo is None:
         if arguments.hf_file is not None:
             raise UsageError("--hf-file names a file of --hf-repo, which is missing")
@@ -174,14 +187,27 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     config = EngineConfig(**options)
     for path in (config.model, *(path for path, _ in config.lora)):
         if path is not None:
-            _check_file(path)
+            check_model_file(path)
     return config
 
 
+def worded(error: Exception) -> str:
+    """Return the error in words: Python begins that of a file with a number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error)
+
+
 def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
+    """Return the defaults of requests; UsageError, which names the option, for a value that no request may have."""
     options = {field: getattr(arguments, name.replace("-", "_")) for name, _, field, _ in SAMPLING_OPTIONS}
     samplers = SAMPLERS if arguments.samplers is None else tuple(filter(None, arguments.samplers.split(";")))
-    return SamplingParams(**options, samplers=samplers)
+    try:
+        return SamplingParams(**options, samplers=samplers)
+    except InvalidRequestError as error:
+        field, _, rest = str(error).partition(" ")
+        option = next((name for name, _, known, _ in SAMPLING_OPTIONS if known == field), None)
+        raise UsageError(str(error) if option is None else f"--{option} {rest}") from None
 
 
 def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:
@@ -212,6 +238,8 @@ def given_keys(text: str | None, option: str) -> list[str]:
     keys = [] if text is None else [key.strip() for key in text.split(",")]
     if not all(keys):
         raise UsageError(f"{option} has an empty key")
+    if any(key != key.encode(errors="ignore").decode() for key in keys):
+        raise UsageError(f"{option} is not UTF-8")
     return keys
 
 
@@ -245,10 +273,11 @@ def certificate_of(arguments: argparse.Namespace) -> Certificate | None:
     if key is None or certificate is None:
         raise UsageError("--ssl-key-file and --ssl-cert-file must be given together")
     for path in (key, certificate):
-        _check_file(path)
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}")
+    try:
+        # A protected key would have OpenSSL ask the terminal for its password.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise UsageError(f"{key} and {certificate} are not a private key and its certificate: {error}") from None
     return Certificate(key, certificate)
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from pyllmcancel.cli.chat_options import add_chat_options
 from pyllmcancel.cli.llama_options import add_foreign
 from pyllmcancel.cli.llama_spellings import add_spellings
 from pyllmcancel.cli.logs import FORMATS
+from pyllmcancel.cli.model_argument import add_model_argument
 from pyllmcancel.cli.options import (
     add_list,
     add_option,
@@ -20,13 +22,16 @@ from pyllmcancel.cli.options import (
     natural,
     natural_or_auto,
     natural_or_none,
+    number,
     port_number,
     positive_int,
     positive_or_auto,
     scaled_file,
     seconds,
     seconds_or_off,
+    seed,
     unscaled_file,
+    whole,
 )
 from pyllmcancel.cli.peers import add_peer_options
 from pyllmcancel.cli.placement_options import add_placement_options
@@ -71,21 +76,9 @@ SAMPLING_OPTIONS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
 
 
 def add_all(parser: argparse.ArgumentParser) -> None:
-    _add_model_options(parser.add_argument_group("model"))
-    _add_computing_options(parser.add_argument_group("computing"))
-    add_placement_options(parser.add_argument_group("devices", "For builds with a back end for GPUs: docs/gpu.md."))
-    _add_checkpoint_options(
-        parser.add_argument_group(
-            "checkpoints", "For models whose memory cannot be rolled back, such as recurrent and hybrid ones."
-        )
-    )
-    _add_request_options(parser.add_argument_group("requests"))
-    _add_sampling_options(parser.add_argument_group("sampling", "Defaults for requests that do not set these fields."))
-    add_chat_options(parser.add_argument_group("conversations"))
-    _add_http_options(parser.add_argument_group("server"))
-    _add_limit_options(parser.add_argument_group("limits", "Limits of what one client can ask of the server."))
-    _add_access_options(parser.add_argument_group("access"))
-    add_peer_options(parser.add_argument_group("peers", "Several servers as one: docs/scale-out.md."))
+    add_model_argument(parser)
+    for title, (text, add) in GROUPS.items():
+        add(parser.add_argument_group(title, text))
     add_spellings(parser)
     add_foreign(parser)
 
@@ -207,10 +200,10 @@ def _add_request_options(group: argparse._ArgumentGroup) -> None:
 def _add_sampling_options(group: argparse._ArgumentGroup) -> None:
     for name, also, field, text in SAMPLING_OPTIONS:
         default = getattr(SAMPLING, field)
-        add_option(group, name, type(default), default, text, also=also)
+        add_option(group, name, whole if isinstance(default, int) else number, default, text, also=also)
     text = f"samplers to apply, in their order, separated by semicolons [{';'.join(SAMPLERS)}]"
     add_option(group, "samplers", str, None, text, metavar="NAMES")
-    add_option(group, "seed", natural_or_none, None, "seed; -1 draws one for each request", also=("-s",))
+    add_option(group, "seed", seed, None, "seed; -1 draws one for each request", also=("-s",))
 
 
 def _add_http_options(group: argparse._ArgumentGroup) -> None:
@@ -296,3 +289,18 @@ def _add_access_options(group: argparse._ArgumentGroup) -> None:
     add_list(group, "allowed-hosts", checked_by(host_name), text, metavar="NAMES")
     add_option(group, "ssl-key-file", Path, None, "PEM file of a private key, to serve HTTPS", metavar="FILE")
     add_option(group, "ssl-cert-file", Path, None, "PEM file of that key's certificate", metavar="FILE")
+
+
+GROUPS: dict[str, tuple[str, Callable[[argparse._ArgumentGroup], None]]] = {
+    "model": ("The model, its name in answers, its adapters, and embeddings.", _add_model_options),
+    "computing": ("The context, threads, batches, and the cells' types.", _add_computing_options),
+    "devices": ("For builds with a back end for GPUs: docs/gpu.md.", add_placement_options),
+    "checkpoints": ("For models whose memory cannot be rolled back: recurrent, hybrid.", _add_checkpoint_options),
+    "requests": ("Queues, deadlines, and how a request supersedes older ones.", _add_request_options),
+    "sampling": ("Defaults for requests that do not set these fields.", _add_sampling_options),
+    "conversations": ("Chat templates and reasoning.", add_chat_options),
+    "server": ("Addresses, the drain, stored responses, the page, metrics, the log.", _add_http_options),
+    "limits": ("Limits of what one client can ask of the server.", _add_limit_options),
+    "access": ("API keys, pages and names that are served, HTTPS.", _add_access_options),
+    "peers": ("Several servers as one: docs/scale-out.md.", add_peer_options),
+}

@@ -201,6 +201,17 @@ def test_a_file_of_keys_that_says_nothing_clear_is_refused(tmp_path: Path, lines
         config_of("--api-key-file", str(path))
 
 
+def test_a_key_that_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(UsageError, match="--api-key is not UTF-8"):
+        config_of("--api-key", "\udcff")
+
+
+def test_files_that_are_no_certificate_are_refused() -> None:
+    arguments = serve_parser().parse_args(["serve", "--ssl-key-file", __file__, "--ssl-cert-file", __file__])
+    with pytest.raises(UsageError, match="are not a private key and its certificate"):
+        certificate_of(arguments)
+
+
 def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "template.jinja"
     path.write_text("{{ messages }}", "utf-8")
@@ -217,8 +228,9 @@ def test_a_template_comes_from_a_file(tmp_path: Path) -> None:
         ("--chat-template lama3", "is it llama3?"),
         ("--chat-template {{x}} --chat-template-file x", "exclude each other"),
         ("--samplers top_k;top_z", "top_z"),
-        ("--repeat-penalty 0", "repeat_penalty"),
-        ("--mirostat 3", "mirostat"),
+        ("--repeat-penalty 0", "--repeat-penalty must"),
+        ("--mirostat 3", "--mirostat must"),
+        ("--repeat-last-n -2", "--repeat-last-n must"),
         ("--ssl-key-file key.pem", "must be given together"),
         ("--ssl-key-file /nowhere/key --ssl-cert-file /nowhere/certificate", "/nowhere/key"),
     ],

@@ -78,11 +78,11 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
     ("given", "why"),
     [
         ("-ngl -3", "must not be negative"),
-        ("-ngl many", "invalid"),
+        ("-ngl many", "must be a whole number, not 'many'"),
         ("-dev GPU0,none", "names separated by commas, or none"),
         ("-dev ,", "names separated by commas, or none"),
         ("-sm diagonal", "must be one of none, layer, row, tensor"),
-        ("-ts a,b", "invalid"),
+        ("-ts a,b", "must be a number, not 'a'"),
         ("-mg -1", "must not be negative"),
         ("-ot exps", "must be PATTERN=TYPE"),
         ("-ot =CPU", "must be PATTERN=TYPE"),

@@ -32,7 +32,7 @@ def test_keys_come_from_a_file(tmp_path: Path) -> None:
 def test_a_list_is_an_option_that_is_given_several_times(tmp_path: Path) -> None:
     files = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
     for file in files:
-        file.touch()
+        file.write_bytes(b"GGUF")
     assert [path for path, _ in config_of({"lora": [str(file) for file in files]}).engine.lora] == files
 
 
@@ -65,7 +65,7 @@ def test_a_replica_computes_with_the_processors_that_it_was_given(
         ({"supersede": "client-ip"}, "do not pass on clients' addresses"),
         ({"trusted_proxies": "10.0.0.0/8"}, "do not pass on clients' addresses"),
         ({"store": "responses.db"}, "memory or off"),
-        ({"parallel": "many"}, "invalid positive_or_auto value: 'many'"),
+        ({"parallel": "many"}, "must be a whole number, not 'many'"),
         ({"model": "/no/such/file.gguf"}, "there is no file /no/such/file.gguf"),
     ],
 )

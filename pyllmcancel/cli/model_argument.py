@@ -1,0 +1,75 @@
+"""The argument of ``serve`` without a name, ``FILE.gguf`` or ``USER/MODEL:QUANT``, and the check of a model's file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyllmcancel.errors import UsageError
+from pyllmcancel.hub.names import REPOSITORY, SUFFIX
+
+MAGIC = b"GGUF"
+MAX_SHOWN = 3  # limit of files in a message
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    text = "the same as --model FILE or --hf-repo NAME"
+    parser.add_argument("named", nargs="?", metavar="MODEL", action=Named, help=text)
+
+
+class Named(argparse.Action):
+    """Sets ``--model`` or ``--hf-repo``. The environment's values do not count then."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option: str | None = None,
+    ) -> None:
+        if values is None:
+            return
+        for name, option in (("model", "--model"), ("hf_repo", "--hf-repo")):
+            # An option that was not given still has the parser's own default.
+            if getattr(namespace, name) is not parser.get_default(name):
+                parser.error(f"{values} and {option} exclude each other")
+        namespace.named = str(values)
+        namespace.model = namespace.hf_repo = None
+        if is_of_hub(str(values)):
+            namespace.hf_repo = str(values)
+        else:
+            namespace.model = Path(str(values))
+
+
+def check_named(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if an option after the argument names another model."""
+    if arguments.named is not None and arguments.named not in (str(arguments.model), arguments.hf_repo):
+        option = "--hf-repo" if arguments.hf_repo is not None else "--model"
+        raise UsageError(f"{arguments.named} and {option} exclude each other")
+
+
+def is_of_hub(text: str) -> bool:
+    """Return whether the text names a model of the hub, not a path that exists or that ends in ``.gguf``."""
+    is_file = Path(text).exists() or text.lower().endswith(SUFFIX)
+    return not is_file and REPOSITORY.fullmatch(text.partition(":")[0]) is not None
+
+
+def check_model_file(path: Path) -> None:
+    """Raise UsageError, or OSError, if the path is obviously not that of a model."""
+    if path.is_dir():
+        found = sorted(one.name for one in path.iterdir() if one.name.lower().endswith(SUFFIX))
+        more = f", and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
+        has = f"it has {', '.join(found[:MAX_SHOWN])}{more}" if found else "it has no GGUF file"
+        raise UsageError(f"{path} is a directory, not a GGUF file; {has}")
+    if not path.exists():
+        raise UsageError(f"there is no file {path}")
+    if not path.is_file():
+        raise UsageError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        begin = file.read(len(MAGIC))
+    if not begin:
+        raise UsageError(f"{path} is empty")
+    if begin != MAGIC:
+        raise UsageError(f"{path} is not a GGUF file: it begins with {begin!r}, not with {MAGIC!r}")
