@@ -51,6 +51,41 @@ def test_escape_stops_too(page: Page) -> None:
     expect(answers(page)).to_contain_text(STOPPED)
 
 
+def begin_to_answer(page: Page) -> str:
+    """Ask for a long answer, and return its request's id once it has begun."""
+    with page.expect_request("**/v1/chat/completions") as sent:
+        say(page, "Tell me a long story")
+    expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
+    return sent.value.headers["x-request-id"]
+
+
+def test_an_answer_that_the_api_cancels_is_not_said_to_be_stopped_by_you(page: Page, server: ServerProcess) -> None:
+    server.cancel(begin_to_answer(page))
+    expect(answers(page)).to_contain_text(
+        re.compile(r"Cancelled elsewhere: by the API, or from another window · compute stopped after [\d.]+ (ms|s)")
+    )
+    expect(answers(page).get_by_role("button", name="Continue")).to_be_visible()
+
+
+def test_an_answer_that_is_cancelled_in_the_engine_view_says_so(page: Page) -> None:
+    request_id = begin_to_answer(page)
+    page.get_by_role("link", name="Engine", exact=True).click()
+    page.get_by_role("button", name=f"cancel request {request_id}", exact=True).click()
+    page.get_by_role("link", name="Chat", exact=True).click()
+    expect(answers(page)).to_contain_text(
+        re.compile(r"Cancelled by you, in the view Engine · compute stopped after [\d.]+ (ms|s)")
+    )
+
+
+def test_typed_markdown_is_rendered_and_typed_markup_is_text(page: Page) -> None:
+    answer_with(page, "An answer.")
+    say(page, "Is **this**\n  <b>it</b>?\n\n```python\ndef f(): pass\n```")
+    mine = page.get_by_role("article", name="You")
+    expect(mine.locator("strong")).to_have_text("this")
+    expect(mine.locator("p")).to_have_text("Is this\n  <b>it</b>?", use_inner_text=True)
+    expect(mine.get_by_role("button", name="Copy the python")).to_be_visible()
+
+
 def test_an_answer_is_given_again_beside_the_first(page: Page) -> None:
     answer_with(page, "The first answer.")
     say(page, "Which is this?")

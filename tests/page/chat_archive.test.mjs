@@ -37,6 +37,13 @@ test("messages as the API takes them are imported", () => {
   assert.equal(branch(found)[1].toolCalls[0].name, "f");
 });
 
+test("an answer that was cancelled on the page's other view is imported as that", () => {
+  const conversation = newConversation();
+  const cut = { why: "cancelled", latency: 2, phase: "decode", byPage: true };
+  add(conversation, add(conversation, null, { role: "user", content: "?" }).id, { role: "assistant", content: "a", cut });
+  assert.deepEqual(branch(fromJson(toJson([conversation]))[0])[1].cut, cut);
+});
+
 test("a strange file is refused in words", () => {
   for (const text of ["", "{", "1", "null", "{}", "[]", '{"messages": 3}', '{"format": "pyllmcancel-chats", "conversations": [null, 3, {"messages": [{"role": "root"}]}]}']) assert.throws(() => fromJson(text), /this file/, text);
 });

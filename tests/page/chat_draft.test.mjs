@@ -36,17 +36,18 @@ test("the prompt's progress", () => {
 });
 
 test("a stream that ends without a finish is cut", () => {
-  assert.deepEqual(cutOf(drafted(piece({ content: "a" })), null), { why: "lost" });
+  const lost = { why: "lost", latency: null, phase: null };
+  assert.deepEqual(cutOf(drafted(piece({ content: "a" })), null), lost);
   // [DONE] alone does not make an answer whole.
-  assert.deepEqual(cutOf(drafted(piece({ content: "a" }), "[DONE]"), null), { why: "lost" });
+  assert.deepEqual(cutOf(drafted(piece({ content: "a" }), "[DONE]"), null), lost);
 });
 
-for (const [code, why] of [["explicit", "stopped"], ["superseded", "superseded"], ["deadline", "deadline"], ["shutdown", "shutdown"], ["request_failed", "error"], [null, "error"]]) {
+for (const [code, why] of [["explicit", "cancelled"], ["superseded", "superseded"], ["deadline", "deadline"], ["shutdown", "shutdown"], ["request_failed", "error"], [null, "error"]]) {
   test(`an error event of code ${code} cuts the answer: ${why}`, () => {
     const message = messageOf(drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "no", code }, usage })), null);
     assert.deepEqual([message.cut.why, message.content, message.usage], [why, "a", usage]);
     assert.equal(message.error === null, why !== "error");
-    assert.match(endWords(message), /^Cut|^Stopped/);
+    assert.match(endWords(message), /^Cut|^Cancelled elsewhere/);
   });
 }
 
@@ -58,6 +59,20 @@ test("a stop says when computing ended, where the server said so", () => {
   const draft = drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "cancelled", code: "explicit" } }));
   assert.equal(endWords(messageOf(draft, { cancel_latency_ms: 1.94, phase: "decode" })), "Stopped by you · compute stopped after 1.9 ms");
   assert.equal(endWords(messageOf(draft, {})), "Stopped by you");
+});
+
+test("an answer that was cancelled elsewhere names who did it as far as known, and the latency if it is known", () => {
+  const draft = drafted(piece({ content: "a" }), JSON.stringify({ error: { message: "cancelled", code: "explicit" } }));
+  const elsewhere = "Cancelled elsewhere: by the API, or from another window";
+  assert.equal(endWords(messageOf(draft, null)), elsewhere);
+  assert.equal(endWords(messageOf(draft, null, { cancel_latency_ms: 2.1, phase: "decode" })), `${elsewhere} · compute stopped after 2.1 ms`);
+  assert.equal(endWords(messageOf(draft, null, { cancel_latency_ms: 2.1 }, true)), "Cancelled by you, in the view Engine · compute stopped after 2.1 ms");
+  // Somebody else was faster than the own button.
+  assert.equal(endWords(messageOf(draft, { outcome: "already_finished", cancel_latency_ms: 3 })), `${elsewhere} · compute stopped after 3.0 ms`);
+});
+
+test("an answer that an older page has kept without a latency shows none", () => {
+  assert.equal(endWords({ content: "a", cut: { why: "stopped" } }), "Stopped by you");
 });
 
 test("a stop that came too late cuts nothing, and one of a broken stream is a stop", () => {

@@ -64,7 +64,7 @@ export function AnswerFoot({ chats, message, isLast, isBusy }) {
     ${message.error && html`<${ErrorCard} error=${message.error}>${goOn}${retry}</${ErrorCard}>`}
     ${end !== null && !message.error && html`
       <p class="end-line">
-        <span class=${`cut ${message.cut?.why ?? "length"}`}><${Icon} name=${message.cut?.why === "stopped" ? "stop" : "close"} />${end}</span>
+        <span class=${`cut ${message.cut?.why ?? "length"}`}><${Icon} name=${["stopped", "cancelled"].includes(message.cut?.why) ? "stop" : "close"} />${end}</span>
         ${goOn || (message.content === "" && retry)}
       </p>`}
     ${shown.length > 0 && html`<p class="answer-figures num dim">${shown.map(({ text, title }) => html`<span title=${title}>${text}</span>`)}</p>`}`;

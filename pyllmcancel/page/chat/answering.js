@@ -1,13 +1,13 @@
 // One answer: sends its request, follows its stream, stops it.
-import { call, errorOf, send } from "../lib/api.js";
+import { call, errorOf, hasCancelled, send } from "../lib/api.js";
 import { Observable } from "../lib/observable.js";
 import { eventsOf } from "../lib/sse.js";
-import { Draft, messageOf } from "./draft.js";
+import { Draft, isCancelled, messageOf } from "./draft.js";
 
 const REDRAW = 100; // milliseconds between two drawings of a draft
 const SAVE = 3000; // between two savings
 const PATIENCE = 5; // seconds in which a cancel must have worked; after that the connection is closed
-const GRACE = 1000; // milliseconds from the cancel to the end of the stream
+const GRACE = 1000; // milliseconds from the cancel to the end of the stream, and for what is asked after it
 
 export class Answering {
   // Notified when the answer is to be drawn again.
@@ -46,8 +46,12 @@ export class Answering {
     clearTimeout(this.#redrawing);
     this.#end();
     const stop = this.#stop === null ? null : await this.#stop;
-    return messageOf(draft, stop);
+    const seen = stop === null && isCancelled(draft) ? await this.#seen() : null;
+    return messageOf(draft, stop, seen, hasCancelled(this.#requestId, this.#session));
   }
+
+  // Return the request's entry, which has the cancel latency; null if it cannot be had soon.
+  #seen() { return call(`v1/requests/${encodeURIComponent(this.#requestId)}`, { signal: AbortSignal.timeout(GRACE) }).catch(() => null); }
 
   // Ask the server to stop computing, which ends the answer. Idempotent.
   stop() {

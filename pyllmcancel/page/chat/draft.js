@@ -64,23 +64,31 @@ export class Draft {
   get isEmpty() { return this.content === "" && this.reasoning === "" && this.toolCalls.length === 0; }
 }
 
-const CANCELS = { explicit: "stopped", superseded: "superseded", deadline: "deadline", shutdown: "shutdown", stalled: "stalled", disconnect: "lost" };
+const CANCELS = { explicit: "cancelled", superseded: "superseded", deadline: "deadline", shutdown: "shutdown", stalled: "stalled", disconnect: "lost" };
 
-// Return why an answer is incomplete: {why, …}; null if it is complete. `stop` is the server's answer to the cancel, or
-// {} if there was none.
-export function cutOf(draft, stop) {
-  if (draft.finish !== null && draft.error === null) return null;
-  if (stop !== null && !(draft.error && draft.error.code !== "explicit" && draft.error.code !== null)) {
-    return { why: "stopped", latency: stop.cancel_latency_ms ?? null, phase: stop.phase ?? null };
-  }
-  if (draft.error === null) return { why: "lost" };
-  return { why: CANCELS[draft.error.code] ?? "error" };
+// Return why an answer is incomplete: {why, latency, phase, byPage}; null if it is complete.
+//
+// stop    the server's answer to this answer's own stop; {} if there was none; null: the answer was not stopped here.
+// seen    the request's entry after its end, if it was cancelled by anything else; null: unknown.
+// byPage  whether this page has cancelled it from another view.
+export function cutOf(draft, stop, seen = null, byPage = false) {
+  const { error } = draft;
+  if (draft.finish !== null && error === null) return null;
+  const code = error?.code ?? null;
+  if (stop !== null && (error === null || (stop.outcome !== "already_finished" && [null, "explicit"].includes(code)))) return cut("stopped", stop);
+  if (error === null) return cut("lost", null);
+  return { ...cut(CANCELS[code] ?? "error", seen ?? stop), ...(code === "explicit" && byPage ? { byPage } : {}) };
 }
 
+// True if somebody has cancelled the answer.
+export const isCancelled = ({ error }) => error !== null && Object.hasOwn(CANCELS, error.code ?? "");
+
+const cut = (why, told) => ({ why, latency: told?.cancel_latency_ms ?? null, phase: told?.phase ?? null });
+
 // Return the fields of a draft that its message keeps.
-export function messageOf(draft, stop) {
+export function messageOf(draft, stop, seen = null, byPage = false) {
   const { content, reasoning, toolCalls, finish, usage, model, error } = draft;
-  const cut = cutOf(draft, stop);
+  const cut = cutOf(draft, stop, seen, byPage);
   const given = cut?.why === "error" || cut?.why === "lost" ? error : null;
   return { content, reasoning, toolCalls: toolCalls.filter(Boolean), finish, usage, model, error: given, cut, speed: speedOf(draft), running: false };
 }

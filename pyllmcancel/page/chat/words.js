@@ -29,6 +29,8 @@ export function figures({ usage, speed }) {
 }
 
 const ENDS = {
+  stopped: "Stopped by you",
+  cancelled: "Cancelled elsewhere: by the API, or from another window",
   superseded: "Cut: a newer request took its place",
   deadline: "Cut: the time limit was reached",
   shutdown: "Cut: the server was shut down",
@@ -41,11 +43,11 @@ const ENDS = {
 // Return how an incomplete answer ended; null for a complete one.
 export function endWords({ cut, finish, running }) {
   if (running) return "Incomplete: it is being written in another window";
-  if (cut?.why === "stopped") {
-    const when = cut.latency === null ? "" : ` · compute stopped after ${duration(cut.latency)}`;
-    return `Stopped by you${when}`;
+  if (cut) {
+    // An answer that was kept by an older page has no latency.
+    const when = Number.isFinite(cut.latency) ? ` · compute stopped after ${duration(cut.latency)}` : "";
+    return `${cut.byPage ? "Cancelled by you, in the view Engine" : ENDS[cut.why] ?? ENDS.error}${when}`;
   }
-  if (cut) return ENDS[cut.why] ?? ENDS.error;
   return finish === "length" ? "Cut: the token limit was reached, or the context is full" : null;
 }
 

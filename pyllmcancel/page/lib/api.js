@@ -72,7 +72,16 @@ export async function errorOf(response) {
 export const cancelRequest = (id, which = {}) => cancel(`v1/requests/${encodeURIComponent(id)}/cancel`, which);
 export const cancelSession = (id, which = {}) => cancel(`v1/sessions/${encodeURIComponent(id)}/cancel`, which);
 
+const MOST_NOTED = 1000;
+const cancelled = new Set(); // paths of the cancels that this page has sent, noted first: the answer ends before ours does
+
+// Whether this page has cancelled the request, or its session, by these functions.
+export const hasCancelled = (id, session) =>
+  cancelled.has(`v1/requests/${encodeURIComponent(id)}/cancel`) || cancelled.has(`v1/sessions/${encodeURIComponent(session)}/cancel`);
+
 function cancel(path, which) {
+  cancelled.add(path);
+  if (cancelled.size > MOST_NOTED) cancelled.delete(cancelled.values().next().value);
   const query = new URLSearchParams(Object.entries(which).filter(([, value]) => value));
   return call(query.size === 0 ? path : `${path}?${query}`, { method: "POST" });
 }

@@ -8,7 +8,7 @@ let numbered = 0;
 const page = crypto.getRandomValues(new Uint32Array(1))[0].toString(36);
 
 export function Completion() {
-  const [run, setRun] = useState(null);       // {id, text, tokens, askedAt, firstAt, endedAt, ending, latency}
+  const [run, setRun] = useState(null);       // {id, text, tokens, askedAt, firstAt, endedAt, ending, isStopped, latency}
   const current = useRef(null);
   const isOpen = run !== null && run.endedAt === null;
 
@@ -28,6 +28,7 @@ export function Completion() {
   const halt = async () => {
     const mine = current.current;
     if (!isOpen) return;
+    mine.isStopped = true;
     mine.latency = await stop(mine.id);
     setRun({ ...mine });
   };
@@ -82,7 +83,7 @@ function drawer(draw) {
 
 const REASONS = { length: "the token limit was reached", stop: "the model had finished" };
 
-function summary({ tokens, askedAt, firstAt, endedAt, ending, latency }) {
+function summary({ tokens, askedAt, firstAt, endedAt, ending, isStopped, latency }) {
   const parts = [];
   const generated = ending?.usage?.completion_tokens ?? tokens;
   if (generated > 0) parts.push(plural(generated, "token"));
@@ -90,7 +91,7 @@ function summary({ tokens, askedAt, firstAt, endedAt, ending, latency }) {
   if (generated > 1 && Number.isFinite(rate)) parts.push(`${count(Math.round(rate))} tokens/s`);
   if (firstAt !== null) parts.push(`first text after ${milliseconds(firstAt - askedAt)}`);
   if (ending?.outcome === "finished") parts.push(`ended: ${REASONS[ending.reason] ?? ending.reason}`);
-  if (ending?.outcome === "cancelled") parts.push(ending.code === "explicit" ? "stopped" : ending.code);
+  if (ending?.outcome === "cancelled") parts.push(ending.code !== "explicit" ? ending.code : isStopped ? "stopped by you" : "cancelled elsewhere");
   if (typeof latency === "number") parts.push(`compute stopped after ${milliseconds(latency)}`);
   return parts.join(" · ");
 }
