@@ -101,3 +101,14 @@ test("what its parser does not take is shown as it is", () => {
 test("line ends of other systems", () => {
   assert.deepEqual(whole("a\r\n\r\nb\rc"), whole("a\n\nb\nc"));
 });
+
+test("a person's Markdown is read as an answer's is, and keeps lines and spaces", () => {
+  const [list, text] = new Blocks(true).update("- **a**\n- `b`\n\ndef f(x):\n    return  x", true);
+  assert.equal(list.html, "<ul>\n<li><strong>a</strong></li>\n<li><code>b</code></li>\n</ul>\n");
+  assert.equal(text.html, "<p>def f(x):\n    return  x</p>\n");
+});
+
+test("markup that a person types is text", () => {
+  const html = new Blocks(true).update("<b>bold</b> and <img src=x>\n\n<table><tr>\n\nend", true).map((block) => block.html).join("");
+  assert.equal(html, "<p>&lt;b&gt;bold&lt;/b&gt; and &lt;img src=x&gt;</p>\n<p>&lt;table&gt;&lt;tr&gt;</p><p>end</p>\n");
+});

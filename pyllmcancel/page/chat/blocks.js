@@ -22,7 +22,11 @@ const renderer = {
   checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
 };
 
-const marked = new Marked({ gfm: true, breaks: false, renderer });
+// People who type markup mean to show it.
+const shown = { ...renderer, html: ({ text, block }) => (block ? `<p>${escape(text.trimEnd())}</p>` : escape(text)) };
+
+const answers = new Marked({ gfm: true, breaks: false, renderer });
+const messages = new Marked({ gfm: true, breaks: false, renderer: shown });
 
 export class Blocks {
   #text = "";
@@ -30,6 +34,10 @@ export class Blocks {
   #offset = 0; // where they end
   #links = {}; // what they define
   #shown = [];
+  #marked;
+
+  // `isTyped`: the text is a person's, not an answer.
+  constructor(isTyped = false) { this.#marked = isTyped ? messages : answers; }
 
   // Return the blocks of `text`: {kind: "html", html} or {kind: "code", text, lang, isOpen}. An unchanged block is the
   // same object as before. `isWhole` means that no text follows. If the text defines links, all of it is then read once
@@ -53,10 +61,10 @@ export class Blocks {
   #forget() { [this.#settled, this.#offset, this.#links] = [[], 0, {}]; }
 
   #read(isWhole) {
-    const lexer = new marked.Lexer(marked.defaults);
+    const lexer = new this.#marked.Lexer(this.#marked.defaults);
     Object.assign(lexer.tokens.links, this.#links);
     const tokens = lexer.lex(this.#text.slice(this.#offset));
-    const blocks = tokens.map((token) => blockOf(token, tokens.links));
+    const blocks = tokens.map((token) => blockOf(this.#marked, token, tokens.links));
     const n = isWhole ? tokens.length : nSettled(tokens);
     this.#settled.push(...blocks.slice(0, n).filter(Boolean));
     this.#offset += tokens.slice(0, n).reduce((sum, { raw }) => sum + raw.length, 0);
@@ -76,7 +84,7 @@ function nSettled(tokens) {
   return 0;
 }
 
-function blockOf(token, links) {
+function blockOf(marked, token, links) {
   if (token.type === "space" || token.type === "def") return null;
   if (token.type === "code") return codeOf(token);
   return { kind: "html", html: marked.parser(Object.assign([token], { links })) };

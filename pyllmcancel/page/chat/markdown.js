@@ -4,16 +4,16 @@ import { Blocks } from "./blocks.js";
 import { makeCode } from "./code_block.js";
 import { safeAnswer } from "./sanitize.js";
 
-// `isLive`: the text is still growing.
-export function Markdown({ text, isLive = false }) {
+// `isLive`: the text is still growing. `isTyped`: a person has typed it.
+export function Markdown({ text, isLive = false, isTyped = false }) {
   const blocks = useRef(null);
   const last = useRef({ text: null });
-  blocks.current ??= new Blocks();
+  blocks.current ??= new Blocks(isTyped);
   if (last.current.text !== text || last.current.isLive !== isLive) {
     last.current = { text, isLive, shown: blocks.current.update(text, !isLive) };
   }
   return html`
-    <div class=${`md ${isLive ? "live" : ""}`}>
+    <div class=${`md ${isLive ? "live" : ""} ${isTyped ? "typed" : ""}`}>
       ${last.current.shown.map((block, at) => (block.kind === "code" ? html`<${Code} key=${`c${at}`} block=${block} />` : html`<${Html} key=${at} block=${block} />`))}
     </div>`;
 }

@@ -5,6 +5,7 @@ import { AnswerBody, AnswerFoot } from "./answer.js";
 import { copyText } from "./code_block.js";
 import { Editor, focusComposer } from "./editor.js";
 import { IconButton } from "./icons.js";
+import { Markdown } from "./markdown.js";
 
 const NO_DRAFT = new Observable(null);
 const NAMES = { user: "You", assistant: "Answer", tool: "Result of a tool" };
@@ -44,7 +45,7 @@ function Said({ message, draft, answering }) {
       return html`
         <div class="bubble">
           ${message.images?.length > 0 && html`<div class="images">${message.images.map((url, at) => html`<img src=${url} alt=${`Image ${at + 1}`} />`)}</div>`}
-          ${message.content}
+          ${message.content !== "" && html`<${Markdown} text=${message.content} isTyped />`}
         </div>`;
     case "tool":
       return html`<details class="fold"><summary>Result of <code>${message.name || "the tool"}</code></summary><pre class="fold-text" tabindex="0">${message.content}</pre></details>`;
