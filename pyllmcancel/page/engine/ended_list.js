@@ -1,9 +1,9 @@
 // Requests that have ended, newest first, with reason and speed. The list stands still while pointer or focus are in
 // it.
-import { count, duration, ending, plural, state, timeOfDay } from "../lib/format.js";
+import { count, duration, hasLatency, howFast, milliseconds, plural, state, timeOfDay, why } from "../lib/format.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { useAttention } from "./attention.js";
-import { Group, Name } from "./request_list.js";
+import { endingTitle, Group, Name } from "./request_list.js";
 import { useModel } from "./use_model.js";
 
 const FIRST = 12;
@@ -36,6 +36,7 @@ export function EndedList({ model }) {
           <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([id, [name]]) => html`<option key=${id} value=${id}>${name}</option>`)}</select></label>
       </div>
       ${rows.length === 0 ? html`<p class="nothing">${model.ended.length === 0 ? "Nothing has ended yet." : "None of these."}</p>` : html`
+        <div class="list-head over dim" aria-hidden="true"><span>ended</span><span>request</span><span>session, key</span><span>state</span><span>stopped after</span><span>tokens</span></div>
         <ul class="rows over" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} />`)}</ul>
         ${settled.length > most && html`<button class="quiet more" onClick=${() => setMost(most + 50)}>Show more (${count(settled.length - most)})</button>`}
         ${most > FIRST && html`<button class="quiet more" onClick=${() => setMost(FIRST)}>Show fewer</button>`}`}
@@ -47,6 +48,7 @@ const Row = ({ entry }) => html`
     <span class="cell when num dim">${entry.t.ended === null ? "" : timeOfDay(entry.t.ended)}</span>
     <span class="cell id"><${Name} entry=${entry} /></span>
     <span class="cell group"><${Group} entry=${entry} /></span>
-    <span class="cell state"><span class=${`badge ${state(entry)}`}>${state(entry)}</span><span class="why" title=${entry.superseded_by === null ? ending(entry) : `${ending(entry)} (${entry.superseded_by})`}>${ending(entry)}</span></span>
+    <span class="cell state"><span class=${`badge ${state(entry)}`}>${state(entry)}</span><span class="why" title=${endingTitle(entry)}>${why(entry)}</span></span>
+    <span class="cell latency num" title=${howFast(entry)}>${hasLatency(entry) && html`<span class="hidden-text">${howFast(entry).split(" after ")[0]} after </span>${milliseconds(entry.cancel_latency_ms)}`}</span>
     <span class="cell tokens num">${plural(entry.completion_tokens, "token")} <span class="dim">in ${duration(entry.t.ended === null ? null : entry.t.ended - entry.t.arrived)}</span></span>
   </li>`;

@@ -1,6 +1,6 @@
 // Live requests, each with a button to cancel it. A row keeps its place while its request lives, and for a while after:
 // a button that a person is about to press must not move.
-import { ending, count, duration, plural, shorten, state } from "../lib/format.js";
+import { ending, count, duration, howFast, plural, shorten, state, why } from "../lib/format.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { Places } from "../lib/places.js";
 import { useAttention } from "./attention.js";
@@ -40,12 +40,23 @@ function Row({ entry, now }) {
     <li data-uid=${entry.uid} class=${entry.live ? "" : "ended"}>
       <span class="cell id"><${Name} entry=${entry} /></span>
       <span class="cell group"><${Group} entry=${entry} /></span>
-      <span class="cell state"><span class=${`badge ${state(entry)}`}>${state(entry)}</span>${entry.live ? html`<${Progress} entry=${entry} />` : html`<span class="why" title=${entry.superseded_by === null ? ending(entry) : `${ending(entry)} (${entry.superseded_by})`}>${ending(entry)}</span>`}</span>
+      <span class="cell state"><span class=${`badge ${state(entry)}`}>${state(entry)}</span>${entry.live ? html`<${Progress} entry=${entry} />` : html`<${Ending} entry=${entry} />`}</span>
       <span class="cell tokens num" title=${tokensTitle(entry)}><span class="hidden-text">tokens </span>${count(entry.completion_tokens)}${entry.max_tokens ? html`<span class="dim"> / ${count(entry.max_tokens)}</span>` : ""}</span>
       <span class="cell age num"><span class="hidden-text">age </span>${duration(Math.max(0, age))}</span>
       <span class="cell act"><${CancelRequest} entry=${entry} /></span>
     </li>`;
 }
+
+// The cancel latency has a line of its own, which is never cut, however long the reason is.
+function Ending({ entry }) {
+  const [, first, rest] = /^(compute|left the queue|)(.*)$/.exec(howFast(entry));
+  return html`
+    <span class="ending">
+      <span class="why" title=${endingTitle(entry)}>${why(entry)}</span>${rest !== "" && html`<span class="latency num"><span class="hidden-text">, ${first}</span>${rest}</span>`}
+    </span>`;
+}
+
+export const endingTitle = (entry) => (entry.superseded_by === null ? ending(entry) : `${ending(entry)} (${entry.superseded_by})`);
 
 export function Group({ entry }) {
   if (entry.session === null && entry.supersede === null && entry.replica === "") return html`<span class="dim">–</span>`;

@@ -45,9 +45,11 @@ export function why(entry) {
   return { stop: "complete", length: "token limit reached" }[entry.finish_reason] ?? entry.finish_reason ?? "";
 }
 
+export const hasLatency = (entry) => entry.cancel_latency_ms !== null && entry.status === "cancelled";
+
 // Return how fast the computation stopped; "" for a request that was not cancelled.
 export function howFast(entry) {
-  if (entry.cancel_latency_ms === null || entry.status !== "cancelled") return "";
+  if (!hasLatency(entry)) return "";
   const waited = entry.t.admitted === null ? "left the queue" : "compute stopped";
   return `${waited} after ${milliseconds(entry.cancel_latency_ms)}`;
 }
