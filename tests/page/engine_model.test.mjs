@@ -201,3 +201,62 @@ test("of two owners' requests of one id a step is of the one that has its slot",
   const tokens = [...model.live.values()].map(({ owner, completion_tokens: n }) => [owner, n]);
   assert.deepEqual(tokens, [["ann", 4], ["bob", 0]]);
 });
+
+// -- the time before the page was opened
+
+const listedEnded = (id, times, fields = {}) => entryOf(id, {
+  status: "finished", phase: "decode", finish_reason: "stop", prompt_tokens_done: 100, completion_tokens: 40, created: EPOCH + times.arrived, ...fields, times,
+});
+function opened(requests, fields = {}) {
+  const model = new Model();
+  model.take(snapshot({ at: 60, epoch: EPOCH + 60, requests, ...fields }), 0);
+  return model;
+}
+const drawn = (lane) => lane.map(({ kind, at, until, entry }) => [entry.id, kind, at - EPOCH, until - EPOCH]);
+
+test("a page that is opened draws what the server remembers", () => {
+  const model = opened([
+    entryOf("live", { status: "running", phase: "decode", slots: [7], prompt_tokens_done: 100, completion_tokens: 8, created: EPOCH + 50, times: { arrived: 50, admitted: 52, first_token: 54 } }),
+    entryOf("waits", { created: EPOCH + 58, times: { arrived: 58 } }),
+    listedEnded("a", { arrived: 30, admitted: 31, first_token: 33, ended: 40 }),
+    listedEnded("b", { arrived: 32, admitted: 34, first_token: 36, ended: 44 }),
+  ]);
+  assert.deepEqual(drawn(model.lanes.slots[0]), [["a", "prefill", 31, 33], ["a", "decode", 33, 40], ["live", "prefill", 52, 54], ["live", "decode", 54, 60]]);
+  assert.deepEqual(drawn(model.lanes.slots[1]), [["b", "prefill", 34, 36], ["b", "decode", 36, 44]]);
+  assert.deepEqual(model.lanes.queue.map(({ entry, at, until, row }) => [entry.id, at - EPOCH, until - EPOCH, row]), [
+    ["a", 30, 31, 0], ["b", 32, 34, 0], ["live", 50, 52, 0], ["waits", 58, Infinity, 0],
+  ]);
+  model.take(step("live", 60, 61, { sequence: { slot: 7 } }), 0);
+  assert.deepEqual(drawn(model.lanes.slots[0]).at(-1), ["live", "decode", 60, 61]);
+  assert.equal(Math.round(model.series.rate(EPOCH + 40, "decode", 4)), 11, "40 tokens in 7 s, and as many in 8 s");
+});
+
+test("cancels before the page was opened are marks with their latency", () => {
+  const cancel = { status: "cancelled", finish_reason: "cancelled", cancel_reason: "explicit", cancel_latency_ms: 20 };
+  const model = opened([
+    entryOf("now", { status: "cancelling", phase: "decode", slots: [3], cancel_reason: "explicit", times: { arrived: 50, admitted: 51, first_token: 52, cancelled: 59 } }),
+    listedEnded("queued", { arrived: 30, admitted: null, first_token: null, cancelled: 31, ended: 31.5 }, cancel),
+    listedEnded("ran", { arrived: 35, admitted: 35, first_token: 36, cancelled: 40, ended: 40.5 }, cancel),
+  ]);
+  const marks = model.lanes.marks.map(({ entry, at, until, slots, row }) => [entry.id, at - EPOCH, until === null ? null : Math.round(1000 * (until - at)), slots, row]);
+  assert.deepEqual(marks, [["queued", 31, 20, [], 0], ["ran", 40, 20, [0], null], ["now", 59, null, [0], null]]);
+  assert.deepEqual(model.latencies.map(({ ms }) => ms), [20, 20]);
+  model.take(ended("now", 60.1, { ...cancel, created: EPOCH + 10, times: { arrived: 50, cancelled: 59 } }), 0);
+  assert.ok(Math.abs(model.lanes.marks.at(-1).until - EPOCH - 59.02) < 1e-6);
+});
+
+test("nothing is known before the server's start, or before the oldest request that it remembers", () => {
+  assert.deepEqual(opened([]).since, { at: EPOCH, isStart: true });
+  const many = Array.from({ length: 256 }, (_, i) => listedEnded(`r${i}`, { arrived: 20 + i / 10, admitted: 20 + i / 10, first_token: null, ended: 20.05 + i / 10 }));
+  const model = opened(many);
+  assert.deepEqual(model.since, { at: EPOCH + 20.05, isStart: false });
+  assert.equal(model.lanes.slots[0].length, 256);
+});
+
+test("more requests than slots at a time, by clocks that differ, are drawn in the slots that there are", () => {
+  const overlapping = ["a", "b", "c"].map((id, i) => listedEnded(id, { arrived: 30, admitted: 30 + i / 1e4, first_token: 31, ended: 40 }));
+  const model = opened([...overlapping, listedEnded("next", { arrived: 39, admitted: 39.999, first_token: 41, ended: 42 })]);
+  assert.equal(model.lanes.slots.length, 2);
+  assert.deepEqual(drawn(model.lanes.slots[0]).map(([id]) => id), ["a", "a", "next", "next"]);
+  assert.ok(model.lanes.slots.every((lane) => lane.every((block, i) => i === 0 || block.until >= lane[i - 1].until)), "in order of their ends");
+});

@@ -54,8 +54,7 @@ function Opened({ model, entry }) {
   const now = model.serverNow() ?? entry.t.ended;
   const mine = useCallback((one) => one === entry, [entry]);
   const isOver = entry.t.ended !== null && !entry.live;
-  // there are no blocks from before the page was opened
-  const seen = entry.uid !== 0 && (!isOver || entry.t.ended > model.since);
+  const seen = entry.uid !== 0 && (!isOver || entry.t.ended >= model.since?.at);
   const range = useMemo(() => (isOver ? around(entry) : null), [entry, isOver]);
   return html`
     <div class="row">

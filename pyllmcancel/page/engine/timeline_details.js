@@ -31,7 +31,8 @@ function linesOf({ entry, block, mark }) {
   }
   if (block.kind === "waiting") return [block.until === Infinity ? "waiting" : `waited ${duration(block.until - block.at)}`, `since ${timeOfDay(block.at)}`];
   const status = block.kind === "aborted" && block.status !== "aborted" ? `step that failed (${block.status.replace("_", " ")})` : KINDS[block.kind];
-  const lines = [`${status}: ${plural(block.tokens, "token")}, ${plural(block.steps, "step")}, ${duration(block.until - block.at)}`];
+  const steps = block.steps > 0 ? [plural(block.steps, "step")] : []; // those before the page was opened are not known
+  const lines = [`${status}: ${[plural(block.tokens, "token"), ...steps, duration(block.until - block.at)].join(", ")}`];
   if (entry?.session) lines.push(`session ${shorten(entry.session, 40)}`);
   if (entry !== null && !entry.live) lines.push(shorten(ending(entry), 72));
   else if (entry !== null) lines.push(`so far ${count(entry.completion_tokens)} tokens`);

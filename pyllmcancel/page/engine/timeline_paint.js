@@ -57,17 +57,17 @@ function ground(ctx, { width, gutter, palette }, row) {
   }
 }
 
-const GAPS = { restarted: "the server restarted", lost: "the feed was lost", before: "before this page was opened", now: "no connection" };
+const GAPS = { restarted: "the server restarted", lost: "the feed was lost", start: "before the server's start", before: "before the oldest request that the server remembers", now: "no connection" };
 
 function gaps(ctx, scene) {
   const { model, from, to, now, height, palette, scale } = scene;
   const all = [...model.gaps], captions = [];
-  if (model.since > from) all.push({ at: from, until: model.since, why: "before" });
+  if (model.since?.at > from) all.push({ at: from, until: model.since.at, why: model.since.isStart ? "start" : "before" });
   if (model.lost) all.push({ at: model.heard, until: now, why: "now" });
   for (const gap of all) {
     if (gap.until < from || gap.at > to) continue;
     const x0 = Math.max(scale.x(gap.at), scene.gutter), x1 = Math.min(scale.x(gap.until), scene.width);
-    const isBefore = gap.why === "before";
+    const isBefore = gap.why === "before" || gap.why === "start";
     ctx.globalAlpha = isBefore ? 0.6 : 1;
     ctx.fillStyle = isBefore ? palette.sunken : shifted(palette.gapPattern, scale.dpr, scene.shift);
     ctx.fillRect(x0, AXIS, Math.max(2, x1 - x0), height - AXIS);

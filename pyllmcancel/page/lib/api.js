@@ -72,7 +72,7 @@ export async function errorOf(response) {
 export const cancelRequest = (id, which = {}) => cancel(`v1/requests/${encodeURIComponent(id)}/cancel`, which);
 export const cancelSession = (id, which = {}) => cancel(`v1/sessions/${encodeURIComponent(id)}/cancel`, which);
 
-const MOST_NOTED = 1000;
+const MAX_NOTED = 1000;
 const cancelled = new Set(); // paths of the cancels that this page has sent, noted first: the answer ends before ours does
 
 // Whether this page has cancelled the request, or its session, by these functions.
@@ -81,7 +81,7 @@ export const hasCancelled = (id, session) =>
 
 function cancel(path, which) {
   cancelled.add(path);
-  if (cancelled.size > MOST_NOTED) cancelled.delete(cancelled.values().next().value);
+  if (cancelled.size > MAX_NOTED) cancelled.delete(cancelled.values().next().value);
   const query = new URLSearchParams(Object.entries(which).filter(([, value]) => value));
   return call(query.size === 0 ? path : `${path}?${query}`, { method: "POST" });
 }

@@ -1,11 +1,13 @@
 // The engine's state as the page knows it, from the feed's events (docs/events.md): pure state, with limits, no DOM.
 // All its times are seconds since the epoch, by the server's clock, whose present time is `serverNow`.
 import { Families } from "./families.js";
+import { recall } from "./history.js";
 import { Lanes } from "./lanes.js";
 import { Observable } from "./observable.js";
 import { cap, capMap, trim } from "./ring.js";
 import { Series } from "./series.js";
 
+const MAX_LISTED = 256; // ended requests in a snapshot (docs/events.md)
 const MAX_ENDED = 500, MAX_EARLY = 200, MAX_LIVE = 20_000;
 const KEEP = 300; // seconds for which cancels and gaps are kept
 const seconds = () => performance.now() / 1000;
@@ -23,7 +25,7 @@ export class Model {
   series = new Series(KEEP);
   latencies = []; // of cancels: {until, ms, entry}
   lost = false; // whether the feed is lost: set by its reader
-  since = null; // the time of the first snapshot, before which nothing is known
+  since = null; // {at, isStart}: the time before which nothing is known; isStart: it is the server's start
   gaps = []; // {at, until, why}: times about which nothing is known; why: "restarted" or "lost"
   stats = null; // the last event `stats`, if the feed shows every owner's requests
 
@@ -77,7 +79,6 @@ export class Model {
     if (before === null || restarted) this.#base = event.epoch - event.at;
     const t = event.at + this.#base;
     if (restarted) this.#ahead = Infinity;
-    this.since ??= t;
     if (before !== null) this.#gap(t, restarted ? "restarted" : "lost", event);
     this.server = event;
     this.stats = event.stats ?? null;
@@ -85,6 +86,14 @@ export class Model {
     for (const entry of this.live.values()) this.families.added(entry, false);
     for (const data of event.requests) this.#listed(data);
     while (this.lanes.slots.length < event.capacity.slots) this.lanes.slots.push([]);
+    if (before === null) this.#recall(t, event);
+  }
+
+  // What the server remembers of the time before the first snapshot.
+  #recall(now, { capacity, server }) {
+    recall([...this.ended, ...this.live.values()], { lanes: this.lanes, series: this.series, slots: capacity.slots, now });
+    const isStart = this.ended.length < MAX_LISTED;
+    this.since = { at: isStart ? Math.min(server.started, now) : this.ended[0].t.ended, isStart };
   }
 
   // Requests that live here but are not in the snapshot ended unseen.
