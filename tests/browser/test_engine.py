@@ -170,6 +170,42 @@ def test_the_timeline_tells_by_keys_what_was_superseded(server: ServerProcess, t
     expect(told).to_have_count(1)
 
 
+def test_a_page_that_is_opened_shows_what_was_computed_before(server: ServerProcess, tab: Tab) -> None:
+    body = {"prompt": "def f(", "max_tokens": 8, "ignore_eos": True}
+    before = server.http.post("/v1/completions", json=body).headers["x-request-id"]
+    page = tab.open("engine")
+    timeline = page.get_by_role("application", name="Timeline of the slots")
+    page.evaluate(SHORTLY)  # the timeline is drawn a little behind the server
+    told = page.get_by_role("status").filter(has_text=f"{before} decode: 8 tokens")
+    for _ in blocks_by_keys(timeline, N_SLOTS):
+        if told.count() == 1:
+            break
+    expect(told).to_have_count(1)
+
+
+# Latencies in the lists that are cut off, or not drawn at all.
+CUT_LATENCIES = """() => [...document.querySelectorAll(".rows .latency:not(:empty)")].filter((element) => {
+  const range = document.createRange();
+  range.selectNodeContents(element.lastChild);
+  const text = range.getBoundingClientRect(), row = element.closest("li").getBoundingClientRect();
+  const fits = text.left >= row.left && text.right <= row.right + 0.5;
+  return text.width === 0 || !fits || text.top < row.top || text.bottom > row.bottom + 0.5;
+}).map((element) => element.closest("li").innerText)"""
+
+
+def test_the_cancel_latency_is_in_sight_in_both_lists(page: Page, load: Load) -> None:
+    for client in load.clients[:2]:
+        cancel_button(page, client).click()
+        expect(cancel_button(page, client)).to_have_text("Ended")
+    page.mouse.move(0, 0)
+    page.get_by_role("combobox").focus()  # the list of ended requests stands still while the focus is in it
+    for width in (360, 390, 768, 1280, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.locator(".rows.live .latency").count() == 2
+        expect(page.locator(".rows.over .latency").filter(has_text="compute stopped after").first).to_be_visible()
+        assert page.evaluate(CUT_LATENCIES) == []
+
+
 def blocks_by_keys(timeline: Locator, n_lanes: int) -> Iterator[None]:
     """Goes over each lane's blocks, of which the nearest one in time is come upon first."""
     for lane in range(n_lanes):

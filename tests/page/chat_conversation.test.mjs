@@ -48,6 +48,7 @@ test("the first message names the conversation, until the person does", () => {
   const { conversation } = spoken();
   assert.equal(conversation.title, "one?");
   assert.equal(titleOf(`${"long ".repeat(30)}\nsecond line`).length, 60);
+  assert.equal(titleOf("## Compare **two** `things`\nmore"), "Compare two things");
   conversation.named = true;
   add(conversation, null, { role: "user", content: "other" });
   assert.equal(conversation.title, "one?");

@@ -65,7 +65,8 @@ export function remove(conversation, id) {
 }
 
 export function titleOf(text) {
-  const line = text.trim().split("\n", 1)[0].replace(/\s+/g, " ");
+  const marks = /^[#>\s]+|\*\*|`/g; // of Markdown
+  const line = text.trim().split("\n", 1)[0].replace(marks, "").replace(/\s+/g, " ");
   return line.length <= TITLE_LENGTH ? line : `${line.slice(0, TITLE_LENGTH - 1).trimEnd()}…`;
 }
 

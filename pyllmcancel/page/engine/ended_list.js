@@ -46,7 +46,7 @@ export function EndedList({ model }) {
 const Row = ({ entry }) => html`
   <li data-uid=${entry.uid}>
     <span class="cell when num dim">${entry.t.ended === null ? "" : timeOfDay(entry.t.ended)}</span>
-    <span class="cell id"><${Name} entry=${entry} /></span>
+    <span class="cell id"><${Name} entry=${entry} most=${16} /></span>
     <span class="cell group"><${Group} entry=${entry} /></span>
     <span class="cell state"><span class=${`badge ${state(entry)}`}>${state(entry)}</span><span class="why" title=${endingTitle(entry)}>${why(entry)}</span></span>
     <span class="cell latency num" title=${howFast(entry)}>${hasLatency(entry) && html`<span class="hidden-text">${howFast(entry).split(" after ")[0]} after </span>${milliseconds(entry.cancel_latency_ms)}`}</span>

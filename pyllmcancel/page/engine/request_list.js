@@ -11,7 +11,7 @@ import { useModel } from "./use_model.js";
 const FIRST = matchMedia("(max-width: 560px)").matches ? 6 : 12, MAX_ROWS = 200; // rows
 
 export const linkTo = (id) => `#engine/${encodeURIComponent(id)}`;
-export const Name = ({ entry, most = 28 }) => html`<a class="mono name" href=${linkTo(entry.id)} title=${entry.id}><bdi>${shorten(entry.id, most)}</bdi></a>`;
+export const Name = ({ entry, most = 20 }) => html`<a class="mono name" href=${linkTo(entry.id)} title=${entry.id}><bdi>${shorten(entry.id, most)}</bdi></a>`;
 
 export function RequestList({ model }) {
   useModel(model);
