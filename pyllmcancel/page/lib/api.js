@@ -75,7 +75,7 @@ export const cancelSession = (id, which = {}) => cancel(`v1/sessions/${encodeURI
 const MAX_NOTED = 1000;
 const cancelled = new Set(); // paths of the cancels that this page has sent, noted first: the answer ends before ours does
 
-// Whether this page has cancelled the request, or its session, by these functions.
+// Return whether this page has cancelled the request, or its session, by these functions.
 export const hasCancelled = (id, session) =>
   cancelled.has(`v1/requests/${encodeURIComponent(id)}/cancel`) || cancelled.has(`v1/sessions/${encodeURIComponent(session)}/cancel`);
 

@@ -89,7 +89,7 @@ export class Model {
     if (before === null) this.#recall(t, event);
   }
 
-  // What the server remembers of the time before the first snapshot.
+  // Add the time before the first snapshot, as far as the server remembers its requests.
   #recall(now, { capacity, server }) {
     recall([...this.ended, ...this.live.values()], { lanes: this.lanes, series: this.series, slots: capacity.slots, now });
     const isStart = this.ended.length < MAX_LISTED;
