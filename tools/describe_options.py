@@ -15,8 +15,8 @@ HEAD = """\
 <!-- Made by tools/describe_options.py: change the tables in pyllmcancel/cli. -->
 
 `pyllmcancel serve` accepts every option of the pinned llama-server. An option that does the same here has the same
-name: see `pyllmcancel serve --help-all`. `-1` for `--parallel`, `--threads` or `--n-gpu-layers` is the same as no option.
-The default port is 8000. The error for an unknown option names the nearest known one.
+name: see `pyllmcancel serve --help-all`. `-1` for `--parallel`, `--threads` or `--n-gpu-layers` is the same as no
+option. The default port is 8000. The error for an unknown option names the nearest known one.
 
 **Environment.** `LLAMA_ARG_…` variables are not read. At the start a line in the log names each that is set, with our
 variable for the same thing, `PYLLMCANCEL_…`. `LLAMA_API_KEY` is an error, and so are the variables for a file of keys

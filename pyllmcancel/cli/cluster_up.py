@@ -174,6 +174,7 @@ def command(replica: Replica, given: argparse.Namespace, arguments: argparse.Nam
         # Only the balancer knows the clients' addresses.
         *("--trusted-proxies", ",".join(dict.fromkeys((*given.trusted_proxies, LOOPBACK)))),
         *stored(given.store, replica.name),
+        "--no-greeting",
     ]
 
 

@@ -147,6 +147,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         ui=arguments.ui,
         replica=arguments.replica,
         fleet=fleet_settings(arguments, asks_for_keys=bool(owners)),
+        greets=arguments.greets,
         verbose=arguments.verbose,
     )
 

@@ -77,6 +77,8 @@ SAMPLING_OPTIONS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
 
 def add_all(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
+    # For `cluster up`: its servers are reached through the balancer.
+    parser.add_argument("--no-greeting", dest="greets", action="store_false", help=argparse.SUPPRESS)
     for title, (text, add) in GROUPS.items():
         add(parser.add_argument_group(title, text))
     add_spellings(parser)

@@ -123,14 +123,14 @@ class Cluster:
         while await first(child.ended.wait(), asyncio.sleep(LOOK_EVERY)) == 1:
             with suppress(NoAnswer):
                 if (await asyncio.to_thread(ask, place, "/health", None))[0] == 200:
+                    # No URL, which one might open: clients should use the balancer's, which the last line says.
+                    logger.info("%s is healthy, on port %s", child.name, place.address.rpartition(":")[2])
                     return
         raise StartError(f"{child.name} ended before it could serve: see its output")
 
     def _tell(self) -> None:
         replicas = self._plan.settings.replicas
-        lines = [f"{len(replicas)} replicas and their balancer serve on {self._plan.url}"]
-        lines += [f"  {one.name}: http://{one.address}" for one in replicas]
-        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.write(f"{len(replicas)} replicas and their balancer serve on {self._plan.url}\n")
         sys.stdout.flush()
 
     # -- ending -------------------------------------------------------------------------------------------------------

@@ -156,6 +156,8 @@ class ServerConfig:
         This server's name in answers; None: answers do not name it.
     fleet
         The other servers that this one works with; None: none.
+    greets
+        True if the log says at the start how to reach this server; False behind a balancer, which clients should use.
     verbose
         The default of the requests' field that adds the raw prompt and text to answers.
     """
@@ -189,6 +191,7 @@ class ServerConfig:
     ui: bool = True
     replica: str | None = None
     fleet: FleetSettings | None = None
+    greets: bool = True
     verbose: bool = False
 
     @property

@@ -41,6 +41,7 @@ logger = logging.getLogger("pyllmcancel.server")
 TOOL_USE_TEMPLATE = "tokenizer.chat_template.tool_use"  # in a model's metadata
 STALLED_AFTER_SECONDS = 60.0
 PACKAGED_MODEL_NAME = "stdlib-coder"
+MAX_NAMED = 3  # limit of requests in a line of the log
 
 
 class Healthy(Answer):
@@ -276,6 +277,19 @@ class ServerState:
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close, drain)
         await self.end_helpers()
+
+    def remaining(self, drain: float) -> str:
+        """Return the line of the log that says what the end of the server waits for, during `drain` seconds."""
+        if self._engine is None:
+            return "ending: the model was not ready"
+        live = [request.id for request in self._engine.registry.requests()]
+        if not live:
+            return "ending: there is no live request"
+        named = ", ".join(live[:MAX_NAMED]) + (", …" if len(live) > MAX_NAMED else "")
+        requests = f"{len(live)} live request{'s' if len(live) > 1 else ''} ({named})"
+        if drain <= 0:
+            return f"ending: {requests} cancelled"
+        return f"draining: {requests} may go on for {drain:g} s, and end then; a second signal ends the drain"
 
     def health(self) -> Healthy | Unhealthy:
         """Return whether the server can serve, and why not."""

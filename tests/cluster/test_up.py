@@ -20,6 +20,7 @@ from tests.support.http_process import RawClient, events, fresh_id, post_bytes, 
 from tests.support.threads import N_THREADS
 
 ROOT = Path(__file__).parents[2]
+HEALTHY = r"(r\d) is healthy, on port (\d+)"
 PATIENCE = 90.0  # seconds; a server starts in two, alone on its machine
 
 
@@ -53,8 +54,8 @@ class Up:
         found = re.search(r"2 replicas and their balancer serve on (http://127\.0\.0\.1:(\d+))$", told.strip())
         assert found is not None, "".join(self.log)
         self.url, self.port = found[1], int(found[2])
-        lines = [self.process.stdout.readline() for _ in range(2)]
-        self.replicas = dict(re.fullmatch(r"  (r\d): (http://\S+)\n", line).groups() for line in lines)  # type: ignore[union-attr,misc]
+        ports = until(lambda: dict(re.findall(HEALTHY, "".join(self.log))), lambda found: len(found) == 2)
+        self.replicas = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         return self
 
     def close(self) -> None:
@@ -194,6 +195,14 @@ def test_a_port_in_use_is_told_before_anything_is_started(program: object) -> No
 )
 def test_what_makes_no_sense_is_told_before_anything_is_started(options: tuple[str, ...], told: str) -> None:
     assert told in failed(*options)
+
+
+def test_the_balancers_address_is_the_only_one_that_is_named(up: Callable[..., Up]) -> None:
+    cluster = up().serving()
+    until(lambda: "".join(cluster.log), lambda log: log.count("is ready after") == 2)
+    log = "".join(line for line in cluster.log if "the peer http://" not in line)
+    assert "http://" not in log
+    assert "try: " not in log
 
 
 @pytest.mark.timeout(240)

@@ -92,6 +92,7 @@ async def test_every_name_is_there_with_its_type_and_labels() -> None:
             (HISTOGRAMS, "histogram"),
             ({name: set() for name in GAUGES | CAPACITY | {"compute_threads"}} | FACTS, "gauge"),
         ):
+            assert not [name for name in families if name.endswith("_created")], "no series that nobody asks for"
             for name, labels in names.items():
                 assert families[name].type == kind
                 assert families[name].documentation

@@ -97,7 +97,7 @@ def test_a_second_signal_does_not_wait_for_it(serve: Serve) -> None:
     server = serve("--drain", "60")
     create(server, **LONG)
     server.signal()
-    server.wait_for_log("Waiting for background tasks")
+    server.wait_for_log("draining: 1 live request")
     server.signal()
     assert server.wait() == -signal.SIGTERM
     assert "Traceback" not in server.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import time
@@ -58,6 +59,10 @@ def test_what_is_live_gets_its_proper_ending_and_the_process_is_gone(long_model:
         assert time.monotonic() - began < DRAIN + SOON
         assert status == STATUS[number]
         assert "Traceback" not in server.log
+        named = re.search(r"draining: 3 live requests \((.*)\) may go on for [\d.]+ s", server.log)
+        assert named is not None
+        assert set(named[1].split(", ")) == {streaming, whole, waiting}
+        assert "Waiting for connections" not in server.log, "uvicorn's own lines do not say what for"
         for request_id in (streaming, whole, waiting):
             assert server.log.count(f"request {request_id} cancelled (shutdown)") == 1
 
@@ -144,7 +149,7 @@ def test_a_second_signal_does_not_wait_for_the_drain(
         mine = client.post()
         server.wait_for(mine, completion_tokens=lambda n: n > 0)
         server.signal(first)
-        server.wait_for_log("Waiting for connections to close")
+        server.wait_for_log("draining: 1 live request")
         began = server.signal(second)
         assert server.wait() == STATUS[first]
         assert time.monotonic() - began < SOON
@@ -173,7 +178,7 @@ def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(long_mode
     ):
         server.wait_for(client.post(stream=True), paused=True)
         server.signal()
-        server.wait_for_log("Waiting for connections to close")
+        server.wait_for_log("draining: 1 live request")
         began = server.signal()
         server.wait()
         assert time.monotonic() - began < SOON

@@ -182,7 +182,7 @@ def decode(server: ServerProcess, stack: ExitStack) -> None:
 def drain(server: ServerProcess, stack: ExitStack) -> None:
     decode(server, stack)
     server.signal(signal.SIGTERM)
-    server.wait_for_log("Waiting for connections to close")
+    server.wait_for_log("draining: 1 live request")
 
 
 @pytest.mark.parametrize("phase", [idle, prefill, decode])

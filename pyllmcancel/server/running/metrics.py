@@ -28,11 +28,20 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.
 TIME_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
+class Registry(CollectorRegistry):
+    """A registry without ``…_created``: the client's library adds one such gauge for each counter and histogram."""
+
+    def collect(self) -> Iterable[Metric]:
+        for family in super().collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
 class EngineMetrics:
     """An observer that counts. Each server has a registry, so that two servers in one process do not mix."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = Registry()
         self._requests = self._counter("requests_total", "Requests that have ended, by outcome.", "outcome")
         self._cancelled = self._counter("requests_cancelled_total", "Cancelled requests, by reason.", "reason")
         # Set from the start, so that a rate includes the first event.

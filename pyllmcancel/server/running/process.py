@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
         self._loop.set_exception_handler(quiet_about_files)
         self._state.on_ready = partial(self._on_ready, sockets or ())
         await super().startup(sockets)
-        for listener in sockets or ():
+        for listener in sockets or () if self._state.config.greets else ():
             logger.info("running on %s", url_of(listener, secure=self.config.is_ssl))
         self._supervision.start()
         gc.collect()
@@ -108,6 +108,8 @@ class Server(uvicorn.Server):
 
     def _on_ready(self, listeners: Sequence[socket.socket], engine: Engine) -> None:
         self._supervision.look()
+        if not self._state.config.greets:
+            return
         embeds = engine.n_embd is not None
         for line in first_steps(listeners, self._state.config, secure=self.config.is_ssl, embeds=embeds):
             logger.info("%s", line)
@@ -121,9 +123,12 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._supervision.stopping()
+        uvicorn_logger.addFilter(says_what_it_waits_for)
         leaves = self._delay > 0 and not self.force_exit and self._state.health()["status"] == "ok"
         if leaves:
             await self._leave()
+        if self.exit_status == 0:  # else the reason of the end is the log's last line
+            logger.info("%s", self._state.remaining(0.0 if self.force_exit else self._drain))
         closing = asyncio.create_task(self._state.close(0.0 if self.force_exit else self._drain))
         if leaves:
             # Other servers can still reach the requests that are computed here.
@@ -164,6 +169,11 @@ class Server(uvicorn.Server):
 
     def _end_blocked_soon(self, _: asyncio.Task[None]) -> None:
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._connections.end_blocked)
+
+
+def says_what_it_waits_for(record: logging.LogRecord) -> bool:
+    """Drop uvicorn's lines: the connections and tasks that they name are those of the requests in our line."""
+    return not str(record.msg).startswith("Waiting for ")
 
 
 async def until_done(task: asyncio.Task[None]) -> None:
@@ -209,6 +219,7 @@ def serve(
         server.run(sockets=list(listeners))
     finally:
         uvicorn_logger.setLevel(level)
+        uvicorn_logger.removeFilter(says_what_it_waits_for)
         server.last_resort.call_off()
         # Objects that are hidden from the collector are not freed at the exit either, and the model must be.
         gc.unfreeze()
