@@ -119,7 +119,9 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     # A key on the command line could be read by others.
     environment = {variable_of("peer-key"): secrets.token_hex(32)} if know_each_other else {}
     url = f"http://{bind_text(host, port)}"
-    return Plan(program, settings, commands, url, config.drain_delay + config.drain, environment)
+    drain = config.drain_delay + config.drain
+    has_file = given.api_key_file is not None
+    return Plan(program, settings, commands, url, drain, environment, passes_hangup=has_file)
 
 
 def served(passed_on: Sequence[str]) -> argparse.Namespace:

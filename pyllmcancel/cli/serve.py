@@ -10,6 +10,7 @@ import ssl
 import sys
 from collections.abc import Set
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
                 loading=loading,
                 store=store,
                 tracing=tracing,
+                read_keys=None if arguments.api_key_file is None else partial(all_keys, arguments),
             )
     except KeyboardInterrupt:
         # The signal came before the server could handle it, or the server raised it once more after it had ended.
@@ -116,14 +118,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
     """Return the server's configuration; UsageError, InvalidRequestError or OSError for an invalid option."""
-    owners = api_keys(arguments)
+    owners, admins = all_keys(arguments)
     return ServerConfig(
         engine=engine_config(arguments),
         supersede=arguments.supersede,
         supersede_chats=arguments.supersede_chats,
         trusted_proxies=arguments.trusted_proxies,
         api_keys=owners,
-        admin_api_keys=admin_api_keys(arguments, {key for _, key in owners}),
+        admin_api_keys=admins,
         strict_model=arguments.strict_model,
         unknown_fields=arguments.unknown_fields,
         tags=arguments.tags,
@@ -209,6 +211,12 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
         field, _, rest = str(error).partition(" ")
         option = next((name for name, _, known, _ in SAMPLING_OPTIONS if known == field), None)
         raise UsageError(str(error) if option is None else f"--{option} {rest}") from None
+
+
+def all_keys(arguments: argparse.Namespace) -> tuple[tuple[ApiKey, ...], tuple[str, ...]]:
+    """Return the keys of clients and of administrators, as the options and the file have them now."""
+    owners = api_keys(arguments)
+    return owners, admin_api_keys(arguments, {key for _, key in owners})
 
 
 def api_keys(arguments: argparse.Namespace) -> tuple[ApiKey, ...]:

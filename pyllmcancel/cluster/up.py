@@ -38,6 +38,8 @@ class Plan:
         The seconds that live requests have after a signal.
     environment
         The variables to add for the replicas.
+    passes_hangup
+        True if SIGHUP is passed on to the replicas, which read their keys again.
     """
 
     program: Program
@@ -46,6 +48,7 @@ class Plan:
     url: str
     drain: float
     environment: Mapping[str, str] = field(default_factory=dict)
+    passes_hangup: bool = False
 
 
 class StartError(Exception):
@@ -73,6 +76,8 @@ class Cluster:
         loop = asyncio.get_running_loop()
         for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 128 + signal.SIGINT)):
             loop.add_signal_handler(number, self._on_signal, number, status)
+        if self._plan.passes_hangup and sys.platform != "win32":
+            loop.add_signal_handler(signal.SIGHUP, self._pass_hangup)
         try:
             starting = asyncio.create_task(self._start())
             if await first(asyncio.shield(starting), self._stop.wait()) == 0:
@@ -95,6 +100,12 @@ class Cluster:
                 child.signal(signal.SIGTERM)
         self._status = status
         self._stop.set()
+
+    def _pass_hangup(self) -> None:
+        if sys.platform != "win32":
+            for child in self._children:
+                if child.name != BALANCER.name:
+                    child.signal(signal.SIGHUP)
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 

@@ -189,7 +189,7 @@ def add_middleware(app: FastAPI, config: ServerConfig, state: ServerState) -> No
     """Add the layers, the innermost first. All are plain ASGI: Starlette's others hide clients that leave."""
     app.add_middleware(BodyLimit, limits=config.limits, shared=config.shared)
     if config.api_keys:
-        app.add_middleware(ApiKeys, api_keys=config.api_keys, admin_api_keys=config.admin_api_keys)
+        app.add_middleware(ApiKeys, ring=state.keys)
     origins = AllowedOrigins(config.cors_origins)
     if config.cors_origins:
         # Outside of the keys: a browser's preflight carries none, and it shows a page no error without these headers.

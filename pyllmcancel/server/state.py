@@ -18,6 +18,7 @@ from pyllmcancel.constraints.guidance import Guidance
 from pyllmcancel.engine.engine import DOES_NOT_GENERATE
 from pyllmcancel.errors import Error, InvalidRequestError, QueueFullError
 from pyllmcancel.server.errors.responses import ApiError
+from pyllmcancel.server.http.api_keys import KeyRing
 from pyllmcancel.server.http.workers import Workers
 from pyllmcancel.server.limits import WORKERS
 from pyllmcancel.server.live.feed import Feed
@@ -99,6 +100,7 @@ class ServerState:
         self.chat_template = ChatTemplate(None)  # the model's, once it is loaded; each use may raise
         self.preparations = Preparations(shared=config.shared)
         self._guidance: BoundedGuidance | None = None
+        self.keys = KeyRing(config.api_keys, config.admin_api_keys)
         self.model_name = ""
         self.aliases: tuple[str, ...] = ()
         self.workers = Workers(WORKERS, "pyllmcancel-input", per_owner=WORKERS - config.shared)

@@ -205,6 +205,18 @@ def test_the_balancers_address_is_the_only_one_that_is_named(up: Callable[..., U
     assert "try: " not in log
 
 
+def test_a_hangup_changes_the_keys_of_every_server(up: Callable[..., Up], tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("ann:old\n")
+    cluster = up("--api-key-file", str(file)).serving()
+    file.write_text("ann:new\n")
+    cluster.process.send_signal(signal.SIGHUP)
+    until(lambda: "".join(cluster.log), lambda log: log.count("keys of 1 owners are valid") == 2)
+    for url in cluster.replicas.values():
+        answers = [httpx.get(f"{url}/v1/models", headers={"X-Api-Key": key}).status_code for key in ("old", "new")]
+        assert answers == [401, 200]
+
+
 @pytest.mark.timeout(240)
 def test_a_model_that_cannot_be_loaded_is_told_and_nothing_is_left(program: object, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"

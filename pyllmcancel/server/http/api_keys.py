@@ -44,13 +44,24 @@ def is_admin(scope: Scope) -> bool:
     return admin
 
 
+class KeyRing:
+    """The keys that are valid now, which may change while the server serves. Used in the event loop only."""
+
+    def __init__(self, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str] = ()) -> None:
+        self.replace(api_keys, admin_api_keys)
+
+    def replace(self, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str]) -> None:
+        """Accept these keys from the next request on. Requests that were admitted by others go on."""
+        self.keys = [(key.encode(), owner, False) for owner, key in api_keys]
+        self.keys += [(key.encode(), ADMIN, True) for key in admin_api_keys]
+
+
 class ApiKeys:
     """ASGI middleware: 401 for requests without any of the keys. As in llama-server, `X-Api-Key` is accepted, too."""
 
-    def __init__(self, app: ASGIApp, api_keys: Iterable[ApiKey], admin_api_keys: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, ring: KeyRing) -> None:
         self._app = app
-        self._keys = [(key.encode(), owner, False) for owner, key in api_keys]
-        self._keys += [(key.encode(), ADMIN, True) for key in admin_api_keys]
+        self._ring = ring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
@@ -73,7 +84,9 @@ class ApiKeys:
         # Headers are Latin-1 by the protocol, and keys are as typed, so the sent bytes are compared. A key may contain
         # a character that Latin-1 calls a blank, so only the protocol's blanks are stripped.
         given = [text.encode("latin-1") for text in (bearer, headers.get("x-api-key", ""))]
-        found = [(owner, admin) for sent in given for key, owner, admin in self._keys if hmac.compare_digest(sent, key)]
+        found = [
+            (owner, admin) for sent in given for key, owner, admin in self._ring.keys if hmac.compare_digest(sent, key)
+        ]
         if found:
             scope["state"]["owner"], scope["state"]["admin"] = found[0]
         return bool(found)

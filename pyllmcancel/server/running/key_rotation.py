@@ -1,0 +1,45 @@
+"""Reading the API keys again at SIGHUP, without a restart."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyllmcancel.errors import Error, UsageError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from pyllmcancel.server.config import ApiKey
+    from pyllmcancel.server.state import ServerState
+
+    # The keys of clients, and those of administrators. Raises Error or OSError if they cannot be read.
+    ReadKeys = Callable[[], tuple[tuple[ApiKey, ...], tuple[str, ...]]]
+
+logger = logging.getLogger("pyllmcancel.server")
+
+
+def read_keys_at_hangup(loop: asyncio.AbstractEventLoop, state: ServerState, read: ReadKeys) -> None:
+    """Have SIGHUP read the keys again from now on; without effect on Windows, which has no such signal."""
+    if sys.platform != "win32":
+        loop.add_signal_handler(signal.SIGHUP, read_again, state, read)
+
+
+def read_again(state: ServerState, read: ReadKeys) -> None:
+    """Replace the keys. If that is impossible, the former keys stay valid, and the log says why."""
+    try:
+        api_keys, admin_api_keys = read()
+        changed = replace(state.config, api_keys=api_keys, admin_api_keys=admin_api_keys)
+        if changed.shared != state.config.shared:
+            # Limits for each owner, and what an owner may see, were decided at the start.
+            raise UsageError("a change between one owner and several needs a restart")
+    except (Error, OSError, UnicodeError) as error:
+        logger.error("SIGHUP: the API keys could not be read again, and the former ones stay valid: %s", error)
+        return
+    state.keys.replace(api_keys, admin_api_keys)
+    n_owners = len({key.owner for key in api_keys})
+    logger.info("SIGHUP: %d API keys of %d owners are valid from now on", len(api_keys), n_owners)

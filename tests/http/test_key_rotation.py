@@ -1,0 +1,62 @@
+"""SIGHUP: the file of keys is read again, and nothing else changes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from pyllmcancel.server.config import ApiKey
+from pyllmcancel.server.running.key_rotation import read_again
+from tests.support.http_process import ServerProcess
+from tests.support.http_world import open_world
+
+Keys = tuple[tuple[ApiKey, ...], tuple[str, ...]]
+OLD, NEW, OTHER = ApiKey("ann", "old"), ApiKey("ann", "new"), ApiKey("bob", "bob's")
+
+
+@pytest.mark.anyio
+async def test_new_keys_are_valid_and_a_removed_one_is_not() -> None:
+    async with open_world(api_keys=(OLD,)) as world:
+        for keys, valid in (((OLD, NEW), {"old": 200, "new": 200}), ((NEW,), {"old": 401, "new": 200})):
+            read_again(world.app.state.server, lambda keys=keys: (keys, ()))  # type: ignore[misc]
+            for key, status in valid.items():
+                assert (await world.get("/v1/models", headers={"x-api-key": key})).status == status
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("keys", [(OLD, OTHER), None], ids=["several-owners", "no-file"])
+async def test_what_cannot_be_changed_leaves_the_keys_as_they_were(
+    keys: tuple[ApiKey, ...] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read() -> Keys:
+        if keys is None:
+            raise FileNotFoundError(2, "No such file or directory", "/keys")
+        return keys, ()
+
+    async with open_world(api_keys=(OLD,)) as world:
+        read_again(world.app.state.server, read)
+        assert (await world.get("/v1/models", headers={"x-api-key": "old"})).status == 200
+        assert (await world.get("/v1/models", headers={"x-api-key": "bob's"})).status == 401
+        assert "the former ones stay valid" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_hangup_changes_the_keys_and_disturbs_no_request(long_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("ann:old\n")
+    with ServerProcess("--model", str(long_model), "--api-key-file", str(file)) as process:
+        server = process.started()
+        server.http.headers["Authorization"] = "Bearer old"
+        body = {"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}
+        with server.http.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            assert next(lines).startswith("data: ")
+            file.write_text("ann:new\n")
+            server.signal(signal.SIGHUP)
+            server.wait_for_log("1 API keys of 1 owners are valid")
+            assert "data: [DONE]" in lines
+        assert server.http.get("/v1/models").status_code == 401
+        server.http.headers["Authorization"] = "Bearer new"
+        assert server.http.get("/v1/models").status_code == 200
