@@ -184,3 +184,68 @@ def exported(page: Page, entry: str, path: Path) -> str:
         page.get_by_role("menuitem", name=entry).click()
     download.value.save_as(path)
     return path.read_text()
+
+
+def test_an_answer_is_downloaded(page: Page, tmp_path: Path) -> None:
+    answer_with(page, "It **is** here.")
+    say(page, "Where?")
+    with page.expect_download() as download:
+        answers(page).get_by_role("button", name="Download as Markdown").click()
+    assert download.value.suggested_filename == "it-is-here.md"
+    download.value.save_as(tmp_path / "answer.md")
+    assert (tmp_path / "answer.md").read_text() == "It **is** here.\n"
+
+
+def test_conversations_are_searched_by_what_was_said(page: Page) -> None:
+    answer_with(page, "With a needle in it.")
+    for text in ("first question", "second question"):
+        say(page, text)
+        expect(answers(page)).to_have_count(1)
+        expect(page.locator("article[aria-busy=true]")).to_have_count(0)
+        answer_with(page, "Nothing of interest.")
+        page.get_by_role("button", name="New conversation").click()
+    history = page.get_by_role("navigation", name="Conversations")
+    search = page.get_by_role("searchbox", name="Search the conversations")
+    search.fill("NEEDLE question")
+    expect(history.get_by_text("1 found")).to_be_visible()
+    history.get_by_role("button", name="first question").click()
+    expect(answers(page)).to_contain_text("With a needle in it.")
+    search.fill("no such word")
+    expect(history.get_by_text("Nothing found.")).to_be_visible()
+    search.press("Escape")
+    expect(history.get_by_role("button", name="second question", exact=True)).to_be_visible()
+
+
+def test_the_context_that_a_conversation_takes_is_shown(page: Page) -> None:
+    say(page, "Tell me a long story")
+    stop_when_it_answers(page)
+    meter = page.get_by_role("img", name="The conversation takes")
+    expect(meter).to_have_text(re.compile(r"^\s*[\d,]+ / [\d,]{5,}$"))
+
+
+def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
+    answer_with(page, "I have read it.")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add text files").click()
+    chooser.value.set_files(
+        [
+            {"name": "a.py", "mimeType": "text/x-python", "buffer": b"x = 1\n"},
+            {"name": "b.txt", "mimeType": "text/plain", "buffer": b"left out"},
+        ]
+    )
+    page.get_by_role("button", name="Leave out b.txt").click()
+    with page.expect_request("**/v1/chat/completions") as sent:
+        say(page, "What does it do?")
+    (message,) = sent.value.post_data_json["messages"]
+    assert message["content"] == "File a.py:\n\n```py\nx = 1\n```\n\nWhat does it do?"
+    mine = page.get_by_role("article", name="You")
+    mine.get_by_text("a.py").click()
+    expect(mine.get_by_text("x = 1")).to_be_visible()
+    expect(page.get_by_role("button", name="Leave out")).to_have_count(0)
+
+
+def test_a_file_that_is_no_text_is_refused_in_words(page: Page) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add text files").click()
+    chooser.value.set_files({"name": "a.bin", "mimeType": "", "buffer": b"\xff\x00"})
+    expect(page.get_by_role("alert").get_by_text("a.bin is not a text file")).to_be_visible()

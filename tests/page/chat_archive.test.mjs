@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromJson, toJson, toMarkdown } from "../../pyllmcancel/page/chat/archive.js";
 import { add, branch, newConversation } from "../../pyllmcancel/page/chat/conversation.js";
-import { excess, MAX_KEPT, MAX_SIZE, MemoryStorage } from "../../pyllmcancel/page/chat/storage.js";
+import { excess, MAX_KEPT, MAX_SIZE, MemoryStorage, sizeOf } from "../../pyllmcancel/page/chat/storage.js";
 
 function spoken() {
   const conversation = newConversation({ system: "Be short.", sampling: { temperature: 0.5 } });
@@ -42,6 +42,18 @@ test("an answer that was cancelled on the page's other view is imported as that"
   const cut = { why: "cancelled", latency: 2, phase: "decode", byPage: true };
   add(conversation, add(conversation, null, { role: "user", content: "?" }).id, { role: "assistant", content: "a", cut });
   assert.deepEqual(branch(fromJson(toJson([conversation]))[0])[1].cut, cut);
+});
+
+test("attached text files are exported, imported, and counted", () => {
+  const conversation = newConversation();
+  add(conversation, null, { role: "user", content: "?", files: [{ name: "a.txt", text: "needle" }] });
+  assert.deepEqual(branch(fromJson(toJson([conversation]))[0])[0].files, [{ name: "a.txt", text: "needle" }]);
+  assert.match(toMarkdown(conversation), /File a\.txt:\n\n```txt\nneedle\n```\n\n\?/);
+  const without = newConversation();
+  add(without, null, { role: "user", content: "?" });
+  assert.equal(sizeOf(conversation) - sizeOf(without), "needle".length);
+  const strange = toJson([{ messages: [{ role: "user", content: "?", files: [null, { name: 3, text: "x" }, { name: "b" }] }] }]);
+  assert.deepEqual(branch(fromJson(strange)[0])[0].files, [{ name: "file", text: "x" }]);
 });
 
 test("a strange file is refused in words", () => {

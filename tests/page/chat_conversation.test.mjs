@@ -92,6 +92,16 @@ test("images are parts beside the text", () => {
   ]);
 });
 
+test("text files are fenced before the text, and name a conversation that begins with them alone", () => {
+  const conversation = newConversation();
+  const files = [{ name: "a.py", text: "x = 1\n" }, { name: "notes", text: "```\nfence\n```" }];
+  const question = add(conversation, null, { role: "user", content: "why?", files });
+  assert.equal(requestMessages(conversation, question.id)[0].content, "File a.py:\n\n```py\nx = 1\n```\n\nFile notes:\n\n````\n```\nfence\n```\n````\n\nwhy?");
+  const alone = newConversation();
+  add(alone, null, { role: "user", content: "", files: files.slice(0, 1) });
+  assert.equal(alone.title, "a.py");
+});
+
 test("a body has what was set, and nothing else", () => {
   const { conversation, second } = spoken();
   assert.deepEqual(Object.keys(requestBody(conversation, second.id)).sort(), ["messages", "return_progress", "stream", "stream_options"]);

@@ -1,4 +1,5 @@
 // Conversations as files. A file that is read is not trusted: each field is checked, or ignored.
+import { fenced, fileBlock } from "./attachments.js";
 import { branch, newId, NO_SETTINGS, titleOf } from "./conversation.js";
 import { EFFORTS, FIELDS } from "./request_body.js";
 import { endWords } from "./words.js";
@@ -24,19 +25,13 @@ const HEADINGS = { user: "You", assistant: "Assistant", tool: "Tool's result" };
 function markdownOf(message) {
   const pieces = [`## ${HEADINGS[message.role]}`];
   if (message.reasoning) pieces.push("<details><summary>Reasoning</summary>", message.reasoning, "</details>");
+  pieces.push(...(message.files ?? []).map(fileBlock));
   if (message.content !== "") pieces.push(message.role === "tool" ? fenced(message.content, "") : message.content);
   for (const url of message.images ?? []) pieces.push(`![image](${url})`);
   for (const { name, arguments: text } of message.toolCalls ?? []) pieces.push(`Calls \`${name}\`:`, fenced(text, "json"));
   const end = message.role === "assistant" ? endWords(message) : null;
   if (end !== null) pieces.push(`*${end}*`);
   return pieces;
-}
-
-// A fence longer than any in the text.
-function fenced(text, language) {
-  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map(([ticks]) => ticks.length));
-  const fence = "`".repeat(longest + 1);
-  return `${fence}${language}\n${text}\n${fence}`;
 }
 
 // Return the conversations in a file: ours, or a list of messages in the API's format. Throws an Error that says what
@@ -105,10 +100,12 @@ function messageOf(raw) {
   if (!["user", "assistant", "tool"].includes(raw?.role)) return null;
   const message = { id: newId(), parent: null, role: raw.role, at: time(raw.at), content: contentOf(raw.content) };
   if (raw.role === "user" && Array.isArray(raw.images)) message.images = raw.images.filter((url) => typeof url === "string" && IMAGE.test(url));
+  if (raw.role === "user" && Array.isArray(raw.files)) message.files = raw.files.map(fileOf).filter((file) => file.text !== "");
   if (raw.role === "tool") message.toolCallId = string(raw.toolCallId);
   return raw.role === "assistant" ? { ...message, ...answerOf(raw) } : message;
 }
 
+const fileOf = (raw) => ({ name: string(raw?.name).slice(0, 200) || "file", text: string(raw?.text) });
 const contentOf = (content) => (Array.isArray(content) ? content.map((part) => string(part?.text)).join("\n") : string(content));
 
 function answerOf(raw) {

@@ -4,6 +4,7 @@ import { Observable } from "../lib/observable.js";
 import { Answering } from "./answering.js";
 import { add, newConversation, openCalls, remove, replace, select } from "./conversation.js";
 import { requestBody } from "./request_body.js";
+import { excerptOf, wordsOf } from "./search.js";
 import { MemoryStorage, openStorage } from "./storage.js";
 
 const LAST = "pyllmcancel-chat-last", DEFAULTS = "pyllmcancel-chat-settings";
@@ -75,9 +76,9 @@ export class Chats {
     return found?.answering ?? null;
   }
 
-  send(text, images = []) {
+  send(text, { images = [], files = [] } = {}) {
     const conversation = this.current.value;
-    add(conversation, conversation.leaf, { role: "user", content: text, ...(images.length > 0 ? { images } : {}) });
+    add(conversation, conversation.leaf, { role: "user", content: text, ...(images.length > 0 ? { images } : {}), ...(files.length > 0 ? { files } : {}) });
     return this.#answer(conversation);
   }
 
@@ -98,8 +99,8 @@ export class Chats {
   // Add a new branch with another text; if the text is the person's, an answer follows.
   edit(message, text) {
     const conversation = this.current.value;
-    const { images, reasoning, toolCalls, model } = message;
-    const kept = message.role === "user" ? { images } : { reasoning, toolCalls, model, finish: "stop", edited: true };
+    const { images, files, reasoning, toolCalls, model } = message;
+    const kept = message.role === "user" ? { images, files } : { reasoning, toolCalls, model, finish: "stop", edited: true };
     add(conversation, message.parent, { role: message.role, content: text, ...kept });
     return message.role === "user" ? this.#answer(conversation) : this.#keep(conversation);
   }
@@ -159,6 +160,21 @@ export class Chats {
   }
 
   everything() { return this.#storage.all(); }
+
+  stored(id) { return this.#storage.get(id); }
+
+  // Return {id, title, excerpt} of the conversations that have all the words, newest first. They are read one by one:
+  // all of them may be large.
+  async search(text, signal) {
+    const words = wordsOf(text), found = [];
+    for (const { id } of this.summaries.value) {
+      const conversation = await this.#storage.get(id);
+      if (signal.aborted) break;
+      const excerpt = conversation === null ? null : excerptOf(conversation, words);
+      if (excerpt !== null) found.push({ id, title: conversation.title, excerpt });
+    }
+    return found;
+  }
 
   async take(conversations) {
     for (const conversation of conversations) await this.#storage.put(conversation);

@@ -1,5 +1,7 @@
 // A conversation: a tree of messages, one branch of which is shown. An edit or another answer is a new branch.
 
+import { withFiles } from "./attachments.js";
+
 const TITLE_LENGTH = 60;
 
 export const newId = () => crypto.randomUUID();
@@ -28,7 +30,7 @@ export function add(conversation, parent, fields) {
   conversation.messages.push(message);
   conversation.leaf = message.id;
   conversation.updated = message.at;
-  if (!conversation.named && parent === null && message.role === "user") conversation.title = titleOf(message.content);
+  if (!conversation.named && parent === null && message.role === "user") conversation.title = titleOf(message.content || (message.files?.[0]?.name ?? ""));
   return message;
 }
 
@@ -88,7 +90,8 @@ function wire(message) {
   }
 }
 
-function parts({ content, images = [] }) {
+function parts({ images = [], ...message }) {
+  const content = withFiles(message);
   if (images.length === 0) return content;
   const pictures = images.map((url) => ({ type: "image_url", image_url: { url } }));
   return content === "" ? pictures : [{ type: "text", text: content }, ...pictures];

@@ -33,3 +33,19 @@ export function readImage(file) {
     reader.readAsDataURL(file);
   });
 }
+
+export const MAX_TEXTS = 16, MAX_TEXT = 2 ** 20; // text files per message; bytes per file
+
+// Return {name, text} of a text file; throws an Error that says why the file is not accepted.
+export async function readText(file) {
+  if (file.size > MAX_TEXT) throw new Error(`${file.name} has more than 1 MiB`);
+  if (file.size === 0) throw new Error(`${file.name} is empty`);
+  let text;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    throw new Error(`${file.name} is not a text file in UTF-8`);
+  }
+  if (text.includes("\0")) throw new Error(`${file.name} is not a text file`);
+  return { name: file.name, text };
+}

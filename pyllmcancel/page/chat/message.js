@@ -3,8 +3,10 @@ import { html, useMemo, useState } from "../lib/html.js";
 import { useObservable, Observable } from "../lib/observable.js";
 import { AnswerBody, AnswerFoot } from "./answer.js";
 import { copyText } from "./code_block.js";
+import { titleOf } from "./conversation.js";
 import { Editor, focusComposer } from "./editor.js";
-import { IconButton } from "./icons.js";
+import { fileName, saveFile } from "./files.js";
+import { Icon, IconButton } from "./icons.js";
 import { Markdown } from "./markdown.js";
 
 const NO_DRAFT = new Observable(null);
@@ -45,6 +47,7 @@ function Said({ message, draft, answering }) {
       return html`
         <div class="bubble">
           ${message.images?.length > 0 && html`<div class="images">${message.images.map((url, at) => html`<img src=${url} alt=${`Image ${at + 1}`} />`)}</div>`}
+          ${message.files?.map((file, at) => html`<${AttachedFile} key=${at} file=${file} />`)}
           ${message.content !== "" && html`<${Markdown} text=${message.content} isTyped />`}
         </div>`;
     case "tool":
@@ -53,6 +56,9 @@ function Said({ message, draft, answering }) {
       return html`<${AnswerBody} ...${{ message, draft, answering }} />`;
   }
 }
+
+const AttachedFile = ({ file }) => html`
+  <details class="fold attached"><summary><${Icon} name="file" /><bdi>${file.name}</bdi></summary><pre class="fold-text" tabindex="0">${file.text}</pre></details>`;
 
 // The button disappears after the action, so the focus returns to the composer.
 const then = (act) => () => {
@@ -72,6 +78,7 @@ function Actions({ chats, message, versions, isBusy, onEdit }) {
     <div class="actions" role="group" aria-label=${`Actions on this ${role === "user" ? "message" : "answer"}`}>
       ${versions.length > 1 && html`<${Versions} ...${{ chats, message, versions, isBusy }} />`}
       ${message.content !== "" && html`<${IconButton} icon=${isCopied ? "check" : "copy"} label=${isCopied ? "Copied" : "Copy"} onClick=${copy} />`}
+      ${role === "assistant" && message.content !== "" && html`<${IconButton} icon="save" label="Download as Markdown" onClick=${() => saveFile(fileName(titleOf(message.content), "md"), `${message.content}\n`, "text/markdown")} />`}
       ${role === "assistant" && html`<${IconButton} icon="again" label="Answer again" disabled=${isBusy} onClick=${then(() => chats.again(message))} />`}
       ${role !== "tool" && html`<${IconButton} icon="edit" label=${role === "user" ? "Edit, and continue from here" : "Edit the answer"} disabled=${isBusy} onClick=${onEdit} />`}
       <${IconButton} icon="bin" label="Delete this and all later messages" disabled=${isBusy} onClick=${then(() => chats.removeMessage(message))} />

@@ -33,9 +33,9 @@ export function Room({ chats }) {
     addEventListener("keydown", stop);
     return () => removeEventListener("keydown", stop);
   }, [chats]);
-  const send = (text, images) => {
+  const send = (text, attached) => {
     follow.toEnd();
-    chats.send(text, images);
+    chats.send(text, attached);
   };
   return html`
     <div class="chat">

@@ -2,10 +2,12 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useObservable } from "../lib/observable.js";
 import { fromJson, MAX_FILE, toJson, toMarkdown } from "./archive.js";
+import { copyText } from "./code_block.js";
 import { focusComposer } from "./editor.js";
 import { chooseFiles, fileName, saveFile } from "./files.js";
 import { Icon } from "./icons.js";
 import { Menu } from "./menu.js";
+import { Found, SearchField } from "./search_list.js";
 import { MAX_KEPT } from "./storage.js";
 import { count, day } from "./words.js";
 
@@ -23,6 +25,7 @@ export function Sidebar({ chats, onChosen }) {
   }, [renamed]);
   const [isAsking, setAsking] = useState(false);
   const [refusal, setRefusal] = useState(null);
+  const [searched, setSearched] = useState("");
   const begin = () => { chats.start(); onChosen(); };
   const open = async (id) => { await chats.open(id); onChosen(); };
   const bring = async () => {
@@ -50,8 +53,10 @@ export function Sidebar({ chats, onChosen }) {
         <${Menu} label="All conversations" entries=${entries} />
       </div>
       ${refusal !== null && html`<p class="refusal" role="alert">${refusal}</p>`}
+      ${summaries.length > 0 && html`<${SearchField} text=${searched} onChange=${setSearched} />`}
       <nav class="side-list" aria-label="Conversations">
-        ${grouped(summaries).map(([name, group]) => html`
+        ${searched.trim() !== "" && html`<${Found} chats=${chats} text=${searched.trim()} current=${current?.id} onOpen=${open} />`}
+        ${searched.trim() === "" && grouped(summaries).map(([name, group]) => html`
           <h2 key=${name}>${name}</h2>
           <ul key=${`${name} list`}>${group.map((one) => html`
             <${Entry} key=${one.id} ...${{ chats, one, onOpen: () => open(one.id), isCurrent: one.id === current?.id, isRenamed: one.id === renamed, onRename: setRenamed }} />`)}
@@ -85,10 +90,15 @@ function Entry({ chats, one, onOpen, isCurrent, isRenamed, onRename }) {
 // Menu entries that export a conversation.
 function exports(chats, id) {
   const saved = (ending, text, type) => async () => {
-    const conversation = (await chats.everything()).find((one) => one.id === id);
-    if (conversation) saveFile(fileName(conversation.title, ending), text(conversation), type);
+    const conversation = await chats.stored(id);
+    if (conversation !== null) saveFile(fileName(conversation.title, ending), text(conversation), type);
+  };
+  const copy = async () => {
+    const conversation = await chats.stored(id);
+    if (conversation !== null && !(await copyText(toMarkdown(conversation)))) saveFile(fileName(conversation.title, "md"), toMarkdown(conversation), "text/markdown");
   };
   return [
+    { text: "Copy as Markdown", act: copy },
     { text: "Export as Markdown", act: saved("md", toMarkdown, "text/markdown") },
     { text: "Export as JSON", act: saved("json", (conversation) => toJson([conversation]), "application/json") },
   ];

@@ -10,7 +10,7 @@ const summaryOf = (conversation) => {
 };
 
 export function sizeOf({ messages, settings }) {
-  const lengths = messages.map(({ content, reasoning = "", images = [] }) => content.length + reasoning.length + images.reduce((sum, url) => sum + url.length, 0));
+  const lengths = messages.map(({ content, reasoning = "", images = [], files = [] }) => [content, reasoning, ...images, ...files.map(({ text }) => text)].reduce((sum, text) => sum + text.length, 0));
   return lengths.reduce((sum, length) => sum + length + 200, settings.system.length + settings.tools.length);
 }
 
