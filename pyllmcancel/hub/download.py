@@ -1,4 +1,4 @@
-"""The download of one file into the cache. It resumes where it was interrupted, and keeps no content with a wrong
+"""The download of one file into a cache. It resumes where it was interrupted, and keeps no content with a wrong
 digest.
 """
 
@@ -10,18 +10,16 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pyllmcancel.errors import HubError, HubUnreachable, LoadCancelled
 from pyllmcancel.hub.progress import in_units
 
 if TYPE_CHECKING:
-    import httpx2
-
-    from pyllmcancel.hub.cache import Repository
-    from pyllmcancel.hub.client import Hub, HubFile
+    from pyllmcancel.hub.client import HubFile
 
 logger = logging.getLogger("pyllmcancel.hub")
 
@@ -31,11 +29,30 @@ PIECE = 1 << 20
 RANGE = re.compile(r"bytes (\d+)-")
 
 
+class Answer(Protocol):
+    """An HTTP answer, whose content has not been read."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def iter_raw(self) -> Iterator[bytes]: ...
+
+
 class Download:
-    """One download. Used once, by one thread.
+    """One download. Used once, by one thread, while no other process downloads the same file.
 
     Parameters
     ----------
+    content
+        Returns the answer with the file's content from a byte on: 206, or 200 with all of it, or 416. Raises
+        HubUnreachable where another attempt may succeed.
+    file
+        The file's name, size and digest.
+    path
+        The path that the whole and checked file gets. ``.incomplete`` is appended while it is on its way.
     on_size
         Called with the number of bytes so far, whenever it changes.
     given_up
@@ -43,30 +60,21 @@ class Download:
     """
 
     def __init__(
-        self, hub: Hub, repository: Repository, commit: str, file: HubFile,
+        self, content: Callable[[int], AbstractContextManager[Answer]], file: HubFile, path: Path,
         *, on_size: Callable[[int], None], given_up: threading.Event
     ) -> None:  # fmt: skip
-        self._hub = hub
-        self._repository = repository
-        self._commit = commit
+        self._content = content
         self._file = file
         self._on_size = on_size
         self._given_up = given_up
-        self._blob = repository.blob(file.etag)
+        self._path = path
         self._size = 0  # bytes that are there
         self._digest = _digest_of(file)
 
-    def run(self) -> Path:
-        """Download the file into the cache; return its path there."""
-        self._blob.parent.mkdir(parents=True, exist_ok=True)
-        with self._repository.locked(self._file.etag):
-            if not self._blob.exists():
-                self._fetch()
-        self._on_size(self._file.size)
-        return self._repository.install(self._commit, self._file.path, self._file.etag)
-
-    def _fetch(self) -> None:
-        partial = self._blob.with_name(f"{self._blob.name}.incomplete")
+    def run(self) -> None:
+        """Download the file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_name(f"{self._path.name}.incomplete")
         partial.touch()
         with partial.open("r+b", buffering=0) as out:
             self._take_up(out)
@@ -77,9 +85,9 @@ class Download:
             partial.unlink()
             raise HubError(
                 f"{self._file.path} has a wrong digest: it is {self._digest.hexdigest()} and should"
-                f" be {self._file.etag}. The file was not kept. Try again, or report this to the hub"
+                f" be {self._file.etag}. The file was not kept. Try again, or report this to its source"
             )
-        partial.replace(self._blob)
+        partial.replace(self._path)
 
     def _take_up(self, out: BinaryIO) -> None:
         """Read the part that an earlier download left."""
@@ -100,10 +108,10 @@ class Download:
         while self._size < self._file.size:
             before = self._size
             try:
-                with self._hub.content(self._repository.repo, self._commit, self._file, self._size) as response:
+                with self._content(self._size) as response:
                     self._copy(response, out)
                     if self._size < self._file.size:
-                        raise HubUnreachable(f"{self._hub.endpoint} ended in the middle of {self._file.path}")
+                        raise HubUnreachable(f"the answer ended in the middle of {self._file.path}")
             except HubUnreachable as error:
                 failures = 1 if self._size > before else failures + 1
                 if failures > RETRIES:
@@ -112,7 +120,7 @@ class Download:
                 if self._given_up.wait(PAUSE_SECONDS):
                     raise LoadCancelled("the download was given up") from None
 
-    def _copy(self, response: httpx2.Response, out: BinaryIO) -> None:
+    def _copy(self, response: Answer, out: BinaryIO) -> None:
         if self._size and not self._goes_on(response):
             self._begin_anew(out)
             if response.status_code != 200:
@@ -126,7 +134,7 @@ class Download:
             _write(out, piece)
             self._took(piece)
 
-    def _goes_on(self, response: httpx2.Response) -> bool:
+    def _goes_on(self, response: Answer) -> bool:
         """Return whether the answer begins where the file ends."""
         found = RANGE.match(response.headers.get("Content-Range", ""))
         return response.status_code == 206 and found is not None and int(found[1]) == self._size

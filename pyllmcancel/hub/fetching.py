@@ -1,28 +1,22 @@
-"""From a model's name to its file, in a daemon thread.
-
-A thread that waits for a silent hub cannot be woken up. So the downloading thread is a daemon: a server that ends
-abandons it in the middle of a file, and the next start resumes the download.
-"""
+"""From a model's name to its file in the hub's cache."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from pyllmcancel.errors import HubError, HubUnreachable, LoadCancelled
+from pyllmcancel.errors import HubError, HubUnreachable
+from pyllmcancel.hub.background import Fetch, fetched
 from pyllmcancel.hub.cache import Repository
 from pyllmcancel.hub.client import Hub, HubFile
 from pyllmcancel.hub.download import Download
 from pyllmcancel.hub.names import ModelName
-from pyllmcancel.hub.progress import in_units, shown
+from pyllmcancel.hub.progress import in_units
 
 logger = logging.getLogger("pyllmcancel.hub")
-
-TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,57 +41,20 @@ class HubModel:
     endpoint: str | None = None
 
     def fetch(self, progress: Callable[[float], bool]) -> Path:
-        """Return the file to load, downloaded first if need be.
-
-        Parameters
-        ----------
-        progress
-            Called again and again with the progress in [0, 1]. Returning False gives up.
-
-        Raises
-        ------
-        HubError
-            There is no such model, or the download failed.
-        LoadCancelled
-            The download was given up; the bytes so far are kept, and the next download resumes.
-        """
-        fetch = _Fetch(self)
-        threading.Thread(target=fetch.run, name="hub download", daemon=True).start()
-        with shown(str(self.name)) as show:
-            while not wait([fetch.future], TELL_EVERY_SECONDS).done:
-                done, total = fetch.sizes()
-                if total:
-                    show(done, total)
-                if not progress(done / total if total else 0.0):
-                    fetch.given_up.set()
-                    raise LoadCancelled("the download was given up")
-        return fetch.future.result()
+        """Return the file to load, downloaded first if need be; see `fetched`."""
+        return fetched(_Fetch(self), str(self.name), progress)
 
 
-class _Fetch:
-    """The work of the daemon thread. Only `sizes` and `given_up` are for other threads."""
+class _Fetch(Fetch):
+    """Fetches a model of the hub."""
 
     def __init__(self, model: HubModel) -> None:
+        super().__init__()
         self._model = model
         self._name = model.name
         self._repository = Repository(model.name.repo)
-        self._sizes: dict[str, int] = {}
-        self._total = 0
-        self.future: Future[Path] = Future()
-        self.given_up = threading.Event()
 
-    def sizes(self) -> tuple[int, int]:
-        """The number of bytes that are there, and of all; (0, 0) until the latter is known."""
-        return sum(self._sizes.copy().values()), self._total
-
-    def run(self) -> None:
-        try:
-            self.future.set_result(self._find())
-        except BaseException as error:
-            # Any exception: the other thread waits for the future.
-            self.future.set_exception(error)
-
-    def _find(self) -> Path:
+    def find(self) -> Path:
         if self._model.offline:
             return self._cached("--offline")
         try:
@@ -132,7 +89,11 @@ class _Fetch:
         return found[0]
 
     def _get(self, hub: Hub, commit: str, file: HubFile) -> Path:
-        def on_size(size: int) -> None:
-            self._sizes[file.path] = size
-
-        return Download(hub, self._repository, commit, file, on_size=on_size, given_up=self.given_up).run()
+        on_size = self.on_size(file.path)
+        blob = self._repository.blob(file.etag)
+        with self._repository.locked(file.etag):
+            if not blob.exists():
+                content = partial(hub.content, self._repository.repo, commit, file)
+                Download(content, file, blob, on_size=on_size, given_up=self.given_up).run()
+        on_size(file.size)
+        return self._repository.install(commit, file.path, file.etag)
