@@ -135,7 +135,7 @@ def checked(given: argparse.Namespace) -> ServerConfig:
     """Check the options as a server would, so that a mistake is reported once, before any server starts."""
     llama_options.warn(given)
     check_environment(given, os.environ)
-    serve.hub_model(given)
+    serve.model_to_fetch(given)
     if serve.certificate_of(given) is not None:
         raise UsageError(
             "the servers behind the balancer do not use TLS: see `pyllmcancel cluster haproxy` for `ssl crt`"

@@ -1,4 +1,6 @@
-"""The argument of ``serve`` without a name, ``FILE.gguf`` or ``USER/MODEL:QUANT``, and the check of a model's file."""
+"""The argument of ``serve`` without an option, ``FILE.gguf``, ``USER/MODEL:QUANT`` or a known name, and the check of a
+model's file.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pyllmcancel.cli.parser import nearest
 from pyllmcancel.errors import UsageError
+from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.hub.names import REPOSITORY, SUFFIX
+from pyllmcancel.models import PACKAGED_NAME
 
+NAMES = (*KNOWN, PACKAGED_NAME)
 MAGIC = b"GGUF"
 MAX_SHOWN = 3  # limit of files in a message
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    text = "the same as --model FILE or --hf-repo NAME"
+    text = "the same as --model FILE, --model NAME or --hf-repo NAME"
     parser.add_argument("named", nargs="?", metavar="MODEL", action=Named, help=text)
 
 
@@ -56,6 +62,12 @@ def is_of_hub(text: str) -> bool:
     return not is_file and REPOSITORY.fullmatch(text.partition(":")[0]) is not None
 
 
+def name_of(arguments: argparse.Namespace) -> str:
+    """Return the known name that is given as the model; empty if a file is given."""
+    model: Path | None = arguments.model
+    return str(model) if str(model) in NAMES and model is not None and not model.is_file() else ""
+
+
 def check_model_file(path: Path) -> None:
     """Raise UsageError, or OSError, if the path is obviously not that of a model."""
     if path.is_dir():
@@ -64,7 +76,9 @@ def check_model_file(path: Path) -> None:
         has = f"it has {', '.join(found[:MAX_SHOWN])}{more}" if found else "it has no GGUF file"
         raise UsageError(f"{path} is a directory, not a GGUF file; {has}")
     if not path.exists():
-        raise UsageError(f"there is no file {path}")
+        is_word = len(path.parts) == 1 and path.suffix.lower() != SUFFIX
+        known = nearest(str(path), NAMES) or f"; known are {', '.join(NAMES)}"
+        raise UsageError(f"there is no file {path}" + (f", and no model of that name{known}" if is_word else ""))
     if not path.is_file():
         raise UsageError(f"{path} is not a regular file")
     with path.open("rb") as file:

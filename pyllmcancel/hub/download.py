@@ -4,6 +4,7 @@ digest.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -78,7 +79,7 @@ class Download:
         partial.touch()
         with partial.open("r+b", buffering=0) as out:
             self._take_up(out)
-            self._check_room(partial.parent)
+            check_room(partial.parent, self._file.path, self._file.size - self._size)
             self._fill(out)
             os.fsync(out.fileno())
         if self._digest.hexdigest() != self._file.etag:
@@ -97,11 +98,6 @@ class Download:
             self._begin_anew(out)
         if self._size:
             logger.info("resuming %s, of which %s are there", self._file.path, in_units(self._size))
-
-    def _check_room(self, folder: Path) -> None:
-        missing, free = self._file.size - self._size, shutil.disk_usage(folder).free
-        if missing > free:
-            raise HubError(f"{self._file.path} needs {in_units(missing)} more, but {folder} has {in_units(free)} left")
 
     def _fill(self, out: BinaryIO) -> None:
         failures = 0
@@ -130,7 +126,7 @@ class Download:
                 raise LoadCancelled("the download was given up")
             if self._size + len(piece) > self._file.size:
                 self._begin_anew(out)
-                raise HubError(f"{self._file.path} is longer than the hub says, which is {self._file.size:,} bytes")
+                raise HubError(f"{self._file.path} is longer than the {self._file.size:,} bytes that it should have")
             _write(out, piece)
             self._took(piece)
 
@@ -149,6 +145,14 @@ class Download:
         out.truncate()
         self._digest, self._size = _digest_of(self._file), 0
         self._on_size(0)
+
+
+def check_room(folder: Path, name: str, missing: int) -> None:
+    """Raise OSError if the disk has less room than the `missing` bytes of the file with this name."""
+    free = shutil.disk_usage(folder).free
+    if missing > free:
+        text = f"{name} needs {in_units(missing)} more, but {folder} has {in_units(free)} left"
+        raise OSError(errno.ENOSPC, text)
 
 
 def _digest_of(file: HubFile) -> hashlib._Hash:

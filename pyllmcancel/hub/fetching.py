@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from pyllmcancel.errors import HubError, HubUnreachable
-from pyllmcancel.hub.background import Fetch, fetched
+from pyllmcancel.hub.background import Fetch, cannot_be_stored, fetched
 from pyllmcancel.hub.cache import Repository
 from pyllmcancel.hub.client import Hub, HubFile
 from pyllmcancel.hub.download import Download
@@ -61,10 +61,11 @@ class _Fetch(Fetch):
             return self._download()
         except HubUnreachable as error:
             return self._cached(str(error))
-        except HubError as error:
+        except (HubError, OSError) as error:
             if self._repository.find(self._name) is None:
                 raise
-            raise HubError(f"{error}. A copy is in the cache: --offline serves it") from error
+            why = cannot_be_stored(error) if isinstance(error, OSError) else error
+            raise HubError(f"{why}. A copy is in the cache: --offline serves it") from error
 
     def _cached(self, why: str) -> Path:
         path = self._repository.find(self._name)

@@ -13,6 +13,7 @@ from typing import Protocol
 logger = logging.getLogger("pyllmcancel.hub")
 
 LINE_EVERY_SECONDS = 5.0
+BAR = 20  # columns
 
 
 class Show(Protocol):
@@ -33,22 +34,56 @@ def shown(what: str) -> Iterator[Show]:
 
 @contextmanager
 def _bar(what: str) -> Iterator[Show]:
-    from tqdm import tqdm  # type: ignore[import-untyped]
-    from tqdm.contrib.logging import logging_redirect_tqdm  # type: ignore[import-untyped]
+    bar = Bar(what)
+    handlers = [handler for handler in logging.getLogger().handlers if getattr(handler, "stream", None) is sys.stderr]
+    before = [handler.formatter for handler in handlers]
+    for handler, formatter in zip(handlers, before, strict=True):
+        handler.setFormatter(_AboveBar(formatter or logging.Formatter(), bar))
+    try:
+        yield bar
+    finally:
+        for handler, formatter in zip(handlers, before, strict=True):
+            handler.setFormatter(formatter)
+        sys.stderr.write(bar.cleared())
 
-    # tqdm shows nothing on a terminal that reports no size, as a container's may
-    columns, rows = shutil.get_terminal_size()
-    size = {"ncols": columns, "nrows": rows}
-    with logging_redirect_tqdm(), tqdm(desc=what, unit="B", unit_scale=True, total=0, leave=False, **size) as bar:
 
-        def show(done: int, total: int) -> None:
-            if bar.total != total:  # bytes from an earlier download must not count as speed
-                bar.reset(total)
-                bar.initial = bar.n = done
-            bar.n = done
-            bar.refresh()
+class Bar:
+    """A line that is drawn anew in its place."""
 
-        yield show
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._width = 0
+        self._began: tuple[float, int] | None = None  # when, and how many bytes an earlier download had left
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        began, left = self._began = self._began or (now, done)
+        rate = max(done - left, 0) / max(now - began, 0.1)
+        share = done / total if total else 0.0
+        counts = f"{in_units(done)} of {in_units(total)}, {in_units(rate)}/s"
+        rest = f", {in_time((total - done) / rate)} left" if rate and done < total else ""
+        line = f"{self._what}: {share * 100:3.0f} % [{'#' * round(share * BAR):<{BAR}}] {counts}{rest}"
+        # a terminal that reports no size, as a container's may, has 80 columns
+        line = line[: shutil.get_terminal_size().columns - 1]
+        sys.stderr.write(self.cleared() + line)
+        sys.stderr.flush()
+        self._width = len(line)
+
+    def cleared(self) -> str:
+        """Return what removes the bar from the terminal."""
+        return f"\r{' ' * self._width}\r"
+
+
+class _AboveBar(logging.Formatter):
+    """Formats a line of the log so that it replaces the bar, which is then drawn below it."""
+
+    def __init__(self, formatter: logging.Formatter, bar: Bar) -> None:
+        super().__init__()
+        self._formatter = formatter
+        self._bar = bar
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._bar.cleared() + self._formatter.format(record)
 
 
 class Lines:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-PACKAGED_MODEL = "stdlib-coder.gguf"
+PACKAGED_NAME = "stdlib-coder"
+PACKAGED_MODEL = f"{PACKAGED_NAME}.gguf"
 
 
 def packaged_model_path() -> Path:

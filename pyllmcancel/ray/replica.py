@@ -15,7 +15,7 @@ from ray import serve
 from ray.serve.context import _get_global_client
 
 from pyllmcancel.cli import logs
-from pyllmcancel.cli.serve import hub_model
+from pyllmcancel.cli.serve import model_to_fetch
 from pyllmcancel.cli.tracing import open_tracing
 from pyllmcancel.engine.loading import Loading
 from pyllmcancel.ray.discovery import Discovery
@@ -79,7 +79,7 @@ class Replica:
         config = checked(self._arguments, ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
         host = await listening_host()
         check_open(host, config, open_to_all=self._open_to_all)
-        model = hub_model(self._arguments)
+        model = model_to_fetch(self._arguments)
         tracing = open_tracing(wanted=config.otel)
         metrics = EngineMetrics()
         observer = metrics if tracing is None else Observers(metrics, tracing)

