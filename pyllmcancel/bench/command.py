@@ -49,13 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write("pyllmcancel: interrupted\n")
         return 130
     summaries = [entry["summary"] for entry in document["runs"]]
-    table.show(summaries, [column(found) for found in runs], Console())
+    columns = [column(run, summary) for run, summary in zip(runs, summaries, strict=True)]
+    table.show(summaries, columns, Console())
     if arguments.json is not None:
         write_json(document, arguments.json)
     if arguments.plots is not None:
         from pyllmcancel.bench import pictures
 
-        pictures.draw({column(run): run for run in runs}, summaries, arguments.plots, about(document))
+        pictures.draw(dict(zip(columns, runs, strict=True)), summaries, arguments.plots, about(document))
     return 0 if any(found["ok"] or found["cancelled"] for found in summaries) else 1
 
 
@@ -134,9 +135,13 @@ def first_of(group: ExceptionGroup[Exception]) -> Exception:
     return found
 
 
-def column(run: Run) -> str:
+def column(run: Run, summary: Mapping[str, Any]) -> str:
+    """Return the head of a run's column: the share that was to be cut, and the share that was."""
     percent = run.options.get("plan", run.options).get("percent")
-    return run.scenario if percent is None else f"{percent:g} % cancelled"
+    if percent is None:
+        return run.scenario
+    cut = 100 * summary["hung_up"] / max(summary["requests"], 1)
+    return f"{percent:g} % asked, {cut:.0f} % cut"
 
 
 def about(document: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from pyllmcancel.bench.percentiles import percentile
 
@@ -162,7 +162,7 @@ def goodput(curves: Mapping[str, Sequence[tuple[float, float]]], *, title: str =
     axes.set_xlabel("cancelled requests, % of all", color=INK)
     axes.set_ylabel("goodput, tokens/s", color=INK)
     axes.set_ylim(0.0, 1.12 * max((value for points in curves.values() for _, value in points), default=1.0))
-    axes.set_xlim(left=-2.0)
+    axes.set_xlim(-2.0, 102.0)
     finish(figure, axes, GOODPUT)
     return figure
 
@@ -190,6 +190,7 @@ def endings(counts: Mapping[str, Mapping[str, int]], *, about: str = "") -> Figu
         begun = [left + width for left, width in zip(begun, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlim(0, max(begun))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("requests", color=INK)

@@ -13,6 +13,7 @@ from pyllmcancel.bench.summary import Figures
 
 Shown = tuple[str, str, Callable[[Any], str]]
 NOTHING = "-"
+NAMED_ABOVE = ("chosen",)  # figures of a scenario that have a row of their own
 
 
 def show(summaries: Sequence[Figures], names: Sequence[str], console: Console) -> None:
@@ -21,9 +22,14 @@ def show(summaries: Sequence[Figures], names: Sequence[str], console: Console) -
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right")
-    for row in rows(summaries):
+    shown = rows(summaries)
+    for row in shown:
         table.add_row(*row)
     console.print(table)
+    for line in meanings(shown):
+        console.print(f"  {line}", highlight=False)
+    for line in warnings(summaries):
+        console.print(f"  {line}", style="bold yellow", highlight=False)
     kinds = sorted({kind for found in summaries for kind in found["errors_by_kind"]})
     for kind in kinds:
         console.print(f"  {kind}: {'an HTTP error' if kind.startswith('http_') else ErrorKind[kind.upper()].text}")
@@ -34,9 +40,25 @@ def rows(summaries: Sequence[Figures]) -> list[tuple[str, ...]]:
     mixes = all(summary["scenario"] == "mix" for summary in summaries)
     shown = COMMON + (OF_A_MIX if mixes else ())
     found = [(name, *(cell(summary, path, show) for summary in summaries)) for name, path, show in shown]
-    for name in dict.fromkeys(name for summary in summaries for name in summary["figures"]):
+    for name in dict.fromkeys(name for summary in summaries for name in summary["figures"] if name not in NAMED_ABOVE):
         found += [(readable(name), *(plain(summary["figures"].get(name)) for summary in summaries))]
     return [row for row in found if any(cell != NOTHING for cell in row[1:])]
+
+
+def meanings(shown: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a line for each row whose name does not say how it was measured."""
+    return [f"{name.strip()}: {MEANINGS[name]}" for name, *_ in shown if name in MEANINGS]
+
+
+def warnings(summaries: Sequence[Figures]) -> list[str]:
+    """Return what makes a run say less about cancels than its options suggest."""
+    idle = [found for found in summaries if found["to_cut"] and not found["hung_up"]]
+    if not idle:
+        return []
+    return [
+        f"{idle[0]['to_cut']} requests were to be cut, and none was: each ended before its --delay. "
+        "Choose a shorter --delay or a larger --output-tokens."
+    ]
 
 
 def cell(summary: Figures, path: str, show: Callable[[Any], str]) -> str:
@@ -92,6 +114,8 @@ COMMON: tuple[Shown, ...] = (
     ("requests", "requests", str),
     ("answered", "ok", str),
     ("cancelled", "cancelled", str),
+    ("  to be cut", "to_cut", str),
+    ("  cut", "hung_up", str),
     ("  at which point", "cancelled_in", kinds),
     ("failed", "errors", str),
     ("  how", "errors_by_kind", kinds),
@@ -109,3 +133,14 @@ OF_A_MIX: tuple[Shown, ...] = (
     ("CPU, s per 1000 good tokens", "server.cpu_s_per_1000_good_tokens", number),
     ("CPU while no client waited", "server.idle_cpu_share", percent),
 )
+MEANINGS = {
+    "  to be cut": "requests chosen by --percent. Some end before their --delay is over, and are not cut.",
+    "  cut": "requests whose client hung up. The other cancelled ones were superseded or cancelled by the server.",
+    "first token, ms (p50 / p90 / p99)": "from a request's last byte to the first piece of text, of complete answers.",
+    "between tokens, ms": "the same percentiles, of the gaps within complete answers.",
+    "whole answer, ms": "the same percentiles, from a request's last byte to the end of a complete answer.",
+    "the process: hang-up to rest, ms": "until the server's process uses no more CPU time; needs --pid and one client.",
+    "CPU for clients that had left": "share of the server's CPU time after hang-ups, until the process rests.",
+    "goodput, tokens/s": "tokens of complete answers, per second of the run.",
+    "CPU while no client waited": "share of the server's CPU time while no request was open: at least this was wasted.",
+}
