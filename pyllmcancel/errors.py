@@ -7,7 +7,7 @@
      ├─ LoadCancelled         the progress callback returned False
      ├─ HubError              the hub does not have the requested model, or refuses it
      │   └─ HubUnreachable        … because it does not answer
-     ├─ PlacementError        a placement does not fit on a device; the message says what would
+     ├─ PlacementError        a model does not fit into memory, or on a device; the message says what would
      ├─ ContextError          no memory for the cells, or a model that cannot generate
      ├─ ContextBusy           a second thread entered a context during a step
      ├─ UsageError            an invalid call; nothing was changed (also a ValueError)
@@ -53,7 +53,7 @@ class HubUnreachable(HubError):  # noqa: N818
 
 
 class PlacementError(Error):
-    """A placement does not fit on a device; the message says what would fit. Nothing was loaded."""
+    """A model does not fit into memory or on a device; the message says what would. Nothing was loaded."""
 
 
 class ContextError(Error):

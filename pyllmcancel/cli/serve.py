@@ -97,7 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with closing(Loading(config.engine, observer, fetch=None if model is None else model.fetch)) as loading:
             # The model loads during this import, which takes about as long as to load a small model.
-            from pyllmcancel.server.running.process import serve
+            try:
+                from pyllmcancel.server.running.process import serve
+            except KeyboardInterrupt:
+                if not loading.gives_up_soon():
+                    os._exit(128 + signal.SIGINT)  # the interpreter's end would wait for the loading thread
+                raise
 
             return serve(
                 config,

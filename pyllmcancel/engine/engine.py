@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pyllmcancel.cancellation import CancelReason
@@ -25,6 +26,7 @@ from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.fitting import placed, summary
 from pyllmcancel.engine.generation import Generation
 from pyllmcancel.engine.loop import EngineLoop
+from pyllmcancel.engine.reading import read_first
 from pyllmcancel.engine.thread import end_unclosed, say_last_words, work
 from pyllmcancel.errors import EngineClosedError, InvalidRequestError, said
 from pyllmcancel.events import Sink
@@ -129,8 +131,11 @@ class Engine:
         """
         native = compiled_module()
         config = placed(config or EngineConfig(), native, progress)
+        path = Path(config.model or packaged_model_path())
+        if config.mmap and progress is not None:
+            progress = read_first(path, progress)
         model = native.Model.load(
-            config.model or packaged_model_path(),
+            path,
             placement=config.placement,
             mmap=config.mmap,
             mlock=config.mlock,

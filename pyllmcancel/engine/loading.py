@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.engine.loading")
 
 PROGRESS_EVERY_SECONDS = 1.0
+# After that the process ends without the load's end: no request can have been served.
+PATIENCE_SECONDS = 0.5
 
 
 class Loading:
@@ -75,6 +77,15 @@ class Loading:
         A load that is already making the context still results in an engine.
         """
         self._given_up = True
+
+    def gives_up_soon(self) -> bool:
+        """Give up, and wait a moment; return whether the load has ended.
+
+        A single call of llama.cpp's, or of the system's, can neither be cancelled nor waited for.
+        """
+        self.give_up()
+        self._thread.join(PATIENCE_SECONDS)
+        return not self._thread.is_alive()
 
     def close(self) -> None:
         """Give up, wait, and close the engine if there is one. Idempotent."""

@@ -180,6 +180,8 @@ async def _loaded(state: ServerState, loading: Loading | None) -> AsyncIterator[
     finally:
         try:
             await state.close(drain=0.0)
+            if not await asyncio.to_thread(source.gives_up_soon) and state.on_stuck_load is not None:
+                state.on_stuck_load()
             await adopting
         finally:
             await asyncio.to_thread(source.close)

@@ -118,6 +118,8 @@ class ServerState:
         # engine's thread calls the second one, after all requests have their endings.
         self.on_load_failure: Callable[[], None] | None = None
         self.on_engine_death: Callable[[], None] | None = None
+        # set by `process.Server`, too: ends the process, since a load goes on that was given up
+        self.on_stuck_load: Callable[[], None] | None = None
         # set by `process.Server`, too: called when the model is loaded
         self.on_ready: Callable[[Engine], None] | None = None
 

@@ -53,6 +53,17 @@ def halted(*args, progress, **options):
 
 Engine.load = halted
 """
+# A call that asks nobody: the kernel reads a file from a slow disk.
+STUCK = """
+from pyllmcancel.engine.engine import Engine
+
+def halted(*args, **options):
+    say("phase load")
+    while True:
+        time.sleep(0.01)
+
+Engine.load = halted
+"""
 # The model is there and serves, and its template is being prepared, until the application closes.
 PREPARING = """
 from pyllmcancel.server import state
@@ -149,6 +160,15 @@ def test_while_it_imports(long_model: Path, module: str, number: signal.Signals)
 @signals
 def test_while_it_loads(long_model: Path, number: signal.Signals) -> None:
     with begun(long_model, LOADING) as process:
+        process.wait_for_log("phase load")
+        process.wait_for_log("running on http")
+        process.signal(number)
+        assert_gone(process, number)
+
+
+@signals
+def test_while_it_loads_and_cannot_be_asked_to_stop(long_model: Path, number: signal.Signals) -> None:
+    with begun(long_model, STUCK) as process:
         process.wait_for_log("phase load")
         process.wait_for_log("running on http")
         process.signal(number)

@@ -13,6 +13,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -68,6 +69,7 @@ class Server(uvicorn.Server):
         self._connections = connections
         self._state: ServerState = app.state.server
         self._state.on_load_failure = self._give_up
+        self._state.on_stuck_load = self._end_by_the_signal
         self._state.on_engine_death = self._end_in_any_case
         self._drain = self._state.config.drain
         self._delay = self._state.config.drain_delay
@@ -82,6 +84,14 @@ class Server(uvicorn.Server):
         uvicorn_logger.setLevel(logging.WARNING)
         self.exit_status = 1
         self.should_exit = True
+
+    def _end_by_the_signal(self) -> None:
+        """End at once, with the status that the signal has in any case: no request has been served yet."""
+        logger.info("the load is broken off, and the process ends")
+        if set(self._captured_signals) == {signal.SIGINT}:
+            os._exit(128 + signal.SIGINT)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
 
     def _end_in_any_case(self) -> None:
         """Called by the engine's thread."""
