@@ -133,6 +133,10 @@ HOSTILE = """# <img src="http://127.0.0.1:9/a.png" onerror="globalThis.ran = 1">
 <img src="http://127.0.0.1:9/k.png" onerror="globalThis.ran = 12">
 ```
 
+$\\href{javascript:globalThis.ran=20}{x}$ $\\includegraphics{http://127.0.0.1:9/l.png}$
+$\\style{color:red}{y} \\color{red} z$ $\\def\\a{\\a\\a}\\a$ $\\text{<img src=x onerror=globalThis.ran=21>}$ $\\rule{9999em}{9999em}$
+$\\html{<svg onload=1>}{x}$
+
 | <img src=x onerror=globalThis.ran=13> | b |
 |---|---|
 | <svg><script>globalThis.ran=14</script></svg> | [c](javascript:globalThis.ran=15) |
@@ -155,9 +159,11 @@ def test_whatever_an_answer_says_nothing_runs_and_no_other_host_is_asked(page: P
     expect(page.locator("article[aria-busy=true]")).to_have_count(0)
     answers(page).locator("summary").first.click()  # the reasoning
     expect(page.get_by_role("article", name="You")).to_contain_text("<img src=x onerror=globalThis.ran=16>")
+    expect(answers(page).locator("math").first).to_be_attached()
     assert page.evaluate(SUSPICIOUS) == []
     page.reload()  # what was kept is as hostile as what came
     expect(answers(page).get_by_text("The end of the answer.").last).to_be_visible()
+    expect(answers(page).locator("math").first).to_be_attached()
     assert page.evaluate(SUSPICIOUS) == []
     assert page.evaluate("globalThis.ran === undefined")
 
@@ -184,6 +190,27 @@ def exported(page: Page, entry: str, path: Path) -> str:
         page.get_by_role("menuitem", name=entry).click()
     download.value.save_as(path)
     return path.read_text()
+
+
+FORMULAS = r"""The mass is $E = mc^2$, \(\sqrt{x_1}\), and it costs $5 or $10, not $\frac{$.
+
+$$
+\sum_{i=1}^n i = \frac{n(n+1)}{2}, \qquad \overline{x} \ne \begin{pmatrix}1 & 2\\ 3 & 4\end{pmatrix}
+$$
+
+\[ f(x) = \begin{cases} 1 & x > 0 \\ 0 & \text{otherwise} \end{cases} \]
+"""
+
+
+def test_formulas_are_drawn_and_what_is_none_is_text(page: Page) -> None:
+    answer_with(page, FORMULAS)
+    say(page, "What of $a_1$?")
+    expect(answers(page).locator("math")).to_have_count(4)
+    expect(answers(page).locator("math mfrac")).to_have_count(1)
+    expect(answers(page).locator("p").first).to_contain_text("it costs $5 or $10")
+    expect(answers(page).locator("code")).to_have_text(r"\frac{")
+    expect(page.get_by_role("article", name="You").locator("math")).to_have_count(1)
+    assert page.evaluate(SUSPICIOUS) == []
 
 
 def test_an_answer_is_downloaded(page: Page, tmp_path: Path) -> None:

@@ -112,3 +112,29 @@ test("markup that a person types is text", () => {
   const html = new Blocks(true).update("<b>bold</b> and <img src=x>\n\n<table><tr>\n\nend", true).map((block) => block.html).join("");
   assert.equal(html, "<p>&lt;b&gt;bold&lt;/b&gt; and &lt;img src=x&gt;</p>\n<p>&lt;table&gt;&lt;tr&gt;</p><p>end</p>\n");
 });
+
+const tex = (text) => [...whole(text).map((block) => block.html ?? block.text).join("").matchAll(/<code class="language-tex-(\w+)">([^<]*)<\/code>/g)].map(([, kind, source]) => `${kind} ${source}`);
+
+test("formulas are found in lines and in lines of their own", () => {
+  assert.deepEqual(tex("So $E = mc^2$, \\(a_1 + b_1\\) and $x$."), ["inline E = mc^2", "inline a_1 + b_1", "inline x"]);
+  assert.deepEqual(tex("Now\n$$\n\\frac{a}{b}\n= c\n$$\nand \n\\[ x_1\n\\]"), ["block \\frac{a}{b}\n= c", "block x_1"]);
+  assert.deepEqual(tex("- item $a_1$\n- $b$\n\n| $c$ | d |\n|---|---|\n| 1 | $e$ |"), ["inline a_1", "inline b", "inline c", "inline e"]);
+});
+
+test("money, variables, escaped dollars and code are no formulas", () => {
+  for (const text of ["$5 and $10", "from $5 to $ 10", "a \\$x\\$ b", "`$x$`", "$HOME/$USER", "```sh\necho $a $b\n```", "$$", "$", "\\(", "\\[ x"]) assert.deepEqual(tex(text), [], text);
+});
+
+test("a formula is shown as it was written until it is complete", () => {
+  const growing = new Blocks();
+  assert.equal(growing.update("$$\nx +").at(-1).html, "<p>$$\nx +</p>\n");
+  assert.match(growing.update("$$\nx + 1\n$$\n\nAnd").at(0).html, /language-tex-block">x \+ 1</);
+});
+
+test("many beginnings of formulas take no longer than other text", () => {
+  for (const piece of ["\\(", "$a ", "$$\n", "\\[", "*a* ", "$$\nx", "\\[\n", "$$ "]) {
+    const began = performance.now();
+    new Blocks().update(piece.repeat(20_000), true);
+    assert.ok(performance.now() - began < 5_000, piece);
+  }
+});

@@ -1,6 +1,7 @@
 // Converts Markdown to blocks of HTML, so that only the end of a growing answer is converted again. The HTML is not
 // safe yet: sanitize.js is the only way from here into the page.
 import { Marked } from "../vendor/marked/marked.esm.js";
+import { texExtensions } from "./tex.js";
 
 // Tags without attributes that an answer may use; any other markup is shown as text.
 const PLAIN_TAG = /^<\/?(?:b|blockquote|br|code|dd|del|details|dl|dt|em|h[1-6]|hr|i|ins|kbd|li|mark|ol|p|pre|s|small|strong|sub|summary|sup|table|tbody|td|th|thead|tr|u|ul)\s*\/?>$/i;
@@ -25,8 +26,9 @@ const renderer = {
 // People who type markup mean to show it.
 const shown = { ...renderer, html: ({ text, block }) => (block ? `<p>${escape(text.trimEnd())}</p>` : escape(text)) };
 
-const answers = new Marked({ gfm: true, breaks: false, renderer });
-const messages = new Marked({ gfm: true, breaks: false, renderer: shown });
+const extensions = texExtensions(escape);
+const answers = new Marked({ gfm: true, breaks: false, renderer, extensions });
+const messages = new Marked({ gfm: true, breaks: false, renderer: shown, extensions });
 
 export class Blocks {
   #text = "";

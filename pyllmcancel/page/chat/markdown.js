@@ -2,6 +2,7 @@
 import { html, useLayoutEffect, useRef } from "../lib/html.js";
 import { Blocks } from "./blocks.js";
 import { makeCode } from "./code_block.js";
+import { drawFormulas } from "./formula.js";
 import { safeAnswer } from "./sanitize.js";
 
 // `isLive`: the text is still growing. `isTyped`: a person has typed it.
@@ -39,7 +40,7 @@ function Html({ block }) {
   return html`<div class="md-block" ref=${holder}></div>`;
 }
 
-// Code in lists and quotes gets its button, and tables scroll inside.
+// Code in lists and quotes gets its button, formulas are drawn, and tables scroll inside.
 function furnish(fragment) {
   for (const pre of fragment.querySelectorAll("pre")) {
     const inner = pre.querySelector("code") ?? pre;
@@ -47,6 +48,7 @@ function furnish(fragment) {
     code.update({ text: inner.textContent.replace(/\n$/, ""), lang: /language-(\S+)/.exec(inner.className)?.[1] ?? "", isOpen: false });
     pre.replaceWith(code.element);
   }
+  drawFormulas(fragment);
   for (const table of fragment.querySelectorAll("table")) {
     const scroller = document.createElement("div");
     scroller.className = "table-scroll";

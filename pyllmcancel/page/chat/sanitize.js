@@ -21,11 +21,29 @@ const ANSWER = {
 
 const COLOURS = { ...COMMON, ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] };
 
+const FORMULA_ATTRIBUTES = [
+  "accent", "accentunder", "class", "columnalign", "columnspan", "depth", "display", "displaystyle", "fence", "form", "height", "largeop", "linethickness",
+  "lspace", "mathvariant", "maxsize", "minsize", "movablelimits", "notation", "rowspan", "rspace", "scriptlevel", "separator", "stretchy", "symmetric",
+  "voffset", "width",
+];
+// No links, and no styles: the page's own has what a formula needs.
+const FORMULA = {
+  ...COMMON,
+  ALLOWED_TAGS: [
+    "math", "menclose", "mfrac", "mi", "mmultiscripts", "mn", "mo", "mover", "mpadded", "mphantom", "mprescripts", "mroot", "mrow", "ms", "mspace", "msqrt",
+    "msub", "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover", "none", "#text",
+  ],
+  ALLOWED_ATTR: FORMULA_ATTRIBUTES,
+  ADD_URI_SAFE_ATTR: FORMULA_ATTRIBUTES,
+};
+
+const MATHML = "http://www.w3.org/1998/Math/MathML";
 const CLASSES = { CODE: /^language-[\w+#.-]{1,40}$/, SPAN: /^hljs-[a-z_-]+(?: [a-z]+_)*$/ };
+const FORMULA_CLASSES = /^(?:(?:tml|chr|wbk|mord|mathcal|mathscr|menclose)[\w-]*\s*){1,8}$/;
 const PICTURE = /^data:image\/(?:png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=]+$/;
 
 purify.addHook("uponSanitizeAttribute", (node, data) => {
-  if (data.attrName === "class") data.keepAttr = CLASSES[node.nodeName]?.test(data.attrValue) ?? false;
+  if (data.attrName === "class") data.keepAttr = node.namespaceURI === MATHML ? FORMULA_CLASSES.test(data.attrValue) : CLASSES[node.nodeName]?.test(data.attrValue) ?? false;
   if (data.attrName === "src") data.keepAttr = PICTURE.test(data.attrValue);
 });
 
@@ -41,4 +59,5 @@ purify.addHook("afterSanitizeAttributes", (node) => {
 
 // Return a fragment to put into the page.
 export const safeAnswer = (html) => purify.sanitize(html, ANSWER);
+export const safeFormula = (html) => purify.sanitize(html, FORMULA);
 export const safeColours = (html) => purify.sanitize(html, COLOURS);
