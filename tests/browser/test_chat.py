@@ -56,7 +56,7 @@ def begin_to_answer(page: Page) -> str:
     with page.expect_request("**/v1/chat/completions") as sent:
         say(page, "Tell me a long story")
     expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))
-    return sent.value.headers["x-request-id"]
+    return str(sent.value.headers["x-request-id"])
 
 
 def test_an_answer_that_the_api_cancels_is_not_said_to_be_stopped_by_you(page: Page, server: ServerProcess) -> None:
@@ -134,8 +134,8 @@ HOSTILE = """# <img src="http://127.0.0.1:9/a.png" onerror="globalThis.ran = 1">
 ```
 
 $\\href{javascript:globalThis.ran=20}{x}$ $\\includegraphics{http://127.0.0.1:9/l.png}$
-$\\style{color:red}{y} \\color{red} z$ $\\def\\a{\\a\\a}\\a$ $\\text{<img src=x onerror=globalThis.ran=21>}$ $\\rule{9999em}{9999em}$
-$\\html{<svg onload=1>}{x}$
+$\\style{color:red}{y} \\color{red} z$ $\\def\\a{\\a\\a}\\a$ $\\text{<img src=x onerror=globalThis.ran=21>}$
+$\\rule{9999em}{9999em}$ $\\html{<svg onload=1>}{x}$
 
 | <img src=x onerror=globalThis.ran=13> | b |
 |---|---|
