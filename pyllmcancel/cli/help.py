@@ -14,7 +14,7 @@ from pyllmcancel.cli.parser import nearest
 # The options that somebody needs first, in the order in which the help shows them, each in one line. The full text of
 # an option is in its group.
 FIRST = {
-    "model": "GGUF file",
+    "model": "GGUF file, or smollm2",
     "hf-repo": "USER/MODEL or USER/MODEL:QUANT of the Hugging Face hub",
     "alias": "the model's name in answers",
     "host": "address to listen on",

@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from pyllmcancel.config import EngineConfig
 from pyllmcancel.server.config import ApiKey, ServerConfig
 from pyllmcancel.server.http.listening import close_all, listen
-from pyllmcancel.server.running.first_steps import first_steps, url_from_here
+from pyllmcancel.server.running.first_steps import LONG, compact, first_steps, url_from_here
 from tests.support.http_process import ServerProcess
 
 
@@ -71,6 +72,12 @@ def test_a_model_that_only_embeds_is_asked_for_an_embedding() -> None:
     *_, body, url = shlex.split(ask)
     assert url.endswith("/v1/embeddings")
     assert json.loads(body) == {"input": "hello"}
+
+
+@pytest.mark.parametrize("path", ["README.md", "pyllmcancel/page/engine/empty.js"])
+def test_everybody_who_shows_the_command_shows_the_same_body(path: str) -> None:
+    text = (Path(__file__).parents[2] / path).read_text("utf-8").replace("\\\\n", "\\n")
+    assert f"'{compact(LONG)}'" in text
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -2,7 +2,8 @@
 import { html, useState } from "../lib/html.js";
 
 const BASE = new URL(".", document.baseURI);
-const BODY = JSON.stringify({ prompt: "def fibonacci(n):", max_tokens: 400, stream: true });
+// The same as in README.md and in the log of a server that is ready.
+const BODY = '{"prompt":"def hello_world():\\n","max_tokens":2000,"n":8,"ignore_eos":true,"stream":true}';
 
 export function Empty({ model }) {
   const [copied, setCopied] = useState(false);

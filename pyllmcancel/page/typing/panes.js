@@ -3,8 +3,10 @@ import { call } from "../lib/api.js";
 import { complete, stop } from "./completing.js";
 import { beginOf, endOf } from "./ghost.js";
 import { Pane } from "./pane.js";
+import { Size } from "./size.js";
 
-export const settings = { maxTokens: 96, temperature: 0.3 };
+export const settings = { maxTokens: null, temperature: 0.3 }; // maxTokens null: by the speed
+const size = new Size();
 
 // Grey text that grows at every frame is motion: people who prefer less of it get larger pieces.
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -21,10 +23,15 @@ const page = `try-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`
 function paneOf(word, supersedes) {
   const name = `${page}-${word}`;
   const headers = { "X-Session-Id": name, ...(supersedes ? { "X-Supersede": name } : {}) };
-  const ask = ({ id, place }, { signal, onPiece }) => {
-    const body = { prompt: endOf(place.before), max_tokens: settings.maxTokens, temperature: settings.temperature, stream: true };
+  const ask = async ({ id, place }, { signal, onPiece }) => {
+    const body = {
+      prompt: endOf(place.before), max_tokens: settings.maxTokens ?? size.tokens, ignore_eos: true,
+      temperature: settings.temperature, stream: true,
+    };
     if (place.after.trim() !== "") body.suffix = beginOf(place.after);
-    return complete(body, { id, headers, signal, onPiece });
+    const ending = await complete(body, { id, headers, signal, onPiece });
+    size.learn(ending);
+    return ending;
   };
   return new Pane({
     name, supersedes, ask, alarm, stopOne: stop, stopAll: () => stopSession(name),

@@ -110,8 +110,9 @@ const turnOf = ({ pane, turn, turns }) => `${turn} of ${turns}: typing ${pane.su
 
 function MaxTokens() {
   const [value, setValue] = useState(settings.maxTokens);
-  const choose = ({ target }) => { settings.maxTokens = Number(target.value); setValue(settings.maxTokens); };
-  return html`<select value=${value} onChange=${choose}>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
+  const choose = ({ target }) => { settings.maxTokens = target.value === "" ? null : Number(target.value); setValue(settings.maxTokens); };
+  return html`<select value=${value ?? ""} onChange=${choose}>
+    <option value="">by speed</option>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
 }
 
 // Shows the result, after both panes have typed `keys` keys.

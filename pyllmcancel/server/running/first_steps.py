@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 LOCAL = ("127.0.0.1", "::1")
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# As long as the packaged model's context allows, so that there is time to interrupt the answer.
-LONG = {"prompt": "def hello_world():\n", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+# As long as the packaged model's context allows, and several answers: there is time to interrupt them on fast machines,
+# too. README.md and the page have the same body.
+LONG = {"prompt": "def hello_world():\n", "max_tokens": 2000, "n": 8, "ignore_eos": True, "stream": True}
 EMBEDDING = {"input": "hello"}
 
 
