@@ -229,6 +229,7 @@ test("a page that is opened draws what the server remembers", () => {
   model.take(step("live", 60, 61, { sequence: { slot: 7 } }), 0);
   assert.deepEqual(drawn(model.lanes.slots[0]).at(-1), ["live", "decode", 60, 61]);
   assert.equal(Math.round(model.series.rate(EPOCH + 40, "decode", 4)), 11, "40 tokens in 7 s, and as many in 8 s");
+  assert.deepEqual(model.series.last(EPOCH + 60, "waiting", 10), [1, 1, 0, 0, 0, 0, 0, 0, 1, 1]);
 });
 
 test("cancels before the page was opened are marks with their latency", () => {

@@ -96,7 +96,8 @@ function recallRates(entries, series, now) {
       if (until > from) series.add(Math.max(at, from), until, kind, (tokens * (until - Math.max(at, from))) / (until - at));
     }
   }
+  const waits = entries.map((entry) => ({ at: entry.t.arrived, until: entry.t.admitted ?? endOf(entry) }));
   for (let second = Math.ceil(from); second < now; second += 1) {
-    series.set(second, "waiting", entries.filter(({ t, ...entry }) => t.arrived <= second && (t.admitted ?? endOf({ t, ...entry })) > second).length);
+    series.set(second, "waiting", waits.filter(({ at, until }) => at <= second && until > second).length);
   }
 }
