@@ -144,7 +144,7 @@ def checked(given: argparse.Namespace) -> ServerConfig:
         raise UsageError("--peers and --replica are set by this command: the servers are each other's peers")
     if given.supersede == "user" and not has_library():
         raise UsageError(
-            "--supersede user does not work here: the balancer does not read the body, which names the user, and the"
+            "--supersede user does not work here: the balancer does not read the body, which names the user, and the "
             "servers do not know each other: pip install 'pyllmcancel[fleet]'"
         )
     return serve.server_config(given)

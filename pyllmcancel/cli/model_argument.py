@@ -41,12 +41,12 @@ class Named(argparse.Action):
             # An option that was not given still has the parser's own default.
             if getattr(namespace, name) is not parser.get_default(name):
                 parser.error(f"{values} and {option} exclude each other")
-        namespace.named = str(values)
         namespace.model = namespace.hf_repo = None
         if is_of_hub(str(values)):
             namespace.hf_repo = str(values)
         else:
             namespace.model = Path(str(values))
+        namespace.named = namespace.hf_repo or str(namespace.model)  # as a Path has it: "./m.gguf" is "m.gguf"
 
 
 def check_named(arguments: argparse.Namespace) -> None:

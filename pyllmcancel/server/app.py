@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -166,7 +166,8 @@ def all_routes(*, ui: bool) -> Sequence[BaseRoute]:
     routes = [route for router in routers for route in router.routes]
     endpoints = [route.endpoint for route in routes if isinstance(route, APIRoute)]
     for endpoint in {inspect.getsourcefile(endpoint): endpoint for endpoint in endpoints}.values():
-        inspect.getsourcelines(endpoint)
+        with suppress(OSError, TypeError):  # no sources are installed
+            inspect.getsourcelines(endpoint)
     return routes
 
 

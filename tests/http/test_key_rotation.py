@@ -26,7 +26,7 @@ async def test_new_keys_are_valid_and_a_removed_one_is_not() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("keys", [(OLD, OTHER), None], ids=["several-owners", "no-file"])
+@pytest.mark.parametrize("keys", [(OLD, OTHER), (OTHER,), None], ids=["several-owners", "another-owner", "no-file"])
 async def test_what_cannot_be_changed_leaves_the_keys_as_they_were(
     keys: tuple[ApiKey, ...] | None, caplog: pytest.LogCaptureFixture
 ) -> None:

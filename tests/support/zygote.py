@@ -13,13 +13,14 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import pyllmcancel.server.running.process  # noqa: F401 - the command line imports it late
 from pyllmcancel.cli import main
 
-MAX_MESSAGE = 65_536  # bytes
+MAX_MESSAGE = 1 << 20  # bytes
 
 
 def serve(path: Path) -> None:
@@ -53,13 +54,14 @@ def keep_server(connection: socket.socket) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):
         os.dup2(null, number)
-    connection.sendall(f"{pid}\n".encode())
     ended = os.pidfd_open(pid)
-    readable, _, _ = select.select([connection.fileno(), ended], [], [])
-    if ended not in readable:
+    with suppress(BrokenPipeError):  # whoever asked may have gone at any moment
+        connection.sendall(f"{pid}\n".encode())
+        select.select([connection.fileno(), ended], [], [])
+    if not select.select([ended], [], [], 0)[0]:
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    if ended in readable:
+    with suppress(BrokenPipeError):
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 

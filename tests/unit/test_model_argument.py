@@ -51,6 +51,11 @@ def test_a_path_that_exists_is_not_looked_for_in_the_hub(tmp_path: Path, monkeyp
     assert parsed("user/other.gguf").model == Path("user/other.gguf")
 
 
+@pytest.mark.parametrize("path", ["./m.gguf", "sub//m.gguf", "sub/../m.gguf"])
+def test_a_path_may_be_written_in_any_way(path: str) -> None:
+    assert parsed(path).model == Path(path)
+
+
 def test_the_argument_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYLLMCANCEL_MODEL", "/x/y.gguf")
     monkeypatch.setenv("PYLLMCANCEL_HF_REPO", "some/thing")

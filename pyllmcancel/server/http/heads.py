@@ -14,7 +14,7 @@ CLOSE = (b"connection", b"close")
 
 
 class PlainHeads:
-    """The outermost ASGI application: inside, a head has the form that most clients would send.
+    """The outermost middleware: inside, a head has the form that most clients would send.
 
     See RFC 9112, 3.2.2 and 6.3. The host in an absolute target, as for a proxy, replaces ``Host``. A ``Content-Length``
     beside ``Transfer-Encoding`` is ignored, and the connection ends with the answer: a proxy on the way may have used
@@ -31,7 +31,10 @@ class PlainHeads:
                 scope = with_relative_target(scope, *absolute.groups())
             names = {name for name, _ in scope["headers"]}
             if names >= {b"content-length", b"transfer-encoding"}:
-                scope = {**scope, "headers": without(scope["headers"], b"content-length")}
+                plain = without(scope["headers"], b"content-length")
+                # In uvicorn's own list, too: the answer to an unexpected error does not come by this middleware.
+                scope["headers"].append(CLOSE)
+                scope = {**scope, "headers": plain}
                 send = closing(send)
         await self._app(scope, receive, send)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from pyllmcancel.server.config import ApiKey
+    from pyllmcancel.server.config import ApiKey, ServerConfig
     from pyllmcancel.server.state import ServerState
 
     # The keys of clients, and those of administrators. Raises Error or OSError if they cannot be read.
@@ -37,9 +37,16 @@ def read_again(state: ServerState, read: ReadKeys) -> None:
         if changed.shared != state.config.shared:
             # Limits for each owner, and what an owner may see, were decided at the start.
             raise UsageError("a change between one owner and several needs a restart")
+        if not changed.shared and owners_of(changed).isdisjoint(owners_of(state.config)):
+            # A single owner sees everything, and an open stream of events outlives the key that it was opened with.
+            raise UsageError("another owner in place of the only one needs a restart")
     except (Error, OSError, UnicodeError) as error:
         logger.error("SIGHUP: the API keys could not be read again, and the former ones stay valid: %s", error)
         return
     state.keys.replace(api_keys, admin_api_keys)
     n_owners = len({key.owner for key in api_keys})
     logger.info("SIGHUP: %d API keys of %d owners are valid from now on", len(api_keys), n_owners)
+
+
+def owners_of(config: ServerConfig) -> set[str]:
+    return {key.owner for key in config.api_keys}
