@@ -77,7 +77,7 @@ def test_two_lengths_of_a_body_end_the_connection_and_one_counts(also: Any) -> N
 
 
 def test_two_lengths_end_the_connection_after_an_unexpected_error_too() -> None:
-    """The answer to such an error is not sent by the middleware, and the server closes for a request that asks for it."""
+    """The middleware does not see the answer to such an error; the server closes for a request that asks for it."""
     headers = [(b"host", b"x"), LENGTH, CHUNKED]
     seen("/", headers)
     assert headers[-1] == CLOSE
