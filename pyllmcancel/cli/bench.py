@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyllmcancel.bench.plan import Delay
 from pyllmcancel.cli import options
 from pyllmcancel.cli.extras import run_with_extra
-from pyllmcancel.cli.options import natural, positive_int, seconds
+from pyllmcancel.cli.options import natural, number, positive_int, seconds, whole
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Any]
@@ -71,7 +71,7 @@ def add_server_options(group: argparse._ArgumentGroup) -> None:
 
 def add_load_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "scenario", str, "mix", "load to measure; see below", choices=tuple(SCENARIOS))
-    add_option(group, "seed", int, 42, "seed of the choice of requests, lengths and times")
+    add_option(group, "seed", whole, 42, "seed of the choice of requests, lengths and times")
     add_option(group, "prompt-seed", str, None, "seed of the prompts' texts [a new one for each run]", metavar="TEXT")
     add_option(group, "prompt-tokens", positive_int, None, "mean length of prompts [the scenario's]", metavar="N")
     add_option(group, "output-tokens", positive_int, None, "mean length of answers [the scenario's]", metavar="N")
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def percents(text: str) -> tuple[float, ...]:
-    values = tuple(float(part) for part in text.split(","))
+    values = tuple(number(part) for part in text.split(","))
     if not all(0 <= value <= 100 for value in values):
         raise argparse.ArgumentTypeError(f"must be from 0 to 100, not {text}")
     return values

@@ -45,7 +45,9 @@ class Parser(argparse.ArgumentParser):
 
     def _suggested(self, unknown: Sequence[str]) -> str:
         options = [option.partition("=")[0] for option in unknown if option.startswith("-")]
-        return "".join(nearest(option, self._option_string_actions) for option in options)
+        known = self._option_string_actions
+        shown = [name for name, action in known.items() if action.help != argparse.SUPPRESS]
+        return "".join(nearest(option, shown) or nearest(option, known) for option in options)
 
     def _choices(self) -> list[str]:
         return [str(choice) for action in self._actions for choice in action.choices or ()]

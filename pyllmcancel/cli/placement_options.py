@@ -89,8 +89,10 @@ def layers(text: str) -> int | Literal["auto", "all"]:
             return "auto"
         case "all" | "-2":
             return "all"
-        case number:
-            return natural(number)
+        case count if count.lstrip("-").isdecimal():
+            return natural(count)
+        case other:
+            raise argparse.ArgumentTypeError(f"must be a number of layers, all or auto, not {other!r}")
 
 
 def device_names(text: str) -> tuple[str, ...]:

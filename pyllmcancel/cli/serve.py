@@ -299,6 +299,6 @@ def certificate_of(arguments: argparse.Namespace) -> Certificate | None:
     try:
         # A protected key would have OpenSSL ask the terminal for its password.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except ssl.SSLError as error:
-        raise UsageError(f"{key} and {certificate} are not a private key and its certificate: {error}") from None
+    except ssl.SSLError:
+        raise UsageError(f"{key} and {certificate} are not PEM files of a private key and its certificate") from None
     return Certificate(key, certificate)

@@ -208,7 +208,7 @@ def test_a_key_that_cannot_be_sent_is_refused() -> None:
 
 def test_files_that_are_no_certificate_are_refused() -> None:
     arguments = serve_parser().parse_args(["serve", "--ssl-key-file", __file__, "--ssl-cert-file", __file__])
-    with pytest.raises(UsageError, match="are not a private key and its certificate"):
+    with pytest.raises(UsageError, match="are not PEM files of a private key and its"):
         certificate_of(arguments)
 
 

@@ -207,6 +207,7 @@ def test_values_are_taken_as_they_are() -> None:
         ("serve --paralel 4", "--parallel"),
         ("serve --cxt_size=4", "--ctx-size"),
         ("serve --ubatch 4", "--ubatch-size"),
+        ("serve --prot 4", "--port"),
         ("serve --no-metric", "--no-metrics"),
         ("srve", "serve"),
         ("bench canc", "cancel"),

@@ -78,7 +78,7 @@ def test_an_option_comes_from_our_environment(monkeypatch: pytest.MonkeyPatch) -
     ("given", "why"),
     [
         ("-ngl -3", "must not be negative"),
-        ("-ngl many", "must be a whole number, not 'many'"),
+        ("-ngl many", "must be a number of layers, all or auto, not 'many'"),
         ("-dev GPU0,none", "names separated by commas, or none"),
         ("-dev ,", "names separated by commas, or none"),
         ("-sm diagonal", "must be one of none, layer, row, tensor"),
