@@ -29,6 +29,24 @@ def test_the_dashboard_asks_for_the_servers_that_are_chosen() -> None:
             assert all('instance=~"$instance"' in one for one in selectors), panel["title"]
 
 
+def test_prometheus_loads_the_alerts() -> None:
+    written = yaml.safe_load((DEPLOY / "prometheus.yml").read_text("utf-8"))
+    assert written["rule_files"] == ["alerts.yml"]
+    (group,) = yaml.safe_load((DEPLOY / "alerts.yml").read_text("utf-8"))["groups"]
+    needed = {"alert", "expr", "for", "labels", "annotations"}
+    assert all(set(rule) == needed and rule["labels"]["severity"] in ("critical", "warning") for rule in group["rules"])
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len(names) == len(set(names)) > 10
+
+
+def test_the_alerts_know_every_job() -> None:
+    (group,) = yaml.safe_load((DEPLOY / "alerts.yml").read_text("utf-8"))["groups"]
+    (down,) = [rule["expr"] for rule in group["rules"] if rule["alert"] == "PyllmcancelDown"]
+    found = re.search(r'job=~"([^"]+)"', down)
+    assert found is not None
+    assert all(re.fullmatch(found[1], job) for job in jobs())
+
+
 def test_every_job_scrapes_servers_by_themselves_with_a_key() -> None:
     assert {key for job in jobs().values() for key in job if key.endswith("_configs")} >= {
         "static_configs",

@@ -1,4 +1,6 @@
-"""``deploy/grafana.json`` asks only for metrics and labels that a server has, and for all of them but details."""
+"""``deploy/grafana.json`` asks only for metrics and labels that a server has, and for all of them but details.
+``deploy/alerts.yml``, too, asks only for what there is.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.http_process import RawClient, ServerProcess
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
+ALERTS = DASHBOARD.with_name("alerts.yml")
 SCRAPED = {"instance", "job", "le"}  # labels that Prometheus adds, or makes of buckets
 NAME = re.compile(r"\bpyllmcancel_\w+")
 # Of PromQL: what is in the braces of a selector, what is in the brackets of `by`; of a legend: what it is filled with.
@@ -65,6 +69,15 @@ def test_a_query_asks_for_what_there_is(samples: Labels, panel: str, expression:
     for name in names:
         assert name in samples
         assert labels_used(expression, legend) <= samples[name] | SCRAPED
+
+
+def test_an_alert_asks_for_what_there_is(samples: Labels) -> None:
+    """A label has to be one of some metric in the same expression."""
+    (group,) = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    for rule in group["rules"]:
+        names = set(NAME.findall(rule["expr"]))
+        assert names <= set(samples), rule["alert"]
+        assert labels_used(rule["expr"], "") <= SCRAPED.union(*(samples[name] for name in names)), rule["alert"]
 
 
 def test_the_dashboards_variables_ask_for_what_there_is(samples: Labels) -> None:

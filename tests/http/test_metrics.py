@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import sys
 import tomllib
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from pyllmcancel.engine.engine import generation_params
 from pyllmcancel.events import FinishReason
 from pyllmcancel.requests.token_stream import LoopSink
 from pyllmcancel.step import StepStatus
-from tests.support.http_world import World, open_world
+from tests.support.http_world import World, one_of_each, open_world
 
-PIN = Path(__file__).parents[2] / "vendor" / "llama.cpp" / "PIN.toml"
+ROOT = Path(__file__).parents[2]
+PIN = ROOT / "vendor" / "llama.cpp" / "PIN.toml"
 
 pytestmark = pytest.mark.anyio
 
@@ -66,21 +68,6 @@ async def metrics(world: World) -> Metrics:
     return found
 
 
-async def one_of_each(world: World) -> None:
-    """One finished, one cancelled in decode, one cancelled in the queue."""
-    await world.complete("a prompt", max_tokens=3, ignore_eos=True).end()
-    world.hold()
-    decoding = world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "decoding"})
-    await world.step(2)
-    await world.held()
-    waiting = world.complete(headers={"x-request-id": "waiting"})
-    await world.added("waiting")
-    await world.post("/v1/requests/waiting/cancel")
-    decoding.leave()
-    await decoding.end()
-    await waiting.end()
-
-
 async def test_every_name_is_there_with_its_type_and_labels() -> None:
     async with open_world(parallel=1) as world:
         await one_of_each(world)
@@ -98,6 +85,21 @@ async def test_every_name_is_there_with_its_type_and_labels() -> None:
                 assert families[name].documentation
                 for sample in families[name].samples:
                     assert set(sample.labels) - {"le"} == labels, sample
+
+
+async def test_the_page_and_the_alerts_are_the_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import describe_metrics
+
+    try:
+        text = await describe_metrics.exposed()
+        assert describe_metrics.PAGE.read_text("utf-8") == describe_metrics.page(text), "run tools/describe_metrics.py"
+        assert describe_metrics.RULES.read_text("utf-8") == describe_metrics.rules(), "run tools/describe_metrics.py"
+        for new in ("pyllmcancel_new 1", 'pyllmcancel_slots{new="1"} 1'):
+            with pytest.raises(ValueError, match="new"):
+                describe_metrics.page(f"{text}{new}\n")
+    finally:
+        del sys.modules["describe_metrics"]
 
 
 async def test_what_each_ending_counts() -> None:

@@ -210,6 +210,21 @@ async def open_world(**options: Any) -> AsyncIterator[World]:
     assert world.engine.counts() == (0, 0, 0, 0)
 
 
+async def one_of_each(world: World) -> None:
+    """One finished, one cancelled in decode, one cancelled in the queue."""
+    await world.complete("a prompt", max_tokens=3, ignore_eos=True).end()
+    world.hold()
+    decoding = world.complete(max_tokens=50, ignore_eos=True, headers={"x-request-id": "decoding"})
+    await world.step(2)
+    await world.held()
+    waiting = world.complete(headers={"x-request-id": "waiting"})
+    await world.added("waiting")
+    await world.post("/v1/requests/waiting/cancel")
+    decoding.leave()
+    await decoding.end()
+    await waiting.end()
+
+
 def accepted(world: World) -> list[Request]:
     """Gets every request that the engine accepts from now on."""
     made: list[Request] = []
