@@ -32,8 +32,8 @@ def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture
     assert document["prompts_counted_by"] in ("tokenize", "usage")
     assert none["server"]["cpu_s"] > 0
     shown = capsys.readouterr().out
-    assert "0 % cancelled" in shown
-    assert "50 % cancelled" in shown
+    assert "0 % asked" in shown
+    assert "50 % asked" in shown
     drawn = {path.name for path in (tmp_path / "plots").glob("*.png")}
     assert "goodput.png" in drawn
 
