@@ -230,7 +230,7 @@ def _add_http_options(group: argparse._ArgumentGroup) -> None:
     add_option(group, "store-max-size", positive_int, STORAGE.max_bytes >> 20, text, metavar="MIB")
     add_switch(group, "ui", SERVER.ui, "serve the live page", also=("--webui",))
     add_switch(group, "metrics", SERVER.metrics, "serve GET /metrics")
-    add_switch(group, "slots", SERVER.slots, "serve GET /slots: settings and token counts of running requests, no texts")
+    add_switch(group, "slots", SERVER.slots, "serve GET /slots: settings and token counts of running requests")
     add_switch(
         group, "expose-prompts", SERVER.expose_prompts, "show texts in GET /v1/events, to whoever may see the requests"
     )
