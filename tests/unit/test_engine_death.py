@@ -164,4 +164,6 @@ print(len(told), set(told), engine.failure)
 def test_without_a_byte_of_memory_every_request_still_gets_its_ending() -> None:
     command = [sys.executable, "-c", WITHOUT_MEMORY, str(Path(__file__).parents[2])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TEST_LIMIT, check=False)
-    assert done.stdout == "5 {'the engine died: MemoryError'} MemoryError\n", done.stderr
+    # Where Python has no memory to raise the error with, a function of its own fails without saying why.
+    reasons = ("MemoryError", "SystemError: error return without exception set")
+    assert done.stdout in [f"5 {{'the engine died: {reason}'}} {reason}\n" for reason in reasons], done.stderr
