@@ -23,7 +23,6 @@ def summarise(run: Run) -> Figures:
         "requests": len(run.exchanges),
         "ok": by_outcome["ok"],
         "cancelled": by_outcome["cancelled"],
-        "to_cut": run.figures.get("chosen"),
         "hung_up": sum(entry.hung_up for entry in run.exchanges if entry.outcome is Outcome.CANCELLED),
         "cancelled_in": dict(
             Counter(cut_phase(entry) for entry in run.exchanges if entry.outcome is Outcome.CANCELLED)
@@ -38,10 +37,7 @@ def summarise(run: Run) -> Figures:
     found["ttft_ms"] = distribution((entry.ttft for entry in answered), 1e3)
     found["itl_ms"] = distribution((gap for entry in answered for gap in entry.itl), 1e3)
     found["latency_ms"] = distribution((entry.latency for entry in answered), 1e3)
-    return found | {
-        "server": server_figures(run, tokens),
-        "figures": {name: value for name, value in run.figures.items() if name != "chosen"},
-    }
+    return found | {"server": server_figures(run, tokens), "figures": dict(run.figures)}
 
 
 def cut_phase(exchange: Exchange) -> str:

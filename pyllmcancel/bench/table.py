@@ -52,11 +52,11 @@ def meanings(shown: Sequence[tuple[str, ...]]) -> list[str]:
 
 def warnings(summaries: Sequence[Figures]) -> list[str]:
     """Return what makes a run say less about cancels than its options suggest."""
-    idle = [found for found in summaries if found["to_cut"] and not found["hung_up"]]
-    if not idle:
+    idle = [found["figures"].get("chosen", 0) for found in summaries if not found["hung_up"]]
+    if not any(idle):
         return []
     return [
-        f"{idle[0]['to_cut']} requests were to be cut, and none was: each ended before its --delay. "
+        f"{max(idle)} requests were to be cut, and none was: each ended before its --delay. "
         "Choose a shorter --delay or a larger --output-tokens."
     ]
 
@@ -114,7 +114,7 @@ COMMON: tuple[Shown, ...] = (
     ("requests", "requests", str),
     ("answered", "ok", str),
     ("cancelled", "cancelled", str),
-    ("  to be cut", "to_cut", str),
+    ("  to be cut", "figures.chosen", str),
     ("  cut", "hung_up", str),
     ("  at which point", "cancelled_in", kinds),
     ("failed", "errors", str),

@@ -24,7 +24,7 @@ def test_it_measures_a_real_server(tmp_path: Path, capsys: pytest.CaptureFixture
     document = json.loads((tmp_path / "found.json").read_text())
     none, half = (run["summary"] for run in document["runs"])
     assert (none["ok"], none["cancelled"], none["errors"]) == (6, 0, 0)
-    assert half["cancelled"] == half["hung_up"] == half["to_cut"] > 0
+    assert half["cancelled"] == half["hung_up"] == half["figures"]["chosen"] > 0
     assert half["ok"] == 6 - half["cancelled"]
     assert half["errors_by_kind"] == {}
     assert none["good_tokens"] == 6 * 8
