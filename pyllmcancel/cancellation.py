@@ -13,12 +13,10 @@ from typing import Protocol
 
 
 class CancelReason(StrEnum):
-    """The reason why a request was cancelled. The list is closed.
+    """The reason why a request was cancelled. The list is closed."""
 
-    A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md. If
-    its client gets no error, ``error_told`` in `pyllmcancel.server.generate` has to know it.
-    """
-
+    # A new reason also needs an HTTP status in `pyllmcancel.server.errors.responses` and a line in docs/cancelling.md.
+    # If its client gets no error, ``error_told`` in `pyllmcancel.server.generate` has to know it.
     DISCONNECT = "disconnect"
     STALLED = "stalled"
     SUPERSEDED = "superseded"

@@ -103,6 +103,10 @@ class EngineConfig:
         ``auto``, ``on`` or ``off``.
     placement
         The placement of layers and other tensors on devices.
+    mmap
+        If True, map the file into memory instead of copying it.
+    mlock
+        If True, keep the model in memory, so that it is never swapped out.
     lora
         The LoRA adapters to apply, each a GGUF file and its scale.
     itl_target

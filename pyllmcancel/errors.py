@@ -1,26 +1,26 @@
 """Everything that pyllmcancel raises.
 
-::
-
-    Error
-     ├─ ModelLoadError        the file is not a model that this build can serve
-     ├─ LoadCancelled         the progress callback returned False
-     ├─ HubError              the hub does not have the requested model, or refuses it
-     │   └─ HubUnreachable        … because it does not answer
-     ├─ PlacementError        a model does not fit into memory, or on a device; the message says what would
-     ├─ ContextError          no memory for the cells, or a model that cannot generate
-     ├─ ContextBusy           a second thread entered a context during a step
-     ├─ UsageError            an invalid call; nothing was changed (also a ValueError)
-     ├─ InvalidRequestError   a request that can never be served in this form (also a ValueError)
-     │   └─ ContextLengthError   … because its prompt does not fit into the context
-     │       └─ TextLengthError    … or a text exceeds the limit of one embedding
-     ├─ ConstraintError       the constraint of one answer failed in the middle of it
-     ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
-     ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
-     │   └─ EngineDiedError       … or its thread has died; `__cause__` is the error
-     ├─ CoreAbortedError      an assertion of ggml failed in a step: the process is about to end
-     ├─ RequestFailed         the computation of this request failed; other requests continue
-     └─ RequestCancelled      the request was cancelled before its end; carries the reason
+```text
+Error
+ ├─ ModelLoadError        the file is not a model that this build can serve
+ ├─ LoadCancelled         the progress callback returned False
+ ├─ HubError              the hub does not have the requested model, or refuses it
+ │   └─ HubUnreachable        … because it does not answer
+ ├─ PlacementError        a model does not fit into memory, or on a device; the message says what would
+ ├─ ContextError          no memory for the cells, or a model that cannot generate
+ ├─ ContextBusy           a second thread entered a context during a step
+ ├─ UsageError            an invalid call; nothing was changed (also a ValueError)
+ ├─ InvalidRequestError   a request that can never be served in this form (also a ValueError)
+ │   └─ ContextLengthError   … because its prompt does not fit into the context
+ │       └─ TextLengthError    … or a text exceeds the limit of one embedding
+ ├─ ConstraintError       the constraint of one answer failed in the middle of it
+ ├─ QueueFullError        a limit of waiting or remembered things is reached; try again later
+ ├─ EngineClosedError     the engine is shutting down, is closed, or was left behind by a fork
+ │   └─ EngineDiedError       … or its thread has died; `__cause__` is the error
+ ├─ CoreAbortedError      an assertion of ggml failed in a step: the process is about to end
+ ├─ RequestFailed         the computation of this request failed; other requests continue
+ └─ RequestCancelled      the request was cancelled before its end; carries the reason
+```
 """
 
 from __future__ import annotations

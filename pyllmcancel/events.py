@@ -28,6 +28,8 @@ class RequestStatus(StrEnum):
 
 
 class FinishReason(StrEnum):
+    """The end of a choice or of a request. An answer is complete after STOP and LENGTH only."""
+
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
@@ -46,7 +48,14 @@ class Limit(StrEnum):
 class Usage:
     """The tokens of a request; after a cancel, those that had been processed by then.
 
-    `prompt_tokens` counts tokens that were computed or came from the cache, `cached_tokens` the latter alone.
+    Attributes
+    ----------
+    prompt_tokens
+        The tokens of the prompt that were computed or came from the cache.
+    completion_tokens
+        The tokens that were generated.
+    cached_tokens
+        The tokens of the prompt that came from the cache.
     """
 
     prompt_tokens: int = 0
@@ -65,11 +74,29 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The text and the tokens that one step added to one choice. The last delta of a choice carries its finish reason.
+    """The text and the tokens that one step added to one choice.
 
-    `prompt_logprobs` come with the first delta of a choice that asked for them: one for every prompt token but the
-    first, which nothing predicts. `prompt_done` tokens of the prompt are computed, for a request that asked for
-    progress. `limit` says more about LENGTH.
+    Attributes
+    ----------
+    index
+        The number of the choice, counted from 0.
+    text
+        The text that the tokens complete. A character of several tokens comes with its last token.
+    tokens
+        The ids of the tokens.
+    logprobs
+        One for each token, for a request that asked for them.
+    finish_reason
+        The choice's end, in its last delta.
+    stop_text
+        The stop string that ended the choice, if one did.
+    prompt_logprobs
+        Come with the first delta of a choice that asked for them: one for every prompt token but the first, which
+        nothing predicts.
+    prompt_done
+        The number of computed tokens of the prompt, for a request that asked for progress.
+    limit
+        The limit behind LENGTH, if it was not the number of tokens.
     """
 
     index: int
@@ -91,6 +118,8 @@ class Ending:
     ----------
     finish_reason
         STOP or LENGTH (of the last choice to end), CANCELLED, or ERROR.
+    usage
+        The tokens of the request until its end.
     limit
         The limit behind LENGTH, if it was not the number of tokens.
     cancel_reason

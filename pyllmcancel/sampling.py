@@ -29,8 +29,8 @@ class SamplingParams:
         Keep the k likeliest tokens; 0 or less keeps all.
     top_p, min_p, typical_p
         Nucleus, relative-to-the-best and locally-typical truncation, each in [0, 1].
-    repeat_penalty, frequency_penalty, presence_penalty
-        Penalties over the last `penalty_last_n` tokens (-1: the whole context).
+    repeat_penalty, frequency_penalty, presence_penalty, penalty_last_n
+        Penalties on repeating tokens, and the number of last tokens that they look at (-1: the whole context).
     seed
         Seed of this request's own random state, 32 bits.
     ignore_eos

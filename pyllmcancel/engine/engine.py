@@ -68,13 +68,6 @@ class Engine:
     An engine that is dropped, or still open when the interpreter ends, is closed, with a ResourceWarning. A forked
     child has no engine thread: calls that would wait for the thread raise EngineClosedError.
 
-    Parameters
-    ----------
-    workload
-        The work to compute, with its configuration: generation, or embeddings.
-    observer
-        Called at every event; see `pyllmcancel.requests.observer`.
-
     Attributes
     ----------
     stopped : concurrent.futures.Future of None
@@ -89,6 +82,15 @@ class Engine:
     """
 
     def __init__(self, workload: Generation | Embedding, *, observer: Observer | None = None) -> None:
+        """Start an engine; `load` also makes the workload.
+
+        Parameters
+        ----------
+        workload
+            The work to compute, with its configuration: generation, or embeddings.
+        observer
+            Called at every event; see `pyllmcancel.requests.observer`.
+        """
         self.workload = workload
         self.config = workload.config
         self.model = workload.model
@@ -122,12 +124,25 @@ class Engine:
 
         Parameters
         ----------
+        config
+            The model, sizes and limits; by default the small model in the package.
+        observer
+            Called at every event; see `pyllmcancel.requests.observer`.
         progress
             Called with a fraction in [0, 1]; returning False cancels the load.
 
         Raises
         ------
-        UsageError, PlacementError, ModelLoadError, LoadCancelled, ContextError
+        UsageError
+            A value of `config` is impossible on this machine.
+        PlacementError
+            The model does not fit into memory.
+        ModelLoadError
+            The file is not a model that this build can serve.
+        LoadCancelled
+            `progress` returned False.
+        ContextError
+            There is no memory for the context.
         """
         native = compiled_module()
         config = placed(config or EngineConfig(), native, progress)
@@ -301,7 +316,26 @@ class Engine:
     def generate(
         self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
     ) -> ThreadStream:
-        """Generate for a reader in a plain thread; `options` are fields of GenerationParams or SamplingParams."""
+        """Generate for a reader in a plain thread.
+
+        Parameters
+        ----------
+        prompt
+            A text, or token ids. A text is no chat: no template is applied.
+        params
+            All parameters of the request; without them `options` count.
+        options
+            Fields of GenerationParams or SamplingParams.
+
+        Raises
+        ------
+        InvalidRequestError
+            The request can never be served in this form, for example because the prompt is longer than the context.
+        QueueFullError
+            `EngineConfig.max_queue` requests wait already.
+        EngineClosedError
+            The engine is closed, or its thread has died.
+        """
         sink = ThreadSink()
         request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
         return ThreadStream(request, self, sink)
@@ -309,7 +343,7 @@ class Engine:
     def agenerate(
         self, prompt: str | Sequence[int], params: GenerationParams | None = None, **options: Any
     ) -> AsyncStream:
-        """As `generate`, for a reader in the running event loop."""
+        """Generate for a reader in the running event loop. Parameters and errors are those of `generate`."""
         sink = LoopSink(asyncio.get_running_loop())
         request = self.submit([self.tokens(prompt)], params or generation_params(**options), sink)
         return AsyncStream(request, self, sink)
@@ -331,6 +365,7 @@ class Engine:
         return np.stack([vectors[index] for index in range(len(texts))])
 
     def tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        """Return the tokens of a prompt; token ids are returned as they are."""
         return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
 
     def text_tokens(self, text: str | Sequence[int]) -> Sequence[int]:

@@ -37,6 +37,8 @@ class GenerationParams:
 
     Attributes
     ----------
+    sampling
+        The sampling parameters.
     n
         The number of choices per prompt.
     max_tokens
