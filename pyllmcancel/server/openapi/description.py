@@ -23,6 +23,7 @@ from pyllmcancel.server.openai.chat_answer import ChatCompletionChunk
 from pyllmcancel.server.openai.completion_answer import CompletionChunk
 from pyllmcancel.server.openai.completion_body import CompletionBody
 from pyllmcancel.server.openapi.examples import EXAMPLES
+from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.responses.answer import ResponseEvent
 from pyllmcancel.server.responses.body import ResponsesBody
 
@@ -62,7 +63,7 @@ ERRORS = {
 # Bodies that `pyllmcancel.server.bodies` reads, of which FastAPI does not know.
 BODIES = (
     *(CompletionBody, ChatBody, ResponsesBody, EmbeddingBody, MessagesBody, CountBody),
-    *(LlamaCompletionBody, InfillBody, TokenizeBody, DetokenizeBody),
+    *(LlamaCompletionBody, InfillBody, TokenizeBody, DetokenizeBody, CancelBody),
 )
 # FastAPI collects the models of whole answers only, and takes all errors for OpenAI's.
 STREAM_EVENTS = (CompletionChunk, ChatCompletionChunk, CompletionEvent, ResponseEvent, *MESSAGE_EVENTS, *FEED_EVENTS)

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Query
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
-from pydantic import ConfigDict, Field, model_validator
 
+from pyllmcancel.server.bodies import Incoming, reads
 from pyllmcancel.server.errors.responses import ApiError
-from pyllmcancel.server.limits import MAX_CANCELS, MAX_NAME, MAX_SESSION_ID
-from pyllmcancel.server.openapi.description import answers, errors
+from pyllmcancel.server.limits import MAX_NAME
+from pyllmcancel.server.openapi.description import answers, asks, errors
 from pyllmcancel.server.requests.answers import (
     CancelAnswer,
     CancelList,
     HeldAnswer,
-    LiveStatus,
     OutsideStatus,
     RequestEntry,
     RequestList,
@@ -27,10 +26,10 @@ from pyllmcancel.server.requests.answers import (
     request_entry,
     step_entry,
 )
+from pyllmcancel.server.requests.body import CancelBody
 from pyllmcancel.server.requests.fleet import fleet_view
 from pyllmcancel.server.requests.visible import See, Visible, check_may_see_all, summary_of
 from pyllmcancel.server.state import state_of
-from pyllmcancel.server.wire.fields import RequestBody
 
 if TYPE_CHECKING:
     from pyllmcancel.server.fleet.view import FleetView
@@ -43,36 +42,7 @@ Wait = Annotated[bool, Query(description="Answer when the computation has stoppe
 Hold = Annotated[
     float, Query(ge=0, le=MAX_HOLD_SECONDS, description="Seconds to wait for an id that is not known yet.")
 ]
-RequestId = Annotated[str, Field(min_length=1, max_length=MAX_SESSION_ID)]
 PathName = Annotated[str, Path(max_length=MAX_NAME)]
-
-
-class CancelBody(RequestBody):
-    """The requests to cancel: by their ids, or all live ones that a filter leaves."""
-
-    # An unknown filter must not select more requests than was meant.
-    model_config = ConfigDict(extra="forbid")
-
-    request_ids: list[RequestId] | None = Field(None, min_length=1, max_length=MAX_CANCELS, fail_fast=True)
-    session: str | None = Field(
-        None, max_length=MAX_NAME, description="Requests of this session, without its descendants."
-    )
-    owner: str | None = Field(
-        None, max_length=MAX_NAME, description="With an administrator's key: requests of this owner."
-    )
-    status: LiveStatus | None = None
-
-    @classmethod
-    def _is_given(cls, name: str, value: object) -> bool:
-        # An empty filter must not select more requests than was meant, either.
-        return value is not None
-
-    @model_validator(mode="after")
-    def _says_which(self) -> CancelBody:
-        filters = (self.session, self.owner, self.status)
-        if (self.request_ids is None) == all(one is None for one in filters):
-            raise ValueError("needs either request_ids, or some of session, owner and status")
-        return self
 
 
 @router.get("/requests", summary="Live requests, then the last ended ones", responses=answers(RequestList))
@@ -89,9 +59,15 @@ async def list_requests(
 
 
 @router.post(
-    "/requests/cancel", summary="Cancel several requests, by ids or by a filter", responses=answers(CancelList)
+    "/requests/cancel",
+    summary="Cancel several requests, by ids or by a filter",
+    openapi_extra=asks(CancelBody),
+    responses=answers(CancelList) | errors(413, 415),
 )
-async def cancel_requests(see: See, body: CancelBody, wait: Wait = True, hold: Hold = 0.0) -> Any:
+async def cancel_requests(
+    see: See, incoming: Annotated[Incoming[CancelBody], reads(CancelBody)], wait: Wait = True, hold: Hold = 0.0
+) -> Any:
+    body = incoming.body
     see = see.narrowed(body.owner)
     if (everywhere := fleet_view(see)) is not None:
         return await cancel_everywhere(everywhere, body, wait=wait, hold=hold)
