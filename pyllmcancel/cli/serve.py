@@ -38,6 +38,7 @@ from pyllmcancel.sampling import SAMPLERS, SamplingParams
 from pyllmcancel.server.config import ADMIN, ApiKey, Certificate, ServerConfig
 from pyllmcancel.server.http.listening import close_all, listen, raise_file_limit
 from pyllmcancel.server.limits import Limits
+from pyllmcancel.server.running.key_rotation import Hangups
 from pyllmcancel.server.running.metrics import EngineMetrics
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         check_environment(arguments, os.environ)
         model = model_to_fetch(arguments)
+        hangups = None if arguments.api_key_file is None else Hangups(partial(all_keys, arguments))
         config = server_config(arguments)
         check_placement(config.engine.placement)
         certificate = certificate_of(arguments)
@@ -112,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
                 loading=loading,
                 store=store,
                 tracing=tracing,
-                read_keys=None if arguments.api_key_file is None else partial(all_keys, arguments),
+                hangups=hangups,
             )
     except KeyboardInterrupt:
         # The signal came before the server could handle it, or the server raised it once more after it had ended.

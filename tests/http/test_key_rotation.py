@@ -60,3 +60,32 @@ def test_a_hangup_changes_the_keys_and_disturbs_no_request(long_model: Path, tmp
         assert server.http.get("/v1/models").status_code == 401
         server.http.headers["Authorization"] = "Bearer new"
         assert server.http.get("/v1/models").status_code == 200
+
+
+HANGS_UP_WHILE_IT_STARTS = """
+import signal, sys
+from pathlib import Path
+from pyllmcancel.cli import main, serve
+
+listen = serve.listen
+
+def listen_later(*where):
+    Path(sys.argv[sys.argv.index("--api-key-file") + 1]).write_text("ann:new\\n")
+    signal.raise_signal(signal.SIGHUP)
+    return listen(*where)
+
+serve.listen = listen_later
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+def test_a_hangup_while_the_server_starts_has_the_keys_read_again(long_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("ann:old\n")
+    options = ("--model", str(long_model), "--api-key-file", str(file))
+    with ServerProcess(*options, program=HANGS_UP_WHILE_IT_STARTS) as process:
+        server = process.started()
+        server.wait_for_log("1 API keys of 1 owners are valid")
+        for key, status in {"old": 401, "new": 200}.items():
+            assert server.http.get("/v1/models", headers={"X-Api-Key": key}).status_code == status

@@ -27,7 +27,6 @@ from pyllmcancel.server.http.listening import quiet_about_files, url_of
 from pyllmcancel.server.http.protocol import WatchfulProtocol
 from pyllmcancel.server.limits import GIL_SECONDS
 from pyllmcancel.server.running.first_steps import first_steps
-from pyllmcancel.server.running.key_rotation import read_keys_at_hangup
 from pyllmcancel.server.running.supervision import Supervision
 from pyllmcancel.system import LastResort
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from pyllmcancel.server.config import Certificate, ServerConfig
     from pyllmcancel.server.http.listening import Listener
     from pyllmcancel.server.responses.storage.store import Store
-    from pyllmcancel.server.running.key_rotation import ReadKeys
+    from pyllmcancel.server.running.key_rotation import Hangups
     from pyllmcancel.server.running.metrics import EngineMetrics
     from pyllmcancel.server.running.tracing import Tracing
     from pyllmcancel.server.state import ServerState
@@ -61,11 +60,9 @@ LAST_RESORT_SECONDS = 10.0
 class Server(uvicorn.Server):
     """uvicorn, with the engine's drain beside its own."""
 
-    def __init__(
-        self, config: uvicorn.Config, app: FastAPI, connections: Connections, read_keys: ReadKeys | None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, connections: Connections, hangups: Hangups | None) -> None:
         super().__init__(config)
-        self._read_keys = read_keys
+        self._hangups = hangups
         self._connections = connections
         self._state: ServerState = app.state.server
         self._state.on_load_failure = self._give_up
@@ -113,8 +110,8 @@ class Server(uvicorn.Server):
         """
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(quiet_about_files)
-        if self._read_keys is not None:
-            read_keys_at_hangup(self._loop, self._state, self._read_keys)
+        if self._hangups is not None:
+            self._hangups.handled_by(self._loop, self._state)
         self._state.on_ready = partial(self._on_ready, sockets or ())
         await super().startup(sockets)
         for listener in sockets or () if self._state.config.greets else ():
@@ -207,12 +204,12 @@ def serve(
     loading: Loading,
     store: Store | None,
     tracing: Tracing | None,
-    read_keys: ReadKeys | None = None,
+    hangups: Hangups | None = None,
 ) -> int:
     """Serve until a signal ends it; returns the exit status, 1 when the model could not be loaded or the engine died.
 
     uvicorn raises the signal once more when everything has ended: SIGINT becomes KeyboardInterrupt. `metrics`,
-    `loading`, `store` and `tracing` are as for `create_app`. SIGHUP calls `read_keys`; None leaves the signal as it is.
+    `loading`, `store` and `tracing` are as for `create_app`. Without `hangups` SIGHUP ends the process.
     """
     sys.setswitchinterval(GIL_SECONDS)
     limits = config.limits
@@ -231,7 +228,7 @@ def serve(
         ssl_keyfile=None if certificate is None else certificate.key,
         ssl_certfile=None if certificate is None else certificate.certificate,
     )
-    server = Server(settings, app, connections, read_keys)
+    server = Server(settings, app, connections, hangups)
     level = uvicorn_logger.level
     try:
         server.run(sockets=list(listeners))
