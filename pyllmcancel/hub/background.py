@@ -6,23 +6,37 @@ abandons it in the middle of a file, and the next start resumes the download.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
 from pyllmcancel.errors import HubError, LoadCancelled
+from pyllmcancel.hub.plain_http import host_of
 from pyllmcancel.hub.progress import shown
 
+logger = logging.getLogger("pyllmcancel.hub")
+
 TELL_EVERY_SECONDS = 0.1  # how often progress is shown, and asked whether to continue
+SILENT_SECONDS = 3.0  # until a line says who is waited for; then after twice that time, and so on
 
 
 class Fetch(ABC):
-    """The work of the daemon thread. Only `sizes` and `given_up` are for other threads."""
+    """The work of the daemon thread. Only `sizes`, `source` and `given_up` are for other threads.
+
+    Attributes
+    ----------
+    source
+        The host that is asked now; empty if none is. Written by the daemon thread.
+    """
 
     def __init__(self) -> None:
+        self.source = ""
         self._sizes: dict[str, int] = {}
         self._total = 0
         self.future: Future[Path] = Future()
@@ -48,6 +62,16 @@ class Fetch(ABC):
         return sum(self._sizes.copy().values()), self._total
 
     @final
+    @contextmanager
+    def asking(self, url: str) -> Iterator[None]:
+        """Note that the host of `url` is asked."""
+        self.source = host_of(url)
+        try:
+            yield
+        finally:
+            self.source = ""
+
+    @final
     def on_size(self, path: str) -> Callable[[int], None]:
         """Return a function that takes the number of bytes of `path`."""
 
@@ -55,6 +79,24 @@ class Fetch(ABC):
             self._sizes[path] = size
 
         return on_size
+
+
+class Silence:
+    """Reports a source that sends nothing for a while, as behind a firewall that drops packets."""
+
+    def __init__(self) -> None:
+        self._seen = ("", 0)
+        self._began = time.monotonic()
+        self._next = SILENT_SECONDS
+
+    def look(self, source: str, done: int) -> None:
+        """Compare the source, and the number of bytes that are there, with those of the last look."""
+        now = time.monotonic()
+        if self._seen != (source, done):
+            self._seen, self._began, self._next = (source, done), now, SILENT_SECONDS
+        elif source and now - self._began >= self._next:
+            logger.info("waiting for %s, which has sent nothing for %.0f s", source, now - self._began)
+            self._next *= 2
 
 
 def cannot_be_stored(error: OSError) -> str:
@@ -80,9 +122,11 @@ def fetched(fetch: Fetch, what: str, progress: Callable[[float], bool]) -> Path:
         The download was given up; the bytes so far are kept, and the next download resumes.
     """
     threading.Thread(target=fetch.run, name="hub download", daemon=True).start()
+    silence = Silence()
     with shown(what) as show:
         while not wait([fetch.future], TELL_EVERY_SECONDS).done:
             done, total = fetch.sizes()
+            silence.look(fetch.source, done)
             if total:
                 show(done, total)
             if not progress(done / total if total else 0.0):

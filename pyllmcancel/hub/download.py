@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from pyllmcancel.errors import HubError, HubUnreachable, LoadCancelled
 from pyllmcancel.hub.progress import in_units
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyllmcancel.hub")
 
 RETRIES = 5  # in a row, without progress between them
+PAGE_RETRIES = 2  # of a page that only names the file
 PAUSE_SECONDS = 1.0
 PIECE = 1 << 20
 RANGE = re.compile(r"bytes (\d+)-")
+T = TypeVar("T")
 
 
 class Answer(Protocol):
@@ -112,9 +114,7 @@ class Download:
                 failures = 1 if self._size > before else failures + 1
                 if failures > RETRIES:
                     raise HubUnreachable(f"{error}, {failures} times; the next start resumes the download") from error
-                logger.warning("%s: trying again (%d of %d)", error, failures, RETRIES)
-                if self._given_up.wait(PAUSE_SECONDS):
-                    raise LoadCancelled("the download was given up") from None
+                pause(error, failures, RETRIES, self._given_up)
 
     def _copy(self, response: Answer, out: BinaryIO) -> None:
         if self._size and not self._goes_on(response):
@@ -145,6 +145,23 @@ class Download:
         out.truncate()
         self._digest, self._size = _digest_of(self._file), 0
         self._on_size(0)
+
+
+def repeated(ask: Callable[[], T], given_up: threading.Event) -> T:
+    """Return the result of `ask`, which is called again if it raises HubUnreachable."""
+    for failures in range(1, PAGE_RETRIES + 1):
+        try:
+            return ask()
+        except HubUnreachable as error:
+            pause(error, failures, PAGE_RETRIES, given_up)
+    return ask()
+
+
+def pause(error: HubUnreachable, failures: int, retries: int, given_up: threading.Event) -> None:
+    """Report a failure, and wait before the next attempt; LoadCancelled if the download is given up."""
+    logger.warning("%s: trying again (%d of %d)", error, failures, retries)
+    if given_up.wait(PAUSE_SECONDS):
+        raise LoadCancelled("the download was given up") from None
 
 
 def check_room(folder: Path, name: str, missing: int) -> None:

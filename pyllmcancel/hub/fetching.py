@@ -76,7 +76,8 @@ class _Fetch(Fetch):
 
     def _download(self) -> Path:
         hub = Hub(self._model.token, endpoint=self._model.endpoint)
-        commit = hub.latest(self._name.repo)
+        with self.asking(hub.endpoint):
+            commit = hub.latest(self._name.repo)
         files = [commit.files[path] for path in self._name.choose(commit.files)]
         self._total = sum(file.size for file in files)
         missing = [file for file in files if not self._repository.blob(file.etag).exists()]
@@ -95,6 +96,7 @@ class _Fetch(Fetch):
         with self._repository.locked(file.etag):
             if not blob.exists():
                 content = partial(hub.content, self._repository.repo, commit, file)
-                Download(content, file, blob, on_size=on_size, given_up=self.given_up).run()
+                with self.asking(hub.endpoint):
+                    Download(content, file, blob, on_size=on_size, given_up=self.given_up).run()
         on_size(file.size)
         return self._repository.install(commit, file.path, file.etag)

