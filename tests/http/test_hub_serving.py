@@ -11,7 +11,7 @@ import pytest
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 from tests.support.http_process import ServerProcess, until
-from tests.support.hub import LIMIT, StandIn, digest_of
+from tests.support.hub import LIMIT, SILENT_LIMIT, StandIn, digest_of
 from tests.support.package_index import known
 from tests.support.tiny_models import write_tiny_llama
 
@@ -38,6 +38,8 @@ class Serving:
 
     def __init__(self, folder: Path, hub: StandIn) -> None:
         self._environment = {"HF_HOME": str(folder), "HF_ENDPOINT": hub.url, "HF_TOKEN": "", "HF_HUB_DISABLE_XET": ""}
+        # A server's imports may last longer than the hub's silence is borne by default, 10 s.
+        self._environment |= dict.fromkeys(("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"), str(SILENT_LIMIT))
         self._environment |= {"XDG_CACHE_HOME": str(folder), "PIP_INDEX_URL": hub.url}
         self.cache = folder / "hub"
 

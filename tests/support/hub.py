@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LIMIT = 30.0
+SILENT_LIMIT = 120  # seconds; longer than a server takes to start on a busy machine
 SMALL = 64  # bytes; what is no longer than this is not in Git LFS
 API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?")
 RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -116,7 +117,7 @@ class StandIn(AbstractContextManager["StandIn"]):
         def answer(handler: Handler, content: bytes) -> None:
             handler.send(content, n_bytes)
             self.reached.set()
-            self.released.wait(LIMIT)
+            self.released.wait(SILENT_LIMIT)
 
         return answer
 
