@@ -38,10 +38,21 @@ MAX_MEMORY_SHARE = 0.5
 
 
 class CellLayout(NamedTuple):
-    """The number of cells for all sequences, and whether a sequence may use any of them."""
+    """The layout of the cells.
+
+    Attributes
+    ----------
+    n_cells
+        The number of cells for all sequences.
+    unified
+        True if a sequence may use any of them.
+    too_large
+        The bytes of divided cells, if these are the reason why the cells are unified; otherwise 0.
+    """
 
     n_cells: int
     unified: bool
+    too_large: float = 0.0
 
 
 def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
@@ -59,28 +70,38 @@ def cell_layout(model: Model, config: EngineConfig) -> CellLayout:
     memory = memory_bytes()
     needed = wanted.n_cells * cell_bytes(model.metadata, model.n_layer, config)
     if config.parallel > 1 and memory is not None and needed > MAX_MEMORY_SHARE * memory:
-        logger.warning(
-            "cells are unified: %d requests of %d tokens would need %.1f GiB. The last bits of an answer then depend "
-            "on other requests; a smaller --ctx-size or --parallel prevents that",
-            config.parallel,
-            part,
-            needed / 2**30,
-        )
-        return CellLayout(config.context_size(model.n_ctx_train), unified=True)
+        return CellLayout(config.context_size(model.n_ctx_train), unified=True, too_large=needed)
     return wanted
+
+
+def report(layout: CellLayout, config: EngineConfig) -> None:
+    """Warn of cells that are unified for lack of memory."""
+    if layout.too_large:
+        logger.warning(
+            "cells are unified: those of %d requests would need %.1f GiB, each of them with a whole context. The last"
+            " bits of an answer then depend on other requests; a smaller --ctx-size or --parallel prevents that",
+            config.parallel,
+            layout.too_large / 2**30,
+        )
 
 
 def cell_bytes(metadata: Mapping[str, str], n_layer: int, config: EngineConfig) -> float:
     """Return the bytes of one token's cell in all layers, at most; 0 for a model whose metadata has no sizes."""
     arch = metadata.get("general.architecture", "")
 
+    def numbers(name: str) -> list[int]:
+        return list(map(int, re.findall(r"\d+", metadata.get(f"{arch}.{name}", ""))))
+
     def value(name: str) -> int:
-        # The metadata may be a list, with a number for each layer.
-        return max(map(int, re.findall(r"\d+", metadata.get(f"{arch}.{name}", ""))), default=0)
+        return max(numbers(name), default=0)
 
     n_heads = value("attention.head_count")
     head = value("embedding_length") // n_heads if n_heads else 0
-    n_key_heads = value("attention.head_count_kv") or n_heads
+    # The metadata may have a number for each layer.
+    of_layers = numbers("attention.head_count_kv")
+    n_key_heads = sum(of_layers) if len(of_layers) == n_layer else n_layer * (max(of_layers, default=0) or n_heads)
     key = (value("attention.key_length") or head) * ELEMENT_BYTES[config.cache_type_k]
     values = (value("attention.value_length") or head) * ELEMENT_BYTES[config.cache_type_v]
-    return n_layer * n_key_heads * (key + values)
+    if value("attention.key_length_mla"):
+        values = 0.0  # latent attention computes the values from the keys
+    return n_key_heads * (key + values)

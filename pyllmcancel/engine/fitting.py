@@ -1,7 +1,8 @@
 """The choice of a model's placement before it is loaded, and the check that the placement fits.
 
-Without a device, or if no layer is to go to one, only the file's size is compared with the memory. Otherwise llama.cpp
-loads the model without its weights, makes the context without its cells, and reports the memory that both would take.
+Without a device, or if no layer is to go to one, the file's size and the context's cells are compared with the memory.
+Otherwise llama.cpp loads the model without its weights, makes the context without its cells, and reports the memory
+that both would take.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.embeddings.workload import Embedding, pooling_of
 from pyllmcancel.engine.generation import Generation
-from pyllmcancel.engine.host_memory import check_host_memory
+from pyllmcancel.engine.host_memory import CELLS_STEP, check_host_memory
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, PlacementError
 from pyllmcancel.models import packaged_model_path
 from pyllmcancel.placement import CPU, Device, DeviceUse, Placement, gib
@@ -28,7 +29,6 @@ logger = logging.getLogger("pyllmcancel.engine")
 
 # The use of each device by a placement with a number of cells.
 Measure = Callable[[Placement, int], Sequence[DeviceUse]]
-CELLS_STEP = 256  # llama.cpp rounds contexts to it
 
 
 def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool | None] | None = None) -> EngineConfig:
@@ -48,8 +48,9 @@ def placed(config: EngineConfig, native: Any, progress: Callable[[float], bool |
     if not used:
         if asked.devices is None and asked.n_gpu_layers not in ("auto", 0):
             logger.warning("there is no device: --n-gpu-layers %s is ignored", asked.n_gpu_layers)
-        check_host_memory(Path(config.model or packaged_model_path()), placement, native)
-        return replace(config, placement=placement)
+        config = replace(config, placement=placement)
+        check_host_memory(Path(config.model or packaged_model_path()), config, native)
+        return config
     if not placement.fit or placement.split_mode == "tensor":  # llama.cpp cannot measure a split by tensors
         return config
     path = config.model or packaged_model_path()

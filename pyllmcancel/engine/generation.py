@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyllmcancel.cancellation import Cancellation
 from pyllmcancel.engine.batch_invariance import varies_because
-from pyllmcancel.engine.cell_layout import cell_layout
+from pyllmcancel.engine.cell_layout import cell_layout, report
 from pyllmcancel.engine.choices import ChoiceMaker
 from pyllmcancel.engine.stopping import FAULTS, blamed, finish_reason, passed_limit
 from pyllmcancel.errors import ConstraintError
@@ -65,6 +65,7 @@ class Generation:
     @classmethod
     def on(cls, model: Model, config: EngineConfig, native: Any) -> Self:
         """Make a context on a loaded model, and generate in it; ContextError if the context cannot be made."""
+        report(cell_layout(model, config), config)
         context = native.Context(
             model,
             **cls.context_options(model, config),

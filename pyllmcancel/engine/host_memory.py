@@ -1,19 +1,33 @@
-"""The check that a model's weights fit into the memory of this machine or container, before they are loaded."""
+"""The check that a model and its context fit into the memory of this machine or container, before they are loaded."""
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyllmcancel.embeddings.workload import pooling_of
+from pyllmcancel.engine.cell_layout import MAX_CHOSEN, cell_bytes, cell_layout
 from pyllmcancel.errors import PlacementError
-from pyllmcancel.placement import Placement, gib
+from pyllmcancel.placement import gib
+from pyllmcancel.pooling import Pooling
+
+if TYPE_CHECKING:
+    from pyllmcancel._native import Model
+    from pyllmcancel.config import EngineConfig
+
+logger = logging.getLogger("pyllmcancel.engine")
 
 PART = re.compile(r"(?P<whole>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 # Quantizations that are often published, and their bits for each weight in a model of several billion.
 BITS = {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.4}
 CGROUPS = Path("/sys/fs/cgroup")
+CELLS_STEP = 256  # llama.cpp rounds contexts to it
+# The share of the available memory that a file must have for its context to be measured too, if nobody chose the
+# context. To read the file's header takes up to half a second.
+MEASURED_SHARE = 0.25
 
 
 class Memory(NamedTuple):
@@ -23,22 +37,79 @@ class Memory(NamedTuple):
     available: int
 
 
-def check_host_memory(path: Path, placement: Placement, native: Any) -> None:
-    """Raise PlacementError, which says what would fit, if the file is larger than the available memory.
+def check_host_memory(path: Path, config: EngineConfig, native: Any) -> None:
+    """Compare a model that no device computes with the available memory.
 
     The file stands for its weights. A mapped file that is larger could be served, but each token would read it from
     the disk, and weights that are repacked for the CPU are copied into memory.
+
+    Raises
+    ------
+    PlacementError
+        The file is larger than the memory, or leaves none for the context that was asked for. The message says what
+        would fit. A context that nobody asked for is only warned of: its cells take memory when they are used.
     """
     memory = available_memory()
     size = file_size(path)
-    if not placement.fit or memory is None or size <= memory.available:
+    if not config.placement.fit or memory is None:
         return
-    n_params = native.Model.load(path, placement=placement, without_weights=True).n_params
-    raise PlacementError(
-        f"{path} does not fit into memory: it has {gib(size)}, and {gib(memory.available)} of {gib(memory.total)} are"
-        " available."
-        f" {fitting(n_params, memory.available)}. With --fit off nothing is measured"
-    )
+    if size <= memory.available and not config.ctx_size and size < MEASURED_SHARE * memory.available:
+        return
+    sketch = native.Model.load(path, placement=config.placement, without_weights=True)
+    have = f"{gib(memory.available)} of {gib(memory.total)} are available"
+    if size > memory.available:
+        raise PlacementError(
+            f"{path} does not fit into memory: it has {gib(size)}, and {have}."
+            f" {fitting(sketch.n_params, memory.available)}. With --fit off nothing is measured"
+        )
+    need = ContextNeed.of(sketch, config)
+    if need is None or size + need.cells + need.buffers <= memory.available:
+        return
+    parts = f"weights {gib(size)}, cells {gib(need.cells)}, buffers {gib(need.buffers)}"
+    n_fit = need.most_tokens(memory.available - size)
+    fits = f"--ctx-size {n_fit} would fit" if n_fit else fitting(sketch.n_params, memory.available)
+    if config.ctx_size:
+        told = f"{path} with --ctx-size {config.ctx_size} does not fit into memory"
+        raise PlacementError(f"{told}: {parts}, and {have}. {fits}. With --fit off nothing is measured")
+    logger.warning("memory may run out when all cells are used: %s, and %s. %s", parts, have, fits)
+
+
+class ContextNeed(NamedTuple):
+    """The memory that a context takes beside the weights, as far as the file's header says.
+
+    Attributes
+    ----------
+    tokens
+        The context's size, as ``--ctx-size`` has it.
+    cells
+        The bytes of all cells, which are taken when the cells are used.
+    buffers
+        The bytes of the largest buffer: a step's scores of all tokens of the vocabulary.
+    """
+
+    tokens: int
+    cells: int
+    buffers: int
+
+    @classmethod
+    def of(cls, model: Model, config: EngineConfig) -> ContextNeed | None:
+        """Return the need of a model without its weights.
+
+        None if the header does not say it: for models that pool, and those whose layers do not all keep every token,
+        as with sliding windows.
+        """
+        if not model.can_divide_cells or model.n_swa:
+            return None
+        if pooling_of(model, config.pooling, required=config.embeddings) is not Pooling.NONE:
+            return None
+        tokens = config.ctx_size or min(model.n_ctx_train, MAX_CHOSEN)
+        cells = cell_layout(model, config).n_cells * cell_bytes(model.metadata, model.n_layer, config)
+        return cls(tokens, int(cells), model.n_vocab * config.step_tokens() * 4)
+
+    def most_tokens(self, available: int) -> int:
+        """Return the largest ``--ctx-size`` whose cells fit beside the buffers; 0 if none does."""
+        fit = int((available - self.buffers) / (self.cells / self.tokens)) if self.cells else 0
+        return max(0, fit - fit % CELLS_STEP)
 
 
 def fitting(n_params: int, available: int) -> str:
