@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+from tests.support.pages import blocks
+
 THERE = "http://127.0.0.1:8000"
-BLOCK = re.compile(r"^### (?P<title>.+)$(?:(?!^#)(?s:.))*?^```\w+\n(?P<code>(?s:.)*?)^```$", re.MULTILINE)
 
 
 def recipe(title: str, url: str) -> str:
@@ -18,7 +17,7 @@ def recipe(title: str, url: str) -> str:
     KeyError
         If the page has no such heading, or no code under it.
     """
-    found = {match["title"]: match["code"] for match in BLOCK.finditer(PAGE.read_text())}
+    found = {block.heading: block.code for block in reversed(list(blocks("docs/clients.md")))}
     return found[title].replace(THERE, url)
 
 

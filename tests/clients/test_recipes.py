@@ -7,7 +7,8 @@ import tomllib
 
 import pytest
 
-from tests.clients.recipes import PAGE, THERE, exports, recipe
+from tests.clients.recipes import THERE, exports, recipe
+from tests.support.pages import ROOT
 
 URL = "http://127.0.0.1:1234"
 
@@ -30,7 +31,8 @@ def test_files_of_settings_can_be_read() -> None:
 
 
 def test_every_client_of_the_page_is_used() -> None:
-    headings = [line.removeprefix("### ") for line in PAGE.read_text().splitlines() if line.startswith("### ")]
-    used = "".join(path.read_text() for path in (PAGE.parents[1] / "tests" / "clients").glob("*.py"))
+    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    headings = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
+    used = "".join(path.read_text() for path in (ROOT / "tests" / "clients").glob("*.py"))
     assert headings
     assert [heading for heading in headings if f'"{heading}"' not in used] == []
