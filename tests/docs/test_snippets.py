@@ -1,0 +1,241 @@
+"""Every command and every snippet of README and docs/ is run, or a comment above it says why not.
+
+Commands that install, or that start a server, are not run: their options, extras and files are checked. So are those of
+the blocks that say why they are not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from pyllmcancel.cli import command_parser
+from tests.clients.model import serving
+from tests.clients.recipes import THERE
+from tests.docs.snippets import ALL, DATA, OURS, PAGES, SHELL, Way, commands, program, way
+from tests.support.http_process import LIMIT, WITH_SIGINT, ServerProcess, until
+from tests.support.pages import ROOT, Block
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+SHELL_BLOCKS = [block for block in ALL if block.language in SHELL]
+RUN = [block for block in ALL if way(block) is Way.RUN]
+# What a command's output must have, by a part of the command.
+OUTPUTS = {
+    "capital of France": r'"finish_reason": ?"(stop|length)"',
+    "requests/story-1/cancel": r'(?=(.|\n)*"outcome": ?"cancelled")(?=(.|\n)*"code": ?"explicit")',
+    "X-Supersede: my-editor": r"499 (.|\n)*\n200  The three largest cities of France are\n\Z",
+    "http://127.0.0.1:8000/metrics": r"pyllmcancel_cancel_latency_seconds_count",
+    "typing-storm": r"keys superseded",
+}
+
+
+def only(blocks: list[Block], *languages: str) -> list[Any]:
+    return [pytest.param(block, id=str(block)) for block in blocks if block.language in languages]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server whose answers go on until a limit, so that there is time to cancel them."""
+    folder = tmp_path_factory.mktemp("models")
+    with serving(folder, "--n-predict", "2000", "--max-queue", "1000", whole_prompts=True) as process:
+        yield process
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The reader's: the virtual environment is active, and nothing of the tests' is set."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYLLMCANCEL_", "PYTHON"))}
+    return kept | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+# -- all blocks -------------------------------------------------------------------------------------------------------
+
+
+def test_every_block_is_tested_or_says_why_not() -> None:
+    assert {way(block) for block in ALL} == set(Way)
+    assert [str(block) for block in ALL if block.reason is not None and block.language not in (*SHELL, "python")] == []
+
+
+def test_no_mark_is_left_without_a_block() -> None:
+    for page in {block.page for block in ALL}:
+        marked = sum(block.page == page and block.reason is not None for block in ALL)
+        assert (ROOT / page).read_text("utf-8").count("<!-- not run: ") == marked, page
+
+
+# -- commands that are not run ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", only(SHELL_BLOCKS, *SHELL))
+def test_commands_have_options_extras_and_files_that_there_are(block: Block) -> None:
+    for command in commands(block):
+        if program(command) == OURS:
+            check_options(command[1:])
+        if program(command) == "pip":
+            check_install(command)
+        for word in command:
+            if re.match(r"deploy/\S*[./]", word):  # kubectl has names such as deploy/NAME
+                assert (ROOT / word).exists()
+        if command[:2] == ["python", "-m"] and command[2].startswith("tests."):
+            assert (ROOT / command[2].replace(".", "/")).with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_within_sentences_have_options_that_there_are(page: str) -> None:
+    for words in re.findall(rf"`(?:\.venv/bin/)?{OURS} (\w+ [^`]+)`", (ROOT / page).read_text("utf-8")):
+        check_options(shlex.split(words))
+
+
+def check_options(words: list[str]) -> None:
+    try:
+        command_parser().parse_args(words)
+    except SystemExit as error:  # also after --help
+        assert error.code == 0, words
+
+
+def check_install(command: list[str]) -> None:
+    for word in command:
+        if extras := re.fullmatch(r"(?:\.|pyllmcancel)\[([\w,]+)\]", word):
+            assert set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"])
+        if option := re.fullmatch(r"-Ccmake\.define\.(\w+)=\S+", word):
+            assert any(option[1] in file.read_text("utf-8") for file in (ROOT / "cmake").glob("*.cmake"))
+
+
+def test_a_wrong_option_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_parser().parse_args(["serve", "--paralel", "4"])
+    assert "--parallel" in capsys.readouterr().err
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", only(ALL, *DATA))
+def test_data_can_be_read(block: Block) -> None:
+    match block.language:
+        case "json":
+            assert json.loads(block.code)
+        case "toml":
+            assert tomllib.loads(block.code)
+        case "yaml":
+            assert yaml.safe_load(block.code)
+        case "promql":
+            alerts = (ROOT / "deploy" / "alerts.yml").read_text("utf-8")
+            expressions = {rule["expr"] for group in yaml.safe_load(alerts)["groups"] for rule in group["rules"]}
+            assert " ".join(block.code.split()) in {" ".join(expression.split()) for expression in expressions}
+        case "vim":
+            assert ast.literal_eval(block.code.replace("\n    \\", " ").partition(" = ")[2])
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", only(RUN, "js"))
+def test_scripts_for_node_are_well_formed(block: Block) -> None:
+    """`python -m tests.clients` runs them."""
+    node = shutil.which("node") or pytest.skip("node is not installed")
+    subprocess.run([node, "--check", "--input-type=module", "-"], input=block.code, text=True, check=True)
+
+
+@pytest.mark.parametrize("block", only([block for block in RUN if block.page == "docs/clients.md"], "python"))
+def test_clients_can_be_made(block: Block) -> None:
+    """Here, since each library takes seconds to import. `tests.clients` also has them ask."""
+    exec(compile(block.code, str(block), "exec"), {})
+
+
+@pytest.mark.parametrize("block", only([block for block in RUN if block.page != "docs/clients.md"], "python"))
+def test_scripts_run(block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path) -> None:
+    code = block.code.replace(THERE, server.url)
+    canceller = Canceller(server) if "cancelled:" in code and THERE in block.code else None
+    script = [sys.executable, "-P", "-c", code]
+    run = subprocess.run(script, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    if canceller is not None:
+        canceller.join()
+        assert run.stdout.endswith("cancelled: explicit\n")
+
+
+class Canceller(threading.Thread):
+    """Cancels the next request that runs."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        super().__init__()
+        self._url = server.url
+        self.start()
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=LIMIT) as client:
+            live = until(
+                lambda: client.get("/v1/requests", params={"status": "running"}).json()["data"],
+                bool,
+            )
+            client.post(f"/v1/requests/{live[0]['id']}/cancel").raise_for_status()
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def shell(block: Block, server: ServerProcess, folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a block in a folder in which the virtual environment lies, as in a checkout."""
+    (folder / ".venv").symlink_to(sys.prefix)
+    script = ["/bin/bash", "-ec", block.code.replace(THERE, server.url)]
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WITH_SIGINT, *script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def run_to_its_end(block: Block, server: ServerProcess, folder: Path, environment: dict[str, str]) -> None:
+    with shell(block, server, folder, environment) as process:
+        output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    for part, pattern in OUTPUTS.items():
+        assert part not in block.code or re.search(pattern, output), output
+
+
+STREAMS = [block for block in RUN if "curl -N" in block.code]
+BENCHMARKS = [block for block in RUN if f"{OURS} bench" in block.code]
+COMMANDS = [block for block in RUN if block not in (*STREAMS, *BENCHMARKS)]
+
+
+@pytest.mark.parametrize("block", only(COMMANDS, *SHELL))
+def test_commands_run(block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path) -> None:
+    run_to_its_end(block, server, tmp_path, environment)
+
+
+@pytest.mark.parametrize("block", only(BENCHMARKS, *SHELL))
+def test_benchmarks_run(block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path) -> None:
+    run_to_its_end(block, server, tmp_path, environment)
+
+
+@pytest.mark.parametrize("block", only(STREAMS, *SHELL))
+def test_a_stream_ends_at_ctrl_c(
+    block: Block, server: ServerProcess, environment: dict[str, str], tmp_path: Path
+) -> None:
+    before = server.log.count("cancelled (disconnect) in decode")
+    with shell(block, server, tmp_path, environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("data: {")
+        os.killpg(process.pid, signal.SIGINT)
+        process.stdout.read()
+    until(lambda: server.log.count("cancelled (disconnect) in decode"), lambda count: count > before)
