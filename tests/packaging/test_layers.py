@@ -27,6 +27,7 @@ LAYERS = {
     "requests": "requests embeddings.request",
     "chat": "chat",
     "constraints": "constraints",
+    "drafting": "drafting",
     "values": "_native cancellation config errors events helper missing_libraries models pausing"
     " placement pooling sampling shares sse step system",
 }
