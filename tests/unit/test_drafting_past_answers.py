@@ -1,0 +1,228 @@
+"""Drafts from an owner's past answers: what is certain to follow a prompt, and what is likely to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyllmcancel.drafting import past_answers
+from pyllmcancel.drafting.past_answers import OVERHEAD, PastAnswers
+
+END = 0  # a control token
+PIECES = [b"", b"", b"a", b"b", b"c", b"ab", b"bc", b"abc", b"ca", b"\xc3", b"\xa9", b"\xc3\xa9"]
+TOKENS = st.lists(st.integers(0, len(PIECES) - 1), max_size=12)
+KEY = "greedy"
+
+
+def tokenize(text: bytes) -> list[int]:
+    """The longest token first, as a tokenizer may do."""
+    tokens = []
+    while text:
+        best = max((piece for piece in PIECES if piece and text.startswith(piece)), key=len)
+        tokens.append(PIECES.index(best))
+        text = text[len(best) :]
+    return tokens
+
+
+def text_of(tokens: Sequence[int]) -> bytes:
+    """The bytes, in which control tokens are visible."""
+    return b"".join(PIECES[token] or b"<%d>" % token for token in tokens)
+
+
+def some_past(most_bytes: int = 1 << 20) -> PastAnswers:
+    return PastAnswers(PIECES.__getitem__, tokenize, most_bytes=most_bytes)
+
+
+@given(TOKENS, TOKENS.filter(bool), TOKENS)
+def test_what_is_expected_continues_the_text_of_a_sequence(
+    prompt: list[int], answer: list[int], later: list[int]
+) -> None:
+    past = some_past()
+    past.remember("ann", prompt, answer, KEY)
+    whole = text_of(prompt + answer)
+    for asked in (later, tokenize(b"".join(PIECES[token] for token in (prompt + answer)[: len(later)]))):
+        expected = past.expected("ann", asked, 100)
+        if expected:
+            assert whole == text_of(asked) + text_of(expected)
+            assert past.expected("ann", asked, 2) == expected[:2]
+
+
+@given(TOKENS, TOKENS.filter(bool), st.integers(0, 24))
+def test_a_prompt_that_ends_at_any_byte_of_a_sequence_meets_it(prompt: list[int], answer: list[int], n: int) -> None:
+    tokens = [token for token in prompt + answer if PIECES[token]]
+    text = text_of(tokens)
+    if len(text) <= n:
+        return
+    past = some_past()
+    past.remember("ann", [], tokens, KEY)
+    asked = tokenize(text[:n])
+    assert text_of(past.expected("ann", asked, 100)) == text[n:]
+
+
+def test_a_prompt_that_ends_in_a_token_gets_the_rest_of_the_token_and_then_the_same_tokens() -> None:
+    past = some_past()
+    past.remember("ann", [2, 2], [7, 3, 8, 4, END], KEY)
+    assert past.expected("ann", [2, 2, 2], 100) == [6, 3, 8, 4, END]
+    assert past.expected("ann", [2, 2, 5], 100) == [4, 3, 8, 4, END]
+    assert past.expected("ann", [2, 2, 2, 3, 4, 3], 100) == [8, 4, END]
+    assert past.expected("ann", [2, 2, 3], 100) == []
+
+
+def test_control_tokens_must_be_the_same() -> None:
+    past = some_past()
+    past.remember("ann", [2, END, 3], [4, 4], KEY)
+    assert past.expected("ann", [2, END], 100) == [3, 4, 4]
+    for other in ([2, 1], [2, 3], [2, END, END], [END, 2], [2, 3, END]):
+        assert past.expected("ann", other, 100) == []
+
+
+def test_a_tokenizer_that_changes_the_rest_of_a_token_gives_nothing() -> None:
+    past = PastAnswers(PIECES.__getitem__, lambda text: [2, *tokenize(text)], most_bytes=1 << 20)
+    past.remember("ann", [2], [7, 4], KEY)
+    assert past.expected("ann", [2, 2], 100) == []
+    assert past.expected("ann", [2], 100) == [7, 4]
+
+
+def test_the_newest_sequence_that_goes_on_is_expected() -> None:
+    past = some_past()
+    past.remember("ann", [2], [3, 3], "old")
+    past.remember("ann", [2], [4, 4], "new")
+    past.remember("ann", [3], [2, 2], "other")
+    assert past.expected("ann", [2], 100) == [4, 4]
+    assert past.expected("ann", [2, 3], 100) == [3]
+    past.remember("ann", [2], [3], "newest")
+    assert past.expected("ann", [2, 3], 100) == [3]
+
+
+@given(st.lists(st.tuples(TOKENS, TOKENS, st.sampled_from(["greedy", "warm", None])), max_size=6), TOKENS)
+def test_only_what_was_generated_after_the_same_tokens_under_the_same_key_is_foretold(
+    history: list[tuple[list[int], list[int], str | None]], asked: list[int]
+) -> None:
+    past = some_past()
+    for prompt, answer, key in history:
+        past.remember("ann", prompt, answer, key)
+    for key in ("greedy", "warm"):
+        going_on = list(asked)
+        for token in past.foretold("ann", asked, key):
+            going_on.append(token)
+            assert any(
+                len(prompt) < len(going_on) and (prompt + answer)[: len(going_on)] == going_on and key == theirs
+                for prompt, answer, theirs in history
+            )
+    assert past.foretold("ann", asked, None) == []
+
+
+def test_the_rest_of_an_answer_is_foretold_to_a_prompt_along_it_and_to_no_other() -> None:
+    past = some_past()
+    past.remember("ann", [2, 3], [4, 5, 6], KEY)
+    assert past.foretold("ann", [2, 3], KEY) == [4, 5, 6]
+    assert past.foretold("ann", [2, 3, 4, 5], KEY) == [6]
+    for prompt in ([2], [2, 3, 4, 5, 6], [2, 4], [2, 3, 5], []):
+        assert past.foretold("ann", prompt, KEY) == []
+    assert past.foretold("ann", [2, 3], "another") == past.foretold("bob", [2, 3], KEY) == []
+
+
+def test_a_sequence_that_goes_on_replaces_its_beginning_and_one_that_ends_sooner_is_dropped() -> None:
+    past = some_past()
+    past.remember("ann", [2], [3, 4], KEY)
+    past.remember("ann", [2, 3], [4, 5], KEY)
+    past.remember("ann", [2, 3, 4], [5], KEY)
+    assert past.n_bytes == OVERHEAD + 4 * 4
+    assert past.foretold("ann", [2], KEY) == [3, 4, 5]
+    past.remember("ann", [2, 3, 4, 5, 6, 6], [7], KEY)
+    assert past.n_bytes == OVERHEAD + 4 * 7
+    # No model generated the two tokens in between.
+    assert past.foretold("ann", [2], KEY) == [3, 4, 5]
+    assert past.foretold("ann", [2, 3, 4, 5, 6], KEY) == []
+    assert past.foretold("ann", [2, 3, 4, 5, 6, 6], KEY) == [7]
+
+
+def test_the_longest_of_several_answers_is_foretold() -> None:
+    past = some_past()
+    past.remember("ann", [2], [3, 4, 5], KEY)
+    past.remember("ann", [2], [3, 6], KEY)
+    assert past.foretold("ann", [2], KEY) == [3, 4, 5]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), TOKENS, TOKENS, st.sampled_from([KEY, None])), max_size=8))
+def test_an_owner_gets_the_same_with_and_without_the_others(
+    history: list[tuple[str, list[int], list[int], str | None]],
+) -> None:
+    both, alone = some_past(), some_past()
+    for owner, prompt, answer, key in history:
+        both.remember(owner, prompt, answer, key)
+        if owner == "ann":
+            alone.remember(owner, prompt, answer, key)
+    for _, prompt, answer, _ in history:
+        for n in range(len(prompt) + len(answer) + 1):
+            asked = (prompt + answer)[:n]
+            assert both.foretold("ann", asked, KEY) == alone.foretold("ann", asked, KEY)
+            assert both.expected("ann", asked, 100) == alone.expected("ann", asked, 100)
+    assert [text[:] for text in both.texts("ann")] == [text[:] for text in alone.texts("ann")]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), TOKENS, TOKENS, st.sampled_from([KEY, None])), max_size=30),
+    st.integers(0, 3000),
+)
+def test_the_memory_is_bounded_and_counted(
+    history: list[tuple[str, list[int], list[int], str | None]], most_bytes: int
+) -> None:
+    past = some_past(most_bytes)
+    for owner, prompt, answer, key in history:
+        past.remember(owner, prompt, answer, key)
+        assert past.n_bytes <= most_bytes
+    texts = [text for owner in "abcd" for text in past.texts(owner)]
+    assert past.n_bytes == sum(OVERHEAD + 4 * len(text) for text in texts)
+    for owner in "abcde":
+        past.forget(owner)
+    assert past.n_bytes == 0
+    assert not any(past.texts(owner) for owner in "abcd")
+
+
+def test_an_owner_that_floods_costs_another_nothing() -> None:
+    past = some_past(10 * (OVERHEAD + 8))
+    past.remember("bob", [2], [3], KEY)
+    for token in range(2, 100):
+        past.remember("ann", [token], [3], KEY)
+    assert past.foretold("bob", [2], KEY) == [3]
+    assert past.n_bytes == 10 * (OVERHEAD + 8)
+    assert past.foretold("ann", [99], KEY) == [3]
+    assert past.foretold("ann", [90], KEY) == []
+
+
+def test_each_owner_and_the_owners_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    past = some_past()
+    for token in range(past_answers.MAX_SEQUENCES + 5):
+        past.remember("ann", [token + 2], [3], KEY)
+    assert past.n_bytes == past_answers.MAX_SEQUENCES * (OVERHEAD + 8)
+    monkeypatch.setattr(past_answers, "MAX_OWNERS", 2)
+    past.remember("bob", [2], [3], KEY)
+    assert past.foretold("ann", [60], KEY) == [3]  # used: bob is the least recently used now
+    past.remember("cid", [2], [3], KEY)
+    assert past.foretold("bob", [2], KEY) == []
+    assert past.foretold("ann", [60], KEY) == past.foretold("cid", [2], KEY) == [3]
+    monkeypatch.setattr(past_answers, "MAX_OWNER_BYTES", OVERHEAD + 4 * 20)
+    past.remember("ann", [5] * 19, [3], KEY)
+    past.remember("ann", [6] * 20, [3], KEY)
+    assert [text[:] for text in past.texts("ann")] == [[5] * 19 + [3]]
+
+
+def test_texts_are_the_newest_within_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    past = some_past()
+    for token in range(2, 22):
+        past.remember("ann", [token], [3], KEY)
+    assert [text[0] for text in past.texts("ann")] == list(range(21, 21 - past_answers.MAX_TEXTS, -1))
+    monkeypatch.setattr(past_answers, "MAX_SEARCHED", 6)
+    assert [text[0] for text in past.texts("ann")] == [21, 20, 19]
+
+
+def test_the_comparison_of_bytes_is_limited() -> None:
+    past = some_past()
+    past.remember("ann", [7] * 2000, [3], KEY)
+    assert past.expected("ann", [2, 6] * 100, 2) == [7, 7]
+    assert past.expected("ann", [2, 6] * 1000, 2) == []
+    assert past.expected("ann", [7] * 2000, 2) == [3]
