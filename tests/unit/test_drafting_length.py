@@ -1,0 +1,233 @@
+"""The number of tokens to draft: the cost of rows, the share that is accepted, and what a draft may lose."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyllmcancel.drafting.length import (
+    FIRST_PAUSE,
+    MAX_AGE,
+    MAX_ROWS,
+    Acceptance,
+    DraftLength,
+    LossBudget,
+    RowCosts,
+    best_length,
+)
+
+# Seconds of a step by its rows: tiles of four as on a CPU, cheap rows as on a GPU, and rows that gain nothing.
+TILES = {1: 1.0, 2: 1.7, 3: 2.2, 4: 2.0, 5: 2.5, 6: 2.6, 7: 2.7, 8: 2.6, 12: 3.4, 16: 4.2, 32: 8.0}
+CHEAP = {1: 1.0, 2: 1.02, 4: 1.04, 8: 1.1, 16: 1.2, 32: 1.5}
+LINEAR = {1: 1.0, 32: 32.0}
+SHAPES = {"tiles": TILES, "cheap": CHEAP, "linear": LINEAR}
+MOST = 12
+
+
+def true_cost(shape: dict[int, float], n_rows: int) -> float:
+    for (low, cost), (high, higher) in pairwise(sorted(shape.items())):
+        if low <= n_rows <= high:
+            return cost + (higher - cost) * (n_rows - low) / (high - low)
+    raise ValueError(n_rows)
+
+
+def measured(shape: dict[int, float]) -> RowCosts:
+    costs = RowCosts()
+    for n_rows in (1, *range(1, MAX_ROWS + 1)) * 3:
+        costs.observe(n_rows, true_cost(shape, n_rows))
+    return costs
+
+
+def seconds_per_token(shape: dict[int, float], p: float, costs: RowCosts, *, n_tokens: int, seed: int) -> float:
+    """Simulate a request: measured times are noisy, and one in a hundred is five times too long."""
+    rng = random.Random(seed)
+    length = DraftLength(Acceptance(0.6))
+    n_done, seconds = 0, 0.0
+    while n_done < n_tokens:
+        n_drafted = length.choose(costs, MOST)
+        n_accepted = 0
+        while n_accepted < n_drafted and rng.random() < p:
+            n_accepted += 1
+        step = true_cost(shape, 1 + n_drafted)
+        noise = 1.0 + 0.05 * abs(rng.gauss(0.0, 1.0))
+        costs.observe(1 + n_drafted, step * noise * (5.0 if rng.random() < 0.01 else 1.0))
+        length.learn(n_drafted, n_accepted)
+        n_done, seconds = n_done + 1 + n_accepted, seconds + step
+    return seconds / n_done
+
+
+def best_constant(shape: dict[int, float], p: float) -> float:
+    return min(true_cost(shape, 1 + k) / sum(p**i for i in range(k + 1)) for k in range(MOST + 1))
+
+
+# -- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_costs_are_unknown_until_a_step_of_one_row() -> None:
+    costs = RowCosts()
+    costs.observe(4, 1.0)
+    assert costs.of(1) is costs.of(4) is None
+    assert best_length(1.0, costs, MOST) == 0
+    costs.observe(1, 0.5)
+    assert costs.of(1) == 0.5
+    assert costs.of(0) is None
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_measured_costs_are_recovered(shape: dict[int, float]) -> None:
+    costs = measured(shape)
+    for n_rows in range(1, MAX_ROWS + 1):
+        assert costs.of(n_rows) == pytest.approx(true_cost(shape, n_rows))
+
+
+def test_costs_lie_between_those_of_measured_neighbours() -> None:
+    costs = RowCosts()
+    for n_rows, seconds in ((1, 1.0), (1, 1.0), (4, 2.0), (4, 2.0), (8, 3.0), (8, 3.0)):
+        costs.observe(n_rows, seconds)
+    assert [costs.of(n) for n in (2, 3, 6)] == pytest.approx([4 / 3, 5 / 3, 2.5])
+
+
+@given(st.lists(st.tuples(st.integers(1, MAX_ROWS + 2), st.floats(1e-4, 10.0)), max_size=40))
+def test_every_cost_is_positive_and_rows_beyond_the_measured_ones_are_never_cheaper(
+    steps: list[tuple[int, float]],
+) -> None:
+    costs = RowCosts()
+    for n_rows, seconds in [(1, 1.0), *steps]:
+        costs.observe(n_rows, seconds)
+    largest = max((n for n, _ in steps if n <= MAX_ROWS), default=1)
+    found = [costs.of(n) or 0.0 for n in range(1, 2 * MAX_ROWS)]
+    assert min(found) > 0.0
+    beyond = found[largest - 1 :]
+    assert all(one <= other * 1.000001 for one, other in pairwise(beyond))
+
+
+def test_slow_steps_now_and_then_change_nothing() -> None:
+    costs = measured(TILES)
+    for n_rows in (1, 4, 8):
+        costs.observe(n_rows, 50.0)
+        for n_usual in (1, 4):
+            costs.observe(n_usual, true_cost(TILES, n_usual))
+    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([1.0, 2.0, 2.6])
+
+
+def test_a_machine_that_gets_slower_changes_all_costs_alike() -> None:
+    costs = measured(TILES)
+    for _ in range(30):
+        costs.observe(4, 6.0)
+    assert [costs.of(n) for n in (1, 4, 8)] == pytest.approx([3.0, 6.0, 7.8])
+
+
+def test_one_slow_step_does_not_keep_a_number_of_rows_from_being_tried_again() -> None:
+    costs = RowCosts()
+    for _ in range(5):
+        costs.observe(1, 1.0)
+    costs.observe(2, 9.0)
+    assert best_length(0.6, costs, 1) == 1
+
+
+def test_numbers_of_rows_that_do_not_occur_are_measured_anew() -> None:
+    costs = measured({1: 1.0, 32: 300.0})
+    assert best_length(0.9, costs, MOST) == 0
+    for _ in range(2 * MAX_AGE):
+        costs.observe(1, 1.0)
+    assert best_length(0.9, costs, MOST) > 0
+
+
+# -- acceptance -------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0.0, 1.0), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=30))
+def test_an_estimate_is_a_probability(prior: float, drafts: list[tuple[int, int]]) -> None:
+    acceptance = Acceptance(prior)
+    assert acceptance.p == pytest.approx(prior)
+    for n_drafted, n_accepted in drafts:
+        acceptance.learn(n_drafted, min(n_drafted, n_accepted))
+        assert 0.0 <= acceptance.p <= 1.0
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.8, 0.95, 1.0])
+def test_the_probability_is_learnt_from_drafts_whose_ends_are_not_tried(p: float) -> None:
+    rng, acceptance, found = random.Random(5), Acceptance(0.5), []
+    for _ in range(2000):
+        n_accepted = 0
+        while n_accepted < 6 and rng.random() < p:
+            n_accepted += 1
+        acceptance.learn(6, n_accepted)
+        found.append(acceptance.p)
+    assert sum(found[200:]) / len(found[200:]) == pytest.approx(p, abs=0.04)
+
+
+# -- lengths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.7, 0.9, 1.0])
+def test_the_best_length_is_within_two_percent_of_the_best_rate(shape: dict[int, float], p: float) -> None:
+    k = best_length(p, measured(shape), MOST)
+    assert true_cost(shape, 1 + k) / sum(p**i for i in range(k + 1)) <= 1.02 * best_constant(shape, p) * 1.0001
+
+
+def test_a_step_full_of_other_sequences_has_no_drafts() -> None:
+    costs = measured(TILES)
+    assert best_length(0.9, costs, MOST) == 7
+    assert best_length(0.9, costs, MOST, n_other_rows=MAX_ROWS - 3) <= 2
+    assert best_length(0.9, costs, MOST, n_other_rows=MAX_ROWS - 1) == 0
+    assert best_length(0.9, costs, MOST, n_other_rows=2 * MAX_ROWS) == 0
+    assert best_length(0.9, costs, 0) == 0
+    # The others' tokens are delayed, for more than the draft gives.
+    assert best_length(0.7, costs, MOST, n_other_rows=3) > 0
+    assert best_length(0.7, costs, MOST, n_other_rows=12, n_other_tokens=12) == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_text_that_nobody_can_foretell_is_at_most_two_percent_slower(shape: dict[int, float], p: float) -> None:
+    costs = measured(shape)
+    for seed in range(10):
+        for n_tokens, limit in ((128, 1.02), (512, 1.01)):
+            assert seconds_per_token(shape, 0.0, costs, n_tokens=n_tokens, seed=seed) <= limit
+    slow = [seconds_per_token(shape, p, costs, n_tokens=128, seed=seed) for seed in range(10)]
+    assert sum(slow) / len(slow) <= 1.02
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("p", [0.5, 0.8, 0.95, 1.0])
+def test_a_long_text_is_about_as_fast_as_with_the_best_constant_length(name: str, p: float) -> None:
+    # Nothing is measured at first, and single measurements are five times too long.
+    shape = SHAPES[name]
+    found = [seconds_per_token(shape, p, RowCosts(), n_tokens=3000, seed=seed) for seed in range(3)]
+    assert sorted(found)[1] <= 1.12 * best_constant(shape, p)
+
+
+def test_drafts_that_do_not_pay_are_tried_again_more_and_more_rarely() -> None:
+    length, costs, drafted = DraftLength(Acceptance(0.0)), measured(CHEAP), []
+    for step in range(1000):
+        n_drafted = length.choose(costs, MOST)
+        if n_drafted:
+            drafted.append(step)
+            length.learn(n_drafted, 0)
+    assert drafted[0] == FIRST_PAUSE
+    gaps = [later - earlier for earlier, later in pairwise(drafted)]
+    assert gaps == [(2 * FIRST_PAUSE << i) + 1 for i in range(len(gaps))]
+
+
+def test_drafts_that_pay_again_are_found() -> None:
+    length, costs = DraftLength(Acceptance(0.0)), measured(TILES)
+    lengths = []
+    for _ in range(150):
+        lengths.append(length.choose(costs, MOST))
+        length.learn(lengths[-1], lengths[-1])
+    assert min(lengths[50:]) >= 3
+
+
+def test_a_budget_may_be_shared() -> None:
+    costs, budget = measured(TILES), LossBudget()
+    first, second = (DraftLength(Acceptance(0.6), budget) for _ in range(2))
+    n_drafted = first.choose(costs, MOST)
+    assert n_drafted == 3
+    first.learn(n_drafted, 0)
+    assert second.choose(costs, MOST) == 0
