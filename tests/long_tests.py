@@ -15,6 +15,7 @@ import pytest
 HERE = Path(__file__).parent
 LONG: dict[str, tuple[str, ...]] = {
     "docs/test_snippets.py::test_benchmarks_run": (),
+    "docs/test_site_build.py::test_the_site_is_built_without_a_warning_and_without_a_broken_link": (),
     # Sweeps over chat templates, and over architectures.
     "templates/test_matrix.py::test_nothing_is_refused_and_no_text_is_lost_or_moved": ("[google-gemma-2-2b-it-*]",),
     "native/test_chat_template.py::test_what_is_remembered_of_one_conversation_changes_no_other": (

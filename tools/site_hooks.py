@@ -1,7 +1,8 @@
 """Hooks of the documentation's site: MkDocs calls them by name, as ``mkdocs.yml`` says.
 
-The pages are written for a checkout. Their links to files outside of ``docs/`` lead to the repository if
-``pyproject.toml`` has its address under ``[project.urls]``, and are plain text otherwise.
+The project's addresses are in ``pyproject.toml``, under ``[project.urls]``: ``Source`` is the repository's page, and
+``Documentation`` the site's. The pages are written for a checkout: their links to files outside of ``docs/`` lead to the
+repository, and are plain text if its page is not known.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def slug(title: str, separator: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", separator)
 
 
-def repository() -> str | None:
+def project_url(name: str) -> str | None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    address: str | None = project.get("urls", {}).get("Repository")
+    address: str | None = project.get("urls", {}).get(name)
     return address
 
 
@@ -42,10 +43,11 @@ def without_outer_links(markdown: str, page: Path, address: str | None) -> str:
 
 
 def on_config(config: Any) -> Any:
-    config.repo_url = repository()
+    config.repo_url = project_url("Source")
+    config.site_url = project_url("Documentation")
     config.mdx_configs["toc"] = {"slugify": slug, "permalink": True}
     return config
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    return without_outer_links(markdown, Path(page.file.abs_src_path), repository())
+    return without_outer_links(markdown, Path(page.file.abs_src_path), project_url("Source"))

@@ -5,6 +5,7 @@ import { TypingView } from "./typing/view.js";
 import { KeyDialog } from "./key_dialog.js";
 import { Notices } from "./notices.js";
 import { feed, server } from "./live.js";
+import { documentation } from "./lib/documentation.js";
 import { html, render, useEffect, useState } from "./lib/html.js";
 import { useObservable } from "./lib/observable.js";
 
@@ -47,7 +48,8 @@ function Header({ current }) {
       <nav class="views" aria-label="Views">${Object.entries(VIEWS).map(link)}</nav>
       <div class="links">
         <span class="feed-state" data-state=${state} role="status" title=${problem ?? ""}>${state === "lost" ? "reconnecting" : state}</span>
-        <a href="docs">docs</a>
+        <a href="docs">API</a>
+        ${documentation && html`<a href=${documentation} target="_blank" rel="noreferrer">guide</a>`}
         <a href="metrics">metrics</a>
       </div>
     </header>`;

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
+from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.errors.responses import ApiError
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ live_router = APIRouter(tags=["Health"])
 router = APIRouter(include_in_schema=False)
 
 PREFIX = "/page/"
+NO_ADDRESS = b'<meta name="documentation">'  # gets the address of the documentation, if there is one
 MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -85,8 +88,11 @@ def answer(request: Request, path: str) -> Response:
 def page_files() -> dict[str, tuple[bytes, str]]:
     """Return all files of the page by their paths, with their entity tags. Other files are not served."""
     found = {}
+    address = documentation_url()
     for path, file in walk(files("pyllmcancel") / "page"):
         content = file.read_bytes()
+        if path.endswith(".html") and address is not None:
+            content = content.replace(NO_ADDRESS, f'<meta name="documentation" content="{escape(address)}">'.encode())
         found[path] = content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     return found
 

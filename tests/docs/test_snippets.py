@@ -105,7 +105,8 @@ def check_options(words: list[str]) -> None:
     try:
         command_parser().parse_args(words)
     except SystemExit as error:  # also after --help
-        assert error.code == 0, words
+        if error.code:
+            raise
 
 
 def check_install(command: list[str]) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 import pyllmcancel
+from pyllmcancel.config import EngineConfig
+from pyllmcancel.server.app import create_app
+from pyllmcancel.server.config import ServerConfig
+from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.page import MEDIA_TYPES, POLICY, page_files
 from tests.support.http_world import open_world, unnamed
 
@@ -46,6 +51,24 @@ def test_nothing_of_the_documentation_stands_in_line() -> None:
     text = (PAGE / "docs.html").read_text()
     assert re.search(r"<style|\sstyle=|\son\w+=|javascript:", text) is None
     assert re.findall(r"<script[^>]*>([^<]*)</script>", text) == ["", ""]
+
+
+def test_the_pages_have_the_address_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyllmcancel.server.page, "documentation_url", lambda: 'https://x.org/"docs"')
+    files = page_files.__wrapped__()
+    for path in ("index.html", "docs.html"):
+        assert b'<meta name="documentation" content="https://x.org/&quot;docs&quot;">' in files[path][0]
+
+
+def test_the_address_of_the_documentation_is_a_project_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution = Message()
+    monkeypatch.setattr(pyllmcancel.server.documentation, "metadata", lambda _: distribution)
+    assert documentation_url() is None
+    distribution["Project-URL"] = "Source, https://x.org/r"
+    assert documentation_url() is None
+    distribution["Project-URL"] = "Documentation, https://x.org/docs, with a comma"
+    assert documentation_url() == "https://x.org/docs, with a comma"
+    assert create_app(ServerConfig(engine=EngineConfig())).openapi()["externalDocs"]["url"] == documentation_url()
 
 
 async def test_a_file_that_is_known_is_not_sent_again() -> None:

@@ -11,6 +11,7 @@ from pyllmcancel import __version__
 from pyllmcancel.server.anthropic.answer import STREAM_EVENTS as MESSAGE_EVENTS
 from pyllmcancel.server.anthropic.body import CountBody, MessagesBody
 from pyllmcancel.server.chat.body import ChatBody
+from pyllmcancel.server.documentation import documentation_url
 from pyllmcancel.server.embeddings.body import EmbeddingBody
 from pyllmcancel.server.errors.shapes import ANTHROPIC, LLAMA, OPENAI, ErrorShape, shape_of_path
 from pyllmcancel.server.http.api_keys import PUBLIC_PATHS
@@ -176,6 +177,8 @@ def whole_page(app: FastAPI, config: ServerConfig) -> dict[str, Any]:
             "x-api-key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
         }
         page["security"] = [{"bearer": []}, {"x-api-key": []}]
+    if (address := documentation_url()) is not None:
+        page["externalDocs"] = {"description": "Documentation: tutorial, recipes, reference", "url": address}
     return page
 
 
