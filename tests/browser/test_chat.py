@@ -44,6 +44,17 @@ def test_an_answer_is_stopped_and_shown_as_cut(page: Page, server: ServerProcess
     assert seen["cancel_reason"] == "explicit"
 
 
+def test_the_speed_is_shown_while_an_answer_is_written_and_after_it(page: Page) -> None:
+    say(page, "Tell me a long story")
+    figures = answers(page).locator(".answer-figures")
+    expect(page.locator("article[aria-busy=true] .answer-figures")).to_have_text(
+        re.compile(r"[\d,]+ tokens ?[\d.,]+ tokens/s$")
+    )
+    page.keyboard.press("Escape")
+    expect(answers(page)).to_contain_text(STOPPED)
+    expect(figures).to_contain_text(re.compile(r"[\d,]+ tokens ?[\d.,]+ tokens/s"))
+
+
 def test_escape_stops_too(page: Page) -> None:
     say(page, "Tell me a long story")
     expect(page.locator("article[aria-busy=true]")).to_contain_text(re.compile(r"\w{3}"))

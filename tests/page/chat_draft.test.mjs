@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cutOf, Draft, messageOf } from "../../pyllmcancel/page/chat/draft.js";
-import { duration, endWords, errorWords, figures } from "../../pyllmcancel/page/chat/words.js";
+import { duration, endWords, errorWords, figures, liveFigures } from "../../pyllmcancel/page/chat/words.js";
 
 const piece = (delta, finish = null) => JSON.stringify({ model: "m", choices: [{ index: 0, delta, finish_reason: finish }] });
 const usage = { prompt_tokens: 10, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 4 } };
@@ -21,6 +21,21 @@ test("text, reasoning and figures of a whole answer", () => {
   assert.deepEqual(message.speed, { first: 200, thought: 100, perSecond: 10 });
   assert.deepEqual(figures(message).map(({ text }) => text), ["3 tokens", "10 tokens/s", "first after 200 ms", "prompt 10, 4 reused"]);
   assert.equal(endWords(message), null);
+});
+
+test("while an answer is written its tokens and their speed are known by the server's timings", () => {
+  const timed = (n, perSecond) => JSON.stringify({ choices: [{ index: 0, delta: { content: "a" } }], timings: { predicted_n: n, predicted_per_second: perSecond } });
+  const live = (...events) => liveFigures(drafted(...events).timings).map(({ text }) => text);
+  assert.deepEqual(live(), []);
+  assert.deepEqual(live(timed(1, 1e6)), ["1 token"]);
+  assert.deepEqual(live(timed(1, 1e6), timed(2, 8.53)), ["2 tokens", "8.5 tokens/s"]);
+  assert.deepEqual(live(timed(1200, 99.6)), ["1,200 tokens", "100 tokens/s"]);
+});
+
+test("an answer that is cut keeps the speed that it had", () => {
+  const timings = { predicted_n: 20, predicted_per_second: 50 };
+  const draft = drafted(JSON.stringify({ choices: [{ index: 0, delta: { content: "a" } }], timings }), JSON.stringify({ error: { message: "cancelled", code: "explicit" }, usage }));
+  assert.equal(messageOf(draft, { cancel_latency_ms: 1 }).speed.perSecond, 50);
 });
 
 test("calls come in pieces, several at once", () => {

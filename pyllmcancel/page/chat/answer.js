@@ -3,7 +3,7 @@ import { html } from "../lib/html.js";
 import { focusComposer } from "./editor.js";
 import { Icon } from "./icons.js";
 import { Markdown } from "./markdown.js";
-import { count, duration, endWords, errorWords, figures } from "./words.js";
+import { count, duration, endWords, errorWords, figures, liveFigures } from "./words.js";
 
 export function AnswerBody({ message, draft, answering }) {
   const { content, reasoning = "", toolCalls = [] } = message;
@@ -13,7 +13,8 @@ export function AnswerBody({ message, draft, answering }) {
     ${reasoning !== "" && html`<${Reasoning} text=${reasoning} isLive=${isThinking} speed=${message.speed} />`}
     ${content !== "" && html`<${Markdown} text=${content} isLive=${isLive} />`}
     ${toolCalls.filter(Boolean).map((toolCall) => html`<${ToolCall} key=${toolCall.id} toolCall=${toolCall} isLive=${isLive} />`)}
-    ${isLive && html`<${Waiting} draft=${draft} isStopping=${answering.isStopping} />`}`;
+    ${isLive && html`<${Waiting} draft=${draft} isStopping=${answering.isStopping} />`}
+    ${isLive && html`<${Figures} shown=${liveFigures(draft.timings)} />`}`;
 }
 
 function Reasoning({ text, isLive, speed }) {
@@ -59,7 +60,6 @@ export function AnswerFoot({ chats, message, isLast, isBusy }) {
   const canGoOn = isLast && end !== null && !message.running && message.content !== "" && !message.toolCalls?.length;
   const goOn = canGoOn && html`<button type="button" class="small" disabled=${isBusy} onClick=${() => { chats.goOn(message); focusComposer(); }}>Continue</button>`;
   const retry = isLast && html`<button type="button" class="small" disabled=${isBusy} onClick=${() => { chats.again(message); focusComposer(); }}>Try again</button>`;
-  const shown = figures(message);
   return html`
     ${message.error && html`<${ErrorCard} error=${message.error}>${goOn}${retry}</${ErrorCard}>`}
     ${end !== null && !message.error && html`
@@ -67,8 +67,10 @@ export function AnswerFoot({ chats, message, isLast, isBusy }) {
         <span class=${`cut ${message.cut?.why ?? "length"}`}><${Icon} name=${["stopped", "cancelled"].includes(message.cut?.why) ? "stop" : "close"} />${end}</span>
         ${goOn || (message.content === "" && retry)}
       </p>`}
-    ${shown.length > 0 && html`<p class="answer-figures num dim">${shown.map(({ text, title }) => html`<span title=${title}>${text}</span>`)}</p>`}`;
+    <${Figures} shown=${figures(message)} />`;
 }
+
+const Figures = ({ shown }) => shown.length > 0 && html`<p class="answer-figures num dim">${shown.map(({ text, title }) => html`<span title=${title}>${text}</span>`)}</p>`;
 
 function ErrorCard({ error, children }) {
   const { title, detail } = errorWords(error);

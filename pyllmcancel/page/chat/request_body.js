@@ -27,7 +27,7 @@ export function defaultOf(params, name) {
 
 export function requestBody(conversation, leaf) {
   const { settings } = conversation;
-  const body = { messages: requestMessages(conversation, leaf), stream: true, stream_options: { include_usage: true }, return_progress: true };
+  const body = { messages: requestMessages(conversation, leaf), stream: true, stream_options: { include_usage: true }, return_progress: true, timings_per_token: true };
   if (settings.model !== "") body.model = settings.model;
   for (const { name } of FIELDS) if (typeof settings.sampling[name] === "number") body[name] = settings.sampling[name];
   const stop = settings.stop.split("\n").filter((line) => line !== "");

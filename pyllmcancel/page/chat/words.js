@@ -11,15 +11,24 @@ export function duration(ms) {
   return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
 }
 
+const rate = (perSecond) => `${perSecond < 10 ? perSecond.toFixed(1) : number.format(perSecond)} tokens/s`;
+
+// [{text, title}]: the line under an answer that is being written, by the server's timings.
+export function liveFigures(timings) {
+  const n = timings?.predicted_n ?? 0;
+  if (n === 0) return [];
+  const found = [{ text: count(n, "token"), title: "tokens so far" }];
+  // The time of the first token is the prompt's.
+  if (n > 1 && timings.predicted_per_second > 0) found.push({ text: rate(timings.predicted_per_second), title: "since the first token" });
+  return found;
+}
+
 // [{text, title}]: the line under an answer.
 export function figures({ usage, speed }) {
   const found = [];
   const say = (text, title) => found.push({ text, title });
   if (usage) say(count(usage.completion_tokens, "token"), "tokens of the answer");
-  if (speed?.perSecond > 0) {
-    const shown = speed.perSecond < 10 ? speed.perSecond.toFixed(1) : number.format(speed.perSecond);
-    say(`${shown} tokens/s`, "after the first token");
-  }
+  if (speed?.perSecond > 0) say(rate(speed.perSecond), "after the first token");
   if (speed?.first != null) say(`first after ${duration(speed.first)}`, "from sending to the first token");
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
