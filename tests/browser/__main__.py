@@ -2,6 +2,7 @@
 
     python -m tests.browser --install             # Playwright into build/browser; Chromium where root and apt-get are
     python -m tests.browser --screenshots DIR     # every view, light and dark, on windows of four widths, under load
+    python -m tests.browser --pictures GGUF       # those in docs/pictures, of a server with SmolLM2's file
     python -m tests.browser --soak 600            # for ten minutes under load: does the tab's memory stay flat?
     python -m tests.browser --soak 600 --view try
 
@@ -14,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.browser import installation, screenshots, soak
+from tests.browser import installation, pictures, screenshots, soak
 from tests.browser.scenes import VIEWS
 
 
@@ -23,6 +24,7 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--install", action="store_true", help="install what is missing")
     what.add_argument("--screenshots", type=Path, metavar="DIR", help="take pictures into DIR")
+    what.add_argument("--pictures", type=Path, metavar="GGUF", help="take the pictures of the documents")
     what.add_argument("--soak", type=float, metavar="SECONDS", help="sample the tab's memory for so long")
     parser.add_argument("--view", choices=VIEWS, default="engine", help="which one is soaked [engine]")
     options = parser.parse_args()
@@ -31,6 +33,8 @@ def main() -> int:
         return 1
     if options.screenshots is not None:
         return screenshots.take(options.screenshots)
+    if options.pictures is not None:
+        return pictures.take(options.pictures)
     return soak.soak(options.soak, options.view) if options.soak is not None else 0
 
 

@@ -271,7 +271,7 @@ def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
             {"name": "b.txt", "mimeType": "text/plain", "buffer": b"left out"},
         ]
     )
-    page.get_by_role("button", name="Leave out b.txt").click()
+    page.get_by_role("button", name="Remove b.txt").click()
     with page.expect_request("**/v1/chat/completions") as sent:
         say(page, "What does it do?")
     (message,) = sent.value.post_data_json["messages"]
@@ -279,7 +279,7 @@ def test_a_text_file_is_sent_with_the_message(page: Page) -> None:
     mine = page.get_by_role("article", name="You")
     mine.get_by_text("a.py").click()
     expect(mine.get_by_text("x = 1")).to_be_visible()
-    expect(page.get_by_role("button", name="Leave out")).to_have_count(0)
+    expect(page.get_by_role("button", name="Remove")).to_have_count(0)
 
 
 def test_a_file_that_is_no_text_is_refused_in_words(page: Page) -> None:

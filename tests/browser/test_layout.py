@@ -67,6 +67,42 @@ def test_every_badge_can_be_read(tab: Tab, scheme: Scheme) -> None:
     assert serious_faults(page) == []
 
 
+CUT = """() => [...document.querySelectorAll(".tile .value, .tile .note, .engine-numbers dd")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
+
+
+def test_no_figure_of_the_engine_is_cut_off(server: ServerProcess, tab: Tab) -> None:
+    with under_load(server, SESSIONS):
+        page = tab.open()
+        enliven(page, "engine")
+        for look in LOOKS:
+            look.show(page)
+            assert page.evaluate(CUT) == [], look
+
+
+# True if the timeline has blocks in the colour that decoding has in the page.
+IN_THE_PAGES_COLOURS = """() => {
+  const canvas = document.querySelector(".timeline-card canvas");
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+  const hex = getComputedStyle(document.documentElement).getPropertyValue("--decode").trim().slice(1);
+  const wanted = [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  for (let at = 0; at < data.length; at += 4) if (wanted.every((value, i) => data[at + i] === value)) return true;
+  return false;
+}"""
+
+
+def test_the_timeline_has_the_colours_of_a_new_scheme_at_once(server: ServerProcess, tab: Tab) -> None:
+    with under_load(server, SESSIONS):
+        page = tab.open()
+        enliven(page, "engine")
+        page.wait_for_function(IN_THE_PAGES_COLOURS)
+        for scheme in SCHEMES * 3:
+            Look(scheme, 1280, 800).show(page)
+            assert page.evaluate(IN_THE_PAGES_COLOURS), scheme
+
+
 def test_what_does_not_fit_and_what_nobody_can_use_is_found(tab: Tab) -> None:
     page = tab.open()
     page.evaluate(installation.axe_source())

@@ -19,7 +19,7 @@ test("text, reasoning and figures of a whole answer", () => {
   const message = messageOf(draft, null);
   assert.deepEqual([message.content, message.reasoning, message.cut, message.finish, message.running], ["ab", "hm", null, "stop", false]);
   assert.deepEqual(message.speed, { first: 200, thought: 100, perSecond: 10 });
-  assert.deepEqual(figures(message).map(({ text }) => text), ["3 tokens", "10 tokens/s", "first after 200 ms", "prompt 10, 4 reused"]);
+  assert.deepEqual(figures(message).map(({ text }) => text), ["3 tokens", "10 tokens/s", "first token after 200 ms", "prompt 10, 4 reused"]);
   assert.equal(endWords(message), null);
 });
 

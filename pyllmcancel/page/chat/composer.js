@@ -70,11 +70,11 @@ export function Composer({ chats, conversation, answering, onSend, onSettings })
     <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }} onDragOver=${(event) => event.dataTransfer?.types.includes("Files") && event.preventDefault()} onDrop=${(event) => taken(event, event.dataTransfer)}>
       ${images.length > 0 && html`
         <div class="images">${images.map((url, at) => html`
-          <span class="image"><img src=${url} alt=${`Image ${at + 1}`} /><${IconButton} icon="close" label=${`Leave out image ${at + 1}`} onClick=${() => change({ images: images.filter((_, i) => i !== at) })} /></span>`)}
+          <span class="image"><img src=${url} alt=${`Image ${at + 1}`} /><${IconButton} icon="close" label=${`Remove image ${at + 1}`} onClick=${() => change({ images: images.filter((_, i) => i !== at) })} /></span>`)}
         </div>`}
       ${files.length > 0 && html`
         <div class="attached-files">${files.map(({ name }, at) => html`
-          <span class="attached-file"><${Icon} name="file" /><bdi class="ellipsis" title=${name}>${name}</bdi><${IconButton} icon="close" label=${`Leave out ${name}`} onClick=${() => change({ files: files.filter((_, i) => i !== at) })} /></span>`)}
+          <span class="attached-file"><${Icon} name="file" /><bdi class="ellipsis" title=${name}>${name}</bdi><${IconButton} icon="close" label=${`Remove ${name}`} onClick=${() => change({ files: files.filter((_, i) => i !== at) })} /></span>`)}
         </div>`}
       ${refusal !== null && html`<p class="refusal" role="alert">${refusal}</p>`}
       <textarea ref=${field} rows="1" value=${text} placeholder=${`Message ${known?.models[0] ?? "the model"}`} aria-label="Message" aria-describedby="composer-hint" onInput=${(event) => change({ text: event.target.value })} onKeyDown=${keys} onPaste=${(event) => taken(event, event.clipboardData)}></textarea>

@@ -34,7 +34,7 @@ export function Editor({ text, isQuestion, onDone }) {
       <div class="row">
         <button type="button" class="primary small" onClick=${save}>${isQuestion ? "Send" : "Save"}</button>
         <button type="button" class="small" onClick=${leave}>Cancel</button>
-        ${isQuestion && html`<span class="dim hint">The messages after it stay, as another version.</span>`}
+        ${isQuestion && html`<span class="dim hint">Later messages stay, as another version.</span>`}
       </div>
     </div>`;
 }

@@ -64,7 +64,7 @@ export function Sidebar({ chats, onChosen }) {
         ${summaries.length === 0 && html`<p class="dim none">No conversations yet.</p>`}
       </nav>
       <p class="side-foot dim">${problem === null
-    ? html`The last ${MAX_KEPT} are kept, in this browser only.`
+    ? html`The last ${MAX_KEPT} conversations are kept, in this browser only.`
     : html`<span class="refusal" role="alert">This browser cannot store conversations (${problem}): export those that you need.</span>`}</p>
       ${isAsking && html`<${DeleteAll} n=${summaries.length} onDone=${(yes) => { setAsking(false); if (yes) chats.removeAll(); }} />`}
     </div>`;

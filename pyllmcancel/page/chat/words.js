@@ -29,7 +29,7 @@ export function figures({ usage, speed }) {
   const say = (text, title) => found.push({ text, title });
   if (usage) say(count(usage.completion_tokens, "token"), "tokens of the answer");
   if (speed?.perSecond > 0) say(rate(speed.perSecond), "after the first token");
-  if (speed?.first != null) say(`first after ${duration(speed.first)}`, "from sending to the first token");
+  if (speed?.first != null) say(`first token after ${duration(speed.first)}`, "from sending to the first token");
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
     say(`prompt ${number.format(usage.prompt_tokens)}${cached > 0 ? `, ${number.format(cached)} reused` : ""}`, "tokens of the prompt; those reused were not computed again");
@@ -43,7 +43,7 @@ const ENDS = {
   superseded: "Cut: a newer request took its place",
   deadline: "Cut: the time limit was reached",
   shutdown: "Cut: the server was shut down",
-  stalled: "Cut: the server could not deliver it",
+  stalled: "Cut: this page had stopped reading the answer",
   lost: "Cut: the connection was lost",
   closed: "Cut: the page was closed",
   error: "Cut by an error",
@@ -51,7 +51,7 @@ const ENDS = {
 
 // Return how an incomplete answer ended; null for a complete one.
 export function endWords({ cut, finish, running }) {
-  if (running) return "Incomplete: it is being written in another window";
+  if (running) return "Incomplete: another window is writing this answer";
   if (cut) {
     // An answer that was kept by an older page has no latency.
     const when = Number.isFinite(cut.latency) ? ` · compute stopped after ${duration(cut.latency)}` : "";

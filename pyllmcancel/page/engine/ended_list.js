@@ -35,7 +35,7 @@ export function EndedList({ model }) {
         <label class="row"><span class="hidden-text">which</span>
           <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([id, [name]]) => html`<option key=${id} value=${id}>${name}</option>`)}</select></label>
       </div>
-      ${rows.length === 0 ? html`<p class="nothing">${model.ended.length === 0 ? "Nothing has ended yet." : "None of these."}</p>` : html`
+      ${rows.length === 0 ? html`<p class="nothing">${model.ended.length === 0 ? "Nothing has ended yet." : "No such request has ended."}</p>` : html`
         <div class="list-head over dim" aria-hidden="true"><span>ended</span><span>request</span><span>session, key</span><span>state</span><span>stopped after</span><span>tokens</span></div>
         <ul class="rows over" ...${props}>${rows.map((entry) => html`<${Row} key=${entry.uid} entry=${entry} />`)}</ul>
         ${settled.length > most && html`<button class="quiet more" onClick=${() => setMost(most + 50)}>Show more (${count(settled.length - most)})</button>`}

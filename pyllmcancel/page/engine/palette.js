@@ -3,7 +3,7 @@
 const NAMES = ["surface", "sunken", "line", "line-strong", "text", "dim", "focus", "waiting", "prefill", "decode", "aborted", "cancel", "bg"];
 const TILE = 8; // CSS pixels
 
-// Read again when the colour scheme changes: see `usePalette`.
+// The timeline reads the palette again when the colour scheme changes.
 export function readPalette(element, scale) {
   const style = getComputedStyle(element);
   const colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));

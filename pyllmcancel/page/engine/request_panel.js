@@ -94,7 +94,7 @@ function Facts({ model, entry }) {
     ["Answer", `${plural(entry.completion_tokens, "token")}${entry.max_tokens ? ` of ${count(entry.max_tokens)} at most` : ""}${entry.n > 1 ? `, ${entry.n} choices` : ""}`],
     entry.wasted > 0 && ["Wasted", `${plural(entry.wasted, "token")} of aborted steps`],
     entry.session !== null && ["Session", html`<bdi>${entry.session}</bdi>`],
-    entry.parent_session !== null && ["Its parent", html`<bdi>${entry.parent_session}</bdi>`],
+    entry.parent_session !== null && ["Parent session", html`<bdi>${entry.parent_session}</bdi>`],
     entry.supersede !== null && ["Supersede key", html`<${Key} name=${entry.supersede} />`],
     model.server?.all_owners && ["Owner", entry.owner],
     entry.priority !== 0 && ["Priority", entry.priority],

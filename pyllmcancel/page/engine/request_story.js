@@ -19,7 +19,7 @@ const WHO = {
   disconnect: "its client left", stalled: "its client had stopped reading", superseded: "superseded by a newer request of its key",
   explicit: "cancelled on request", deadline: "its deadline had passed", shutdown: "the server shuts down",
 };
-const ENDS = { stop: "it was done", length: "the token limit was reached" };
+const ENDS = { stop: "the answer is complete", length: "the token limit was reached" };
 
 // [{after, text, link}]: seconds after its arrival, the event, and the request that caused it.
 export function storyOf(entry) {
@@ -29,9 +29,9 @@ export function storyOf(entry) {
   add(t.arrived, `arrived with ${plural(entry.prompt_tokens, "prompt token")}`);
   const where = entry.slots.length > 0 ? ` into slot ${entry.slots.join(", ")}` : "";
   add(t.admitted, `admitted${where}, ${plural(entry.cached_tokens, "token")} of its prompt in the cache`);
-  add(t.first_token, "its first token");
+  add(t.first_token, "first token");
   add(t.cancelled, `cancel: ${WHO[entry.cancel_reason] ?? entry.cancel_reason}`, entry.superseded_by);
-  if (entry.lost) add(t.ended, entry.lost === "restarted" ? "the server restarted" : "the feed was lost; it ended unseen");
+  if (entry.lost) add(t.ended, entry.lost === "restarted" ? "the server restarted" : "the feed was lost, and the request ended meanwhile");
   else if (entry.status === "cancelled") add(t.ended, `computation had stopped after ${milliseconds(entry.cancel_latency_ms)}`);
   else add(t.ended, entry.error ? "failed" : `ended: ${ENDS[entry.finish_reason] ?? entry.finish_reason}`);
   return story.sort((a, b) => a.at - b.at);

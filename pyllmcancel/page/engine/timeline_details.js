@@ -35,6 +35,6 @@ function linesOf({ entry, block, mark }) {
   const lines = [`${status}: ${[plural(block.tokens, "token"), ...steps, duration(block.until - block.at)].join(", ")}`];
   if (entry?.session) lines.push(`session ${shorten(entry.session, 40)}`);
   if (entry !== null && !entry.live) lines.push(shorten(ending(entry), 72));
-  else if (entry !== null) lines.push(`so far ${count(entry.completion_tokens)} tokens`);
+  else if (entry !== null) lines.push(`${plural(entry.completion_tokens, "token")} so far`);
   return lines;
 }

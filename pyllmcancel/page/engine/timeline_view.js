@@ -9,6 +9,7 @@ const FASTEST = 33; // milliseconds between two frames
 const SHARE = 8; // a frame waits this many times the duration of the last ones: the engine may need the processor
 const SLOWEST = 250; // but not longer than this
 const SLOW = 1000; // if motion is to be reduced, or nothing moves
+const scheme = matchMedia("(prefers-color-scheme: dark)");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class TimelineView {
@@ -18,7 +19,6 @@ export class TimelineView {
   #used = new Set(); // slots that the filter's requests have used
   #size = { width: 0 };
   #palette = null;
-  #paletteOf = "";
   #scene = null;
   #hover = null; #focus = null;
   #isVisible = true; #isDirty = true;
@@ -87,6 +87,10 @@ export class TimelineView {
       this.#isVisible = changes.at(-1).isIntersecting;
       this.#isDirty = true;
     });
+    scheme.addEventListener("change", () => {
+      this.#palette = null;
+      this.#isDirty = true;
+    }, { signal });
     resized.observe(this.#canvas.parentElement);
     seen.observe(this.#canvas);
     signal.addEventListener("abort", () => { resized.disconnect(); seen.disconnect(); });
@@ -134,13 +138,9 @@ export class TimelineView {
   }
 
   // Looked up once a second, because the colour scheme seldom changes.
+  // The colours are read again when their scheme has changed, and the patterns made again for another resolution.
   #freshPalette(scale) {
-    const key = `${scale} ${Math.floor(this.#drawnAt / 1000)}`;
-    if (key === this.#paletteOf) return;
-    const style = getComputedStyle(this.#canvas);
-    const scheme = `${scale} ${style.getPropertyValue("--surface")}${style.getPropertyValue("--decode")}`;
-    if (this.#palette?.scheme !== scheme) this.#palette = { ...readPalette(this.#canvas, scale), scheme };
-    this.#paletteOf = key;
+    if (this.#palette?.scale !== scale) this.#palette = { ...readPalette(this.#canvas, scale), scale };
   }
 
   // null: every lane

@@ -45,8 +45,8 @@ const StopButton = ({ pane, onStop }) => html`
 function noteOf(note) {
   if (note === null) return "";
   const { stopped, latency, why } = note;
-  const begin = why === "deadline" ? "30 s over: " : "";
-  if (latency === null) return `${begin}nothing was being computed any more`;
+  const begin = why === "deadline" ? "after 30 s: " : "";
+  if (latency === null) return `${begin}nothing was being computed`;
   return `${begin}compute stopped after ${milliseconds(latency)}${stopped > 1 ? ` (${count(stopped)})` : ""}`;
 }
 

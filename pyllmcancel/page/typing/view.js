@@ -112,7 +112,7 @@ function MaxTokens() {
   const [value, setValue] = useState(settings.maxTokens);
   const choose = ({ target }) => { settings.maxTokens = target.value === "" ? null : Number(target.value); setValue(settings.maxTokens); };
   return html`<select value=${value ?? ""} onChange=${choose}>
-    <option value="">by speed</option>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
+    <option value="">automatic</option>${[48, 96, 192, 384].map((n) => html`<option value=${n}>${n}</option>`)}</select>`;
 }
 
 // Shows the result, after both panes have typed `keys` keys.

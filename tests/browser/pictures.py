@@ -1,0 +1,112 @@
+"""The pictures of the live page in the documents: the engine at work, and a chat."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from tests.browser.chromium import Tab, browsing, expect
+from tests.browser.scenes import SCHEMES, Look, say, what_is_too_wide
+from tests.support.http_process import COMPLETIONS, ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+ENGINE = {f"engine-{scheme}": Look(scheme, 1280, 780) for scheme in SCHEMES}
+CHAT = {"chat-light": Look("light", 1280, 800), "chat-phone-dark": Look("dark", 390, 844)}
+SHOWN_SECONDS = 35  # a little more than the timeline shows
+CLIENTS = ("editor", "editor", "agent", "agent", "chat", "batch")
+PROMPTS = ("Write a story about a lighthouse. ", "def parse(line):\n", "The three laws of robotics are ", "Dear Sir, ")
+QUESTIONS = ("What is the capital of France? Answer in one sentence.", "Write a Python function that adds two numbers.")
+LONG_QUESTION = "Write a long story about a lighthouse."
+
+
+def take(model: Path, folder: Path = FOLDER) -> int:
+    """Take all pictures of a server with `model`; return 1 if something went wrong in the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with browsing() as browser, ServerProcess("--model", str(model), "--alias", "smollm2") as process:
+        server = process.started()
+        faults = take_chat(browser, server, folder) + take_engine(browser, server, folder)
+    sys.stdout.writelines(f"FAULT: {fault}\n" for fault in faults)
+    return int(bool(faults))
+
+
+def take_chat(browser: Browser, server: ServerProcess, folder: Path) -> list[str]:
+    """Take a conversation whose last answer has been stopped."""
+    tab = Tab(browser, server.url)
+    page = tab.open("chat")
+    for question in QUESTIONS:
+        say(page, question)
+        expect(page.locator("article[aria-busy=true]")).to_have_count(0)
+    say(page, LONG_QUESTION)
+    expect(page.locator("article[aria-busy=true] .answer-figures")).to_contain_text("tokens/s")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".cut.stopped")).to_contain_text("compute stopped after")
+    faults = photograph(page, CHAT, folder)
+    tab.close()
+    return faults + tab.faults
+
+
+def take_engine(browser: Browser, server: ServerProcess, folder: Path) -> list[str]:
+    """Take the engine while clients ask and leave."""
+    tab = Tab(browser, server.url)
+    page = tab.open("engine")
+    with leavers(server):
+        page.wait_for_timeout(SHOWN_SECONDS * 1e3)
+        faults = photograph(page, ENGINE, folder)
+    tab.close()
+    return faults + tab.faults
+
+
+def photograph(page: Page, looks: dict[str, Look], folder: Path) -> list[str]:
+    """Take a view in these looks, each with the name of its picture; return what is wider than the window."""
+    faults: list[str] = []
+    for name, look in looks.items():
+        look.show(page)
+        faults += what_is_too_wide(page)
+        path = folder / f"{name}.png"
+        page.screenshot(path=path)
+        sys.stdout.write(f"{path}\n")
+    return faults
+
+
+@contextmanager
+def leavers(server: ServerProcess) -> Iterator[None]:
+    """Run clients that stream answers, most of which they leave after a while."""
+    stopping = threading.Event()
+    threads = [
+        threading.Thread(target=leave_again_and_again, args=(server, session, random.Random(seed), stopping))
+        for seed, session in enumerate(CLIENTS)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+
+
+def leave_again_and_again(
+    server: ServerProcess, session: str, chance: random.Random, stopping: threading.Event
+) -> None:
+    with httpx.Client(base_url=server.url, timeout=4, headers={"X-Session-Id": session}) as http:
+        while not stopping.is_set():
+            prompt = chance.choice(PROMPTS) * chance.choice((1, 1, 1, 12))
+            body = {"prompt": f"{chance.random()} {prompt}", "max_tokens": 400, "ignore_eos": True, "stream": True}
+            leaves_at = time.monotonic() + chance.uniform(0.5, 6)
+            # A client leaves the queue by its time-out.
+            with suppress(httpx.ReadTimeout), http.stream("POST", COMPLETIONS, json=body) as answer:
+                for _ in answer.iter_raw():
+                    if time.monotonic() > leaves_at or stopping.is_set():
+                        break
