@@ -1,8 +1,8 @@
 """Hooks of the documentation's site: MkDocs calls them by name, as ``mkdocs.yml`` says.
 
 The project's addresses are in ``pyproject.toml``, under ``[project.urls]``: ``Source`` is the repository's page, and
-``Documentation`` the site's. The pages are written for a checkout: their links to files outside of ``docs/`` lead to the
-repository, and are plain text if its page is not known.
+``Documentation`` the site's. The pages are written for a checkout: their links to files outside of ``docs/`` lead to
+the repository, and are plain text if its page is not known.
 """
 
 from __future__ import annotations
