@@ -60,6 +60,9 @@ if(PYLLMCANCEL_MODULES)
   add_ggml_as_modules()
 endif()
 add_subdirectory(${LLAMA_CPP_DIR} ${CMAKE_BINARY_DIR}/llama.cpp EXCLUDE_FROM_ALL SYSTEM)
+if(PYLLMCANCEL_MODULES AND UNIX AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|i686)$")
+  add_variant_scores()
+endif()
 
 # On processors with AMX (Sapphire Rapids and later), built by GCC: see the header.
 if(NOT MSVC)

@@ -45,6 +45,20 @@ macro(add_ggml_as_modules)
   endforeach()
 endmacro()
 
+# Which of the CPU's back ends is loaded: the system and the environment are asked, too (native/ggml/variant_score.cpp).
+function(add_variant_scores)
+  get_property(targets DIRECTORY ${LLAMA_CPP_DIR}/ggml/src PROPERTY BUILDSYSTEM_TARGETS)
+  list(FILTER targets INCLUDE REGEX "^ggml-cpu-.*-feats$")
+  foreach(target IN LISTS targets)
+    string(REGEX REPLACE "^ggml-cpu-(.*)-feats$" "\\1" variant ${target})
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/native/ggml/variant_score.cpp)
+    target_compile_definitions(${target} PRIVATE PYLLMCANCEL_VARIANT="${variant}")
+  endforeach()
+  set_source_files_properties(
+    ${LLAMA_CPP_DIR}/ggml/src/ggml-cpu/arch/x86/cpu-feats.cpp TARGET_DIRECTORY ggml-base
+    PROPERTIES COMPILE_DEFINITIONS ggml_backend_score=ggml_own_backend_score)
+endfunction()
+
 function(install_modules module)
   set_target_properties(${module} PROPERTIES INSTALL_RPATH ${MODULES_ORIGIN}/${MODULES_FOLDER})
   install(TARGETS ${ggml_libraries}

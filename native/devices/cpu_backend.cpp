@@ -25,7 +25,9 @@ void pause_threadpool(ggml_threadpool * pool) noexcept { ggml_threadpool_pause(p
 #include "ggml-backend.h"
 #include "ggml-cpp.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <string>
 
 namespace pyllmcancel {
 namespace {
@@ -36,11 +38,17 @@ std::string & folder() {
     return path;
 }
 
+// The variable is obeyed in native/ggml/variant_score.cpp.
+std::string chosen_by_name() {
+    const char * const name = std::getenv("PYLLMCANCEL_CPU_VARIANT");
+    return name == nullptr || *name == '\0' ? "" : std::string(": PYLLMCANCEL_CPU_VARIANT allows only ") + name;
+}
+
 ggml_backend_dev_t device() {
     load_backends();
     ggml_backend_dev_t found = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (found == nullptr) {
-        throw ContextError("no back end for this CPU is in " + folder());
+        throw ContextError("no back end for this CPU is in " + folder() + chosen_by_name());
     }
     return found;
 }

@@ -2,6 +2,7 @@
 
 #include "platform/errors.hpp"
 
+#include <chrono>
 #include <utility>
 
 namespace pyllmcancel {
@@ -9,6 +10,13 @@ namespace {
 
 // llama.cpp and ggml build graphs recursively; some systems give a thread half a megabyte.
 constexpr std::size_t STACK_BYTES = std::size_t{16} << 20;
+
+// As condition_variable::wait(), which GCC 12 moved into its library: a wheel that calls it would not run on older systems.
+template <typename Predicate>
+void wait_without_limit(std::condition_variable & condition, std::unique_lock<std::mutex> & lock, Predicate holds) {
+    while (!condition.wait_for(lock, std::chrono::hours(1), holds)) {
+    }
+}
 
 } // namespace
 
@@ -61,7 +69,7 @@ StepResult StepsAhead::wait(std::unique_lock<std::mutex> & lock, bool goes_on) {
     goes_on_ = goes_on;
     waiting_ = true;
     for_thread_.notify_one();
-    for_user_.wait(lock, [this] { return handed_over_; });
+    wait_without_limit(for_user_, lock, [this] { return handed_over_; });
     handed_over_ = false;
     waiting_ = false;
     if (error_ || !result_.ahead) {
@@ -79,7 +87,7 @@ void StepsAhead::work() {
     for (bool follows = false;;) {
         if (!follows) {
             std::unique_lock<std::mutex> lock(mutex_);
-            for_thread_.wait(lock, [this] { return wanted_ || closing_; });
+            wait_without_limit(for_thread_, lock, [this] { return wanted_ || closing_; });
             if (closing_) {
                 return;
             }
@@ -101,7 +109,7 @@ bool StepsAhead::hand_over(StepResult result, std::exception_ptr error) {
     bool follows = false;
     {
         std::unique_lock<std::mutex> lock(mutex_);
-        for_thread_.wait(lock, [this] { return (waiting_ && !handed_over_) || closing_; });
+        wait_without_limit(for_thread_, lock, [this] { return (waiting_ && !handed_over_) || closing_; });
         if (closing_) {
             return false;
         }

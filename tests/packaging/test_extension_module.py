@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -58,6 +59,22 @@ def test_a_cpu_has_a_variant_where_back_ends_are_modules() -> None:
     variant = _native.cpu_variant()
     assert (variant is not None) == BACKENDS.is_dir()
     assert variant is None or (BACKENDS / f"libggml-cpu-{variant}.so").is_file()
+
+
+def loaded(variant: str) -> subprocess.CompletedProcess[str]:
+    """Ask a new process which back end it loads if the environment names `variant`."""
+    command = [sys.executable, "-c", "from pyllmcancel import _native; print(_native.cpu_variant())"]
+    environment = os.environ | {"PYLLMCANCEL_CPU_VARIANT": variant}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not BACKENDS.is_dir(), reason="the CPU's back end is linked in")
+def test_the_environment_chooses_the_cpus_back_end() -> None:
+    assert loaded("x64").stdout.strip() == "x64"
+    assert loaded("").stdout.strip() == _native.cpu_variant()
+    unknown = loaded("pentium")
+    assert unknown.returncode != 0
+    assert "PYLLMCANCEL_CPU_VARIANT allows only pentium" in unknown.stderr
 
 
 def test_the_module_does_not_name_the_folder_it_was_built_in() -> None:
