@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyllmcancel.requests.token_stream import AsyncStream, ThreadStream
     from pyllmcancel.sampling import SamplingParams
 
+    __version__: str  # of the installed package: pyproject.toml has it
+
 __all__ = [
     "AsyncStream",
     "CancelReason",
@@ -40,8 +42,6 @@ __all__ = [
     "devices",
 ]
 
-__version__ = "0.1.0"
-
 _MODULES = {
     "cancellation": ("CancelReason",),
     "config": ("EngineConfig",),
@@ -57,6 +57,10 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used: the command can be interrupted by Ctrl-C before NumPy is imported."""
+    if name == "__version__":
+        from importlib import metadata
+
+        return globals().setdefault(name, metadata.version(__name__))
     for module, names in _MODULES.items():
         if name in names:
             found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from importlib.resources import files
@@ -41,6 +45,16 @@ def test_a_licence_is_the_one_of_the_pinned_source(ours: str, theirs: str) -> No
 def test_the_version_is_the_same_everywhere(distribution: metadata.Distribution) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == pyllmcancel.__version__ == distribution.version
+
+
+def test_an_extra_is_installed_without_asking_an_index_for_the_package(tmp_path: Path) -> None:
+    """Errors of commands that lack an extra, and the pages, name this command: it must work in every installation."""
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("pip is not installed")
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "pyllmcancel[top]"]
+    settings = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    done = subprocess.run(command, env=os.environ | settings, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "already satisfied: pyllmcancel[top]" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", ["py.typed", "_native.pyi", "llama_cpp_pin.toml", "models/stdlib-coder.gguf"])
