@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pyllmcancel.placement import Device, DeviceUse, Placement
 from pyllmcancel.pooling import EmbedResult, Pooling
 from pyllmcancel.sampling import SamplingParams
-from pyllmcancel.step import StepResult
+from pyllmcancel.step import StepItem, StepResult
 
 class _Mortal(Protocol):
     def end_all(self, why: str) -> None: ...
@@ -226,8 +226,11 @@ class Sampler:
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         """Let penalties see a prompt; UsageError for a token that is not in the vocabulary."""
 
-    def restrict(self, mask: NDArray[np.uint32] | None) -> None:
-        """Allow, in the next choice only, the tokens whose bits are set, lowest bit first; None allows all.
+    def restrict(self, *masks: NDArray[np.uint32] | None) -> None:
+        """Allow, in each of the next choices, the tokens whose bits are set, lowest bit first; None allows all.
+
+        The second mask is for the choice after the first drafted token, and so on; those that a step did not need are
+        replaced by the next call.
 
         A mask that allows nothing is a fault of the row: `LogitFault.GRAMMAR`.
         """
@@ -509,6 +512,10 @@ class Context:
         """True if cells can be copied out and back: not for recurrent, hybrid and sliding-window memories."""
 
     @property
+    def can_draft(self) -> bool:
+        """True if steps may have drafts: in recurrent and hybrid memories a rejected one cannot be undone."""
+
+    @property
     def is_offloaded(self) -> bool:
         """True if a GPU computes a part of its steps."""
 
@@ -529,13 +536,17 @@ class Context:
 
     def step(
         self,
-        items: Iterable[tuple[int, int]],
+        items: Iterable[tuple[int, int] | StepItem],
         *,
         fixed_cost: float = 0.0,
         cost_per_token: float = 1.0,
         ends: Iterable[tuple[int, Iterable[int]]] | None = None,
     ) -> StepResult:
         """Compute the next `n_tokens` tokens of each (seq, n_tokens) in one ``llama_decode``, and sample.
+
+        The third value of a StepItem is a draft: tokens after the known ones, all of which are then to be computed. The
+        sampler chooses after each as in single steps. The draft is accepted as far as it says what was chosen, and the
+        cells of the rest are freed.
 
         The GIL is released for all of it. The costs (any unit of time) inform the abort policy.
 
@@ -554,7 +565,8 @@ class Context:
         ContextBusy
             Another thread is inside a step, or a step is ahead.
         UsageError
-            Too many tokens, or more than a sequence has pending.
+            Too many tokens, or more than a sequence has pending; a draft where `can_draft` is False, or one that does
+            not follow the known tokens, or is longer than the context.
         """
 
     def start_ahead(self) -> None:
@@ -676,7 +688,7 @@ class Embedder:
         """As `Context.rest`."""
 
     def step(
-        self, items: Iterable[tuple[int, int]], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
+        self, items: Iterable[tuple[int, int] | StepItem], *, fixed_cost: float = 0.0, cost_per_token: float = 1.0
     ) -> EmbedResult:
         """Compute the next `n_tokens` tokens of each (seq, n_tokens), and pool; as `Context.step`."""
 

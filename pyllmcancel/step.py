@@ -9,10 +9,13 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-# The limit of prompt tokens whose logprobs one step gives: each costs a row of logits as long as the vocabulary.
-MOST_DESCRIBED = 32
+# The limit of rows of logits in one step, besides one for each sequence: of prompt tokens whose logprobs are wanted,
+# and of drafted tokens. Each row is as long as the vocabulary.
+MOST_EXTRA_OUTPUTS = 32
 
 
 class StepStatus(IntEnum):
@@ -37,28 +40,53 @@ class LogitFault(IntEnum):
 
 
 class StepItem(NamedTuple):
-    """One sequence's part in a step: how many of its next uncommitted tokens to compute."""
+    """One sequence's part in a step: how many of its next uncommitted tokens to compute, and a draft.
+
+    A `draft` is a guess of the tokens that follow the known ones; only an item that computes all of those may have one.
+    """
 
     seq: int
     n_tokens: int
+    draft: Sequence[int] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """The tokens that the step computes for the sequence."""
+        return self.n_tokens + len(self.draft)
+
+
+class SampledToken(NamedTuple):
+    """A token that was sampled.
+
+    `logprob` (natural logarithm) and `top_logprobs` (records of token and logprob, likeliest first) are there if the
+    request asked for logprobs.
+    """
+
+    token: int
+    logprob: float | None = None
+    top_logprobs: NDArray[Any] | None = None
 
 
 class StepRow(NamedTuple):
     """The results of one sequence from a step that returned OK.
 
-    `token` is the sampled token, or -1 when the sequence's known tokens were not all computed, the logits were at
-    fault, or the request had been cancelled by then. `logprob` (natural logarithm) and `top_logprobs` (records of
-    token and logprob, likeliest first) are there if the request asked for logprobs. `described` are token, logprob and
-    alternatives of the prompt's tokens that this step's logits predict, if the request asked for those.
+    `n_tokens` is by how much the sequence's committed tokens have grown: less than nothing if a rejected draft could
+    not be removed, and the whole sequence was. `sampled` are the tokens after the known ones: the accepted part of the
+    draft, and one more. They are fewer, or none, if the known tokens were not all computed, a row of logits was at
+    `fault`, or the request was cancelled meanwhile. `described` are token, logprob and alternatives of the prompt's
+    tokens that this step's logits predict, if the request asked for those.
     """
 
     seq: int
     n_tokens: int
-    token: int = -1
+    sampled: tuple[SampledToken, ...] = ()
     fault: LogitFault = LogitFault.NONE
-    logprob: float | None = None
-    top_logprobs: NDArray[Any] | None = None
     described: tuple[tuple[int, float, NDArray[Any]], ...] = ()
+
+    @property
+    def token(self) -> int:
+        """The first sampled token, or -1."""
+        return self.sampled[0].token if self.sampled else -1
 
 
 class StepResult(NamedTuple):

@@ -25,7 +25,7 @@ using Items = std::vector<std::pair<int32_t, int32_t>>;
 std::vector<StepItem> step_items(const Items & pairs) {
     std::vector<StepItem> items;
     for (const auto & [seq, n_tokens] : pairs) {
-        items.push_back({seq, n_tokens});
+        items.push_back({seq, n_tokens, {}});
     }
     return items;
 }
@@ -96,7 +96,7 @@ void bind_values(py::module_ & module) {
     py::class_<StepRow>(module, "StepRow")
         .def_readonly("seq", &StepRow::seq)
         .def_readonly("n_tokens", &StepRow::n_tokens)
-        .def_property_readonly("token", [](const StepRow & row) { return row.next.token; });
+        .def_property_readonly("token", [](const StepRow & row) { return row.sampled.empty() ? -1 : row.sampled.front().token; });
     py::class_<StepResult>(module, "StepResult")
         .def_readonly("status", &StepResult::status)
         .def_readonly("rows", &StepResult::rows)

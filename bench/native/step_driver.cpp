@@ -24,7 +24,7 @@ py::object StepDriver::step(const py::iterable & items) {
     std::vector<StepItem> native;
     for (const py::handle item : items) {
         const auto [seq, n_tokens] = item.cast<std::pair<int32_t, int32_t>>();
-        native.push_back({seq, n_tokens});
+        native.push_back({seq, n_tokens, {}});
     }
     StepResult result;
     hold_.before_ns = now_ns() - called;

@@ -6,7 +6,7 @@ from libcpp.vector cimport vector
 from cancel_flag cimport CppCancelFlag
 from llama cimport llama_token
 from model cimport MemoryKind
-from sampler cimport CppSampler, Sampled
+from sampler cimport CppLogitFault, CppSampler, Sampled
 from step cimport CommonParams, StepCost, StepItem, StepOutcome
 from swapped_prefix cimport CppSwappedPrefix
 from translate cimport translate_exception
@@ -15,7 +15,7 @@ from translate cimport translate_exception
 cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass ContextParams(CommonParams):
         cbool kv_unified
-        uint32_t n_described_max
+        uint32_t n_extra_outputs
         int32_t checkpoint_interval
         uint32_t n_checkpoints
         uint64_t checkpoint_bytes
@@ -29,8 +29,8 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass CppStepRow "pyllmcancel::StepRow":
         int32_t seq
         int32_t n_tokens
-        cbool sampled
-        Sampled next
+        CppLogitFault fault
+        vector[Sampled] sampled
         vector[Sampled] described
 
     cdef cppclass CppStepResult "pyllmcancel::StepResult"(StepOutcome):
@@ -54,6 +54,7 @@ cdef extern from "step/context.hpp" namespace "pyllmcancel" nogil:
             int32_t source, int32_t target, int32_t n_tokens, size_t max_bytes
         ) except +translate_exception
         cbool can_swap()
+        cbool can_draft()
         cbool is_offloaded() except +translate_exception
         size_t swap_bytes(int32_t seq) except +translate_exception
         shared_ptr[const CppSwappedPrefix] copy_out(int32_t seq, size_t max_bytes) except +translate_exception

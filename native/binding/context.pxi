@@ -11,8 +11,8 @@ from sampler cimport CppLogitFault
 from step cimport StepCost, StepItem
 from swapped_prefix cimport CppSwappedPrefix
 
-from pyllmcancel.step import MOST_DESCRIBED as _MOST_DESCRIBED
-from pyllmcancel.step import LogitFault, StepResult, StepRow
+from pyllmcancel.step import MOST_EXTRA_OUTPUTS as _MOST_EXTRA_OUTPUTS
+from pyllmcancel.step import LogitFault, SampledToken, StepResult, StepRow
 
 cdef dict FAULTS = {
     <int> CppLogitFault.none: LogitFault.NONE,
@@ -31,14 +31,19 @@ cdef tuple described(CppStepRow & row):
     return tuple(tokens)
 
 
-cdef object step_row(CppStepRow & row, cbool logprobs_wanted):
-    fault = FAULTS[<int> row.next.fault]
+cdef object sampled_token(Sampled & sampled, cbool logprobs_wanted):
     if not logprobs_wanted:
-        return StepRow(row.seq, row.n_tokens, row.next.token, fault)
-    if not row.sampled:
-        return StepRow(row.seq, row.n_tokens, -1, fault, None, None, described(row))
-    top = top_logprobs(row.next)
-    return StepRow(row.seq, row.n_tokens, row.next.token, fault, row.next.logprob, top, described(row))
+        return SampledToken(sampled.token)
+    return SampledToken(sampled.token, sampled.logprob, top_logprobs(sampled))
+
+
+cdef object step_row(CppStepRow & row, cbool logprobs_wanted):
+    cdef size_t i
+    sampled = []
+    for i in range(row.sampled.size()):
+        sampled.append(sampled_token(row.sampled[i], logprobs_wanted))
+    return StepRow(row.seq, row.n_tokens, tuple(sampled), FAULTS[<int> row.fault],
+                   described(row) if logprobs_wanted else ())
 
 
 cdef vector[StepEnd] step_ends(object ends) except *:
@@ -66,7 +71,7 @@ cdef class Context:
     cdef unique_ptr[CppContext] c_obj
     cdef readonly Model model
     cdef readonly int32_t n_ctx, n_cells, n_seq_max, n_batch
-    cdef readonly cbool kv_unified, can_swap, is_offloaded
+    cdef readonly cbool kv_unified, can_swap, can_draft, is_offloaded
     cdef readonly str memory_kind
     cdef set logprob_seqs  # sequences whose sampler computes logprobs
 
@@ -80,7 +85,7 @@ cdef class Context:
         set_common(params, n_ctx, n_seq_max, n_batch, n_threads, n_threads_batch, adapt_threads,
                    kv_offload, op_offload, flash_attention, type_k, type_v, cut_seconds, abortable)
         params.kv_unified = kv_unified
-        params.n_described_max = _MOST_DESCRIBED
+        params.n_extra_outputs = _MOST_EXTRA_OUTPUTS
         params.checkpoint_interval = checkpoint_interval
         params.n_checkpoints = n_checkpoints
         params.checkpoint_bytes = checkpoint_bytes
@@ -96,6 +101,7 @@ cdef class Context:
         self.n_batch = self.c_obj.get().n_batch()
         self.kv_unified = self.c_obj.get().kv_unified()
         self.can_swap = self.c_obj.get().can_swap()
+        self.can_draft = self.c_obj.get().can_draft()
         self.is_offloaded = self.c_obj.get().is_offloaded()
         self.memory_kind = MEMORY_KINDS[<int> self.c_obj.get().memory_kind()]
 

@@ -35,7 +35,7 @@ cdef llama_context_params context_of(dict options) except *:
         return embedder_llama_params(embedder_params)
     set_memory(params, options)
     params.kv_unified = options.get("kv_unified", True)
-    params.n_described_max = _MOST_DESCRIBED
+    params.n_extra_outputs = _MOST_EXTRA_OUTPUTS
     return context_llama_params(params)
 
 

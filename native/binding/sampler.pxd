@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, uint32_t
 from libcpp cimport bool as cbool
+from libcpp.deque cimport deque
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -70,4 +71,4 @@ cdef extern from "sampling/sampler.hpp" namespace "pyllmcancel" nogil:
     cdef cppclass CppSampler "pyllmcancel::Sampler":
         void accept_prompt(const vector[llama_token] & tokens) except +translate_exception
         cbool reports_logprobs()
-        void restrict_to(vector[uint32_t] mask)
+        void restrict_to(deque[vector[uint32_t]] masks)

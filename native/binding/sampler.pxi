@@ -1,4 +1,5 @@
 from libc.stdint cimport uint32_t
+from libcpp.deque cimport deque
 from libcpp.memory cimport shared_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
@@ -69,10 +70,14 @@ cdef class Sampler:
         with nogil:
             self.c_obj.get().accept_prompt(c_tokens)
 
-    def restrict(self, mask):
+    def restrict(self, *masks):
+        cdef deque[vector[uint32_t]] c_masks
         cdef vector[uint32_t] words
         cdef const uint32_t[::1] view
-        if mask is not None:
-            view = mask
-            words.assign(&view[0], &view[0] + view.shape[0])
-        self.c_obj.get().restrict_to(move(words))
+        for mask in masks:
+            words.clear()
+            if mask is not None:
+                view = mask
+                words.assign(&view[0], &view[0] + view.shape[0])
+            c_masks.push_back(words)
+        self.c_obj.get().restrict_to(move(c_masks))

@@ -1,5 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp cimport bool as cbool
+from libcpp.vector cimport vector
+
+from llama cimport llama_token
 
 
 cdef extern from "step/abort_gate.hpp" namespace "pyllmcancel" nogil:
@@ -23,9 +26,10 @@ cdef extern from "step/step_status.hpp" namespace "pyllmcancel" nogil:
 
 
 cdef extern from "step/step_items.hpp" namespace "pyllmcancel" nogil:
-    cdef struct StepItem:
+    cdef cppclass StepItem:
         int32_t seq
         int32_t n_tokens
+        vector[llama_token] draft
 
 
 cdef extern from "step/common_params.hpp" namespace "pyllmcancel" nogil:

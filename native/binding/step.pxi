@@ -59,9 +59,10 @@ cdef StepCost step_cost(double fixed, double per_token) noexcept:
 cdef vector[StepItem] step_items(object items) except *:
     cdef vector[StepItem] c_items
     cdef StepItem c_item
-    for seq, n_tokens in items:
-        c_item.seq = seq
-        c_item.n_tokens = n_tokens
+    for item in items:
+        c_item.seq = item[0]
+        c_item.n_tokens = item[1]
+        c_item.draft = item[2] if len(item) > 2 else ()
         c_items.push_back(c_item)
     return c_items
 

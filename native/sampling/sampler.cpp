@@ -249,6 +249,11 @@ Sampled Sampler::sample(const float * row) {
     if (grammar_) {
         grammar_->begin();
     }
+    mask_.clear();
+    if (!masks_.empty()) {
+        mask_ = std::move(masks_.front());
+        masks_.pop_front();
+    }
     try {
         sampled.token = choose(logits, sampled);
     } catch (const GrammarTooComplex &) {
@@ -256,7 +261,6 @@ Sampled Sampler::sample(const float * row) {
         sampled.fault = LogitFault::too_complex;
         return sampled;
     }
-    mask_.clear();
     if (sampled.token < 0) {
         sampled.fault = LogitFault::grammar;
     } else if (reports_logprobs() && !params_.logprobs_after_sampling) {

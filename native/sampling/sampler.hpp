@@ -7,6 +7,7 @@
 #include "sampling/sampler_chain.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <set>
 #include <vector>
@@ -33,8 +34,9 @@ class Sampler {
 
     bool reports_logprobs() const noexcept { return params_.n_logprobs >= 0; }
 
-    // Allow, in the next choice only, the tokens whose bits are set, lowest bit first; empty allows all.
-    void restrict_to(std::vector<uint32_t> mask) { mask_ = std::move(mask); }
+    // Allow, in the next choices only, the tokens whose bits are set, lowest bit first: a mask for each choice. An empty
+    // one allows all.
+    void restrict_to(std::deque<std::vector<uint32_t>> masks) { masks_ = std::move(masks); }
 
     // Chooses the next token from one row of logits, length n_vocab.
     Sampled sample(const float * row);
@@ -66,7 +68,8 @@ class Sampler {
     std::unique_ptr<GrammarMatcher> grammar_;
     std::shared_ptr<const GrammarTriggers> triggers_;
     std::unique_ptr<GrammarAlarm> alarm_; // while the grammar sleeps
-    std::vector<uint32_t> mask_;
+    std::deque<std::vector<uint32_t>> masks_; // of the next choices
+    std::vector<uint32_t> mask_; // of the present one
     std::vector<llama_token_data> candidates_;
 };
 

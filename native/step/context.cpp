@@ -11,9 +11,8 @@
 namespace pyllmcancel {
 namespace {
 
-// Logits are wanted for one token a sequence, and for the described tokens of prompts.
 uint32_t max_outputs(const ContextParams & params) {
-    return std::min(params.n_batch, params.n_seq_max + params.n_described_max);
+    return std::min(params.n_batch, params.n_seq_max + params.n_extra_outputs);
 }
 
 ContextParams checked(const Model & model, ContextParams params) {
@@ -148,12 +147,27 @@ void Context::check(const std::vector<StepItem> & items) const {
     for (const StepItem & item : items) {
         const ContextSequence & sequence = sequences_.at(item.seq);
         const int32_t n_described = std::clamp(sequence.n_described - sequence.n_committed, 0, item.n_tokens - 1);
-        n_outputs += static_cast<std::size_t>(n_described);
+        n_outputs += static_cast<std::size_t>(n_described + item.n_drafted());
+        check_draft(item, sequence);
     }
     // llama.cpp would end the process over too many rows of logits.
     if (n_outputs > max_outputs(params_)) {
-        throw UsageError("a step describes at most " + std::to_string(params_.n_described_max) + " tokens of prompts");
+        throw UsageError("a step has at most " + std::to_string(params_.n_extra_outputs) +
+                         " described and drafted tokens");
     }
+}
+
+void Context::check_draft(const StepItem & item, const ContextSequence & sequence) const {
+    if (item.draft.empty()) {
+        return;
+    }
+    if (!can_draft()) {
+        throw UsageError("a rejected draft cannot be undone in this model's memory");
+    }
+    if (sequence.n_known() + item.n_drafted() > n_ctx()) {
+        throw UsageError("the draft of sequence " + std::to_string(item.seq) + " is longer than the context");
+    }
+    check_tokens(item.draft, model_->vocab());
 }
 
 std::vector<PaddingToken> Context::padding(const std::vector<StepItem> & items) const {
@@ -161,7 +175,7 @@ std::vector<PaddingToken> Context::padding(const std::vector<StepItem> & items) 
     if (params_.row_padding == 0 || !sequences_.keeps_every_cell()) {
         return {};
     }
-    const int32_t n_rows = n_tokens_of(items);
+    const int32_t n_rows = n_rows_of(items);
     const int32_t n_free = n_cells() - sequences_.n_cells_used() - n_rows;
     const std::vector<int32_t> lengths = sequences_.lengths();
     std::vector<PaddingToken> found = padding_of(items, {lengths, n_ctx(), n_free, params_.kv_unified});
@@ -181,7 +195,7 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
     Batch & batch = runner_.batch();
     batch.clear();
     std::vector<int32_t> first_rows;
-    const bool decodes = n_tokens_of(items) == static_cast<int32_t>(items.size());
+    const bool decodes = n_rows_of(items) == static_cast<int32_t>(items.size());
     auto next = padding.begin();
     const auto add_padding = [&] {
         batch.add(0, next->pos, next->seq, decodes && pads_logits_);
@@ -199,6 +213,9 @@ std::vector<int32_t> Context::fill_batch(const std::vector<StepItem> & items,
             const bool output = pos + 1 == sequence.n_known() || pos + 1 < sequence.n_described;
             batch.add(sequence.tokens[static_cast<std::size_t>(pos)], pos, item.seq, output);
         }
+        for (int32_t i = 0; i < item.n_drafted(); ++i) {
+            batch.add(item.draft[static_cast<std::size_t>(i)], end + i, item.seq, true);
+        }
     }
     while (next != padding.end()) {
         add_padding();
@@ -214,7 +231,7 @@ void Context::describe(const ContextSequence & sequence, int32_t n_tokens, int32
         const llama_token next = sequence.tokens[static_cast<std::size_t>(pos) + 1];
         row.described.push_back(sequence.sampler->describe(logits, next));
         if (row.described.back().fault != LogitFault::none) {
-            row.next.fault = row.described.back().fault;
+            row.fault = row.described.back().fault;
             return;
         }
     }
@@ -224,23 +241,45 @@ void Context::describe(const ContextSequence & sequence, int32_t n_tokens, int32
 // next one. A request that is cancelled by now gets nothing computed for it any more.
 StepRow Context::commit(const StepItem & item, int32_t first_row) {
     ContextSequence & sequence = sequences_.at(item.seq);
-    StepRow row{item.seq, item.n_tokens, false, {}, {}};
+    const int32_t n_before = sequence.n_committed;
+    StepRow row{item.seq, item.n_tokens, LogitFault::none, {}, {}};
     if (!sequence.flag->raised()) {
         describe(sequence, item.n_tokens, first_row, row);
     }
     sequence.n_committed += item.n_tokens;
-    if (sequence.n_pending() > 0 || row.next.fault != LogitFault::none) {
-        return row;
+    if (sequence.n_pending() == 0 && row.fault == LogitFault::none) {
+        choose(item, first_row + item.n_tokens - 1, row);
     }
-    sequence.logits = llama_get_logits_ith(runner_.context(), first_row + item.n_tokens - 1);
-    row.sampled = true;
-    if (!sequence.flag->raised()) {
-        row.next = sample(*sequence.sampler, sequence.logits);
-    }
-    if (row.next.token >= 0) {
-        sequence.tokens.push_back(row.next.token);
+    if (!item.draft.empty()) {
+        // If a memory cannot go back, it is emptied, and the sequence is computed again.
+        sequences_.rewind(item.seq, sequence.n_committed);
+        row.n_tokens = sequence.n_committed - n_before;
     }
     return row;
+}
+
+// Samples the row of the last known token, and those of the draft for as long as it says what was sampled.
+void Context::choose(const StepItem & item, int32_t last_row, StepRow & row) {
+    ContextSequence & sequence = sequences_.at(item.seq);
+    for (int32_t i = 0; i <= item.n_drafted(); ++i) {
+        sequence.logits = llama_get_logits_ith(runner_.context(), last_row + i);
+        if (sequence.flag->raised()) {
+            return;
+        }
+        Sampled next = sample(*sequence.sampler, sequence.logits);
+        row.fault = next.fault;
+        if (next.token < 0) {
+            return;
+        }
+        const llama_token token = next.token;
+        sequence.tokens.push_back(token);
+        row.sampled.push_back(std::move(next));
+        const bool foretold = i < item.n_drafted() && item.draft[static_cast<std::size_t>(i)] == token;
+        if (!foretold || llama_vocab_is_eog(model_->vocab(), token)) {
+            return;
+        }
+        ++sequence.n_committed;
+    }
 }
 
 } // namespace pyllmcancel

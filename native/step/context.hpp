@@ -21,7 +21,8 @@ namespace pyllmcancel {
 // A step is one ubatch or, of divided cells, one for each run of seq_ids that follow each other.
 struct ContextParams : CommonParams {
     bool kv_unified = true; // false: each sequence has its n_seq_max-th part of the cells to itself (attention only)
-    uint32_t n_described_max = 0;   // limit of prompt tokens whose logprobs one step gives
+    uint32_t n_extra_outputs = 0;   // limit of one step's rows of logits, besides one for each sequence: of described
+                                    // tokens of prompts, and of drafted tokens
     int32_t checkpoint_interval = 0; // tokens of a prompt between two copies of a state; 0 makes none
     uint32_t n_checkpoints = 0;      // limit of copies of one sequence
     uint64_t checkpoint_bytes = 0;   // limit in bytes of all copies together
@@ -71,7 +72,12 @@ class Context {
     // Free the cells of an idle or open sequence; an open one starts again from its first token.
     void drop_cells(int32_t seq);
 
+    // A draft is computed in the same step as the known tokens before it. Its sampler chooses after each, and the draft
+    // holds for as long as it says what was chosen: the tokens are those that single steps would have given.
     StepResult step(const std::vector<StepItem> & items, StepCost cost);
+
+    // Returns whether items may have drafts: not where a rejected one cannot be undone.
+    bool can_draft() const noexcept { return sequences_.keeps_truth(); }
 
     // context_ahead.cpp: a step that begins before the last one's result is read.
 
@@ -169,12 +175,15 @@ class Context {
     StepResult compute(const std::vector<StepItem> & items, StepCost cost);
     bool advance(const StepResult & result);
     bool has_ended(const StepRow & row, const StepEnd & end) const;
+    bool ends(llama_token token, const StepEnd & end) const;
     void check(const std::vector<StepItem> & items) const;
+    void check_draft(const StepItem & item, const ContextSequence & sequence) const;
     std::vector<PaddingToken> padding(const std::vector<StepItem> & items) const;
     void remove(const std::vector<PaddingToken> & padding);
     std::vector<int32_t> fill_batch(const std::vector<StepItem> & items, const std::vector<PaddingToken> & padding);
     void describe(const ContextSequence & sequence, int32_t n_tokens, int32_t first_row, StepRow & row);
     StepRow commit(const StepItem & item, int32_t first_row);
+    void choose(const StepItem & item, int32_t last_row, StepRow & row);
     bool copy_cells(int32_t from, int32_t to, std::size_t max_bytes);
 
     std::shared_ptr<const Model> model_; // outlives runner_, whose llama_context computes with it

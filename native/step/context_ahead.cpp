@@ -36,11 +36,11 @@ bool Context::advance(const StepResult & result) {
         return false;
     }
     for (std::size_t i = 0; i < result.rows.size(); ++i) {
-        --present_.ends[i].n_wanted;
+        present_.ends[i].n_wanted -= static_cast<int32_t>(result.rows[i].sampled.size());
         if (has_ended(result.rows[i], present_.ends[i])) {
             return false;
         }
-        present_.items[i].n_tokens = 1;
+        present_.items[i] = {present_.items[i].seq, 1, {}};
     }
     // Without them idle prefixes are to be evicted, or sequences to wait.
     return n_cells() - n_cells_used() >= static_cast<int32_t>(present_.items.size());
@@ -48,10 +48,15 @@ bool Context::advance(const StepResult & result) {
 
 bool Context::has_ended(const StepRow & row, const StepEnd & end) const {
     const ContextSequence & sequence = sequences_.at(row.seq);
-    const llama_token token = row.next.token;
     // Without a token its prompt is not at its end, or its row was at fault, or it was cancelled.
-    return token < 0 || end.n_wanted < 1 || llama_vocab_is_eog(model_->vocab(), token) || sequence.flag->raised() ||
-           sequence.n_known() > n_ctx() ||
+    return row.sampled.empty() || row.fault != LogitFault::none || end.n_wanted < 1 || sequence.flag->raised() ||
+           sequence.n_known() > n_ctx() || sequence.n_pending() > 1 ||
+           std::any_of(row.sampled.begin(), row.sampled.end(),
+                       [&](const Sampled & sampled) { return ends(sampled.token, end); });
+}
+
+bool Context::ends(llama_token token, const StepEnd & end) const {
+    return llama_vocab_is_eog(model_->vocab(), token) ||
            std::find(end.stop_tokens.begin(), end.stop_tokens.end(), token) != end.stop_tokens.end();
 }
 

@@ -16,12 +16,12 @@ int32_t cost_of(int32_t n_rows) { return n_rows / ROWS * 2 + n_rows % ROWS; }
 
 // Rows of one graph: one more goes to the end of the shortest sequence.
 std::vector<PaddingToken> after_an_item(const std::vector<StepItem> & items, const PaddingRoom & room) {
-    if (!lacks_one(n_tokens_of(items)) || room.n_free < 1) {
+    if (!lacks_one(n_rows_of(items)) || room.n_free < 1) {
         return {};
     }
     PaddingToken found{-1, std::min(room.n_ctx, LONGEST_HISTORY + 1)};
     for (const StepItem & item : items) {
-        const int32_t end = room.n_committed[static_cast<std::size_t>(item.seq)] + item.n_tokens;
+        const int32_t end = room.n_committed[static_cast<std::size_t>(item.seq)] + item.n_rows();
         if (end < found.pos) {
             found = {item.seq, end};
         }
@@ -131,8 +131,8 @@ std::vector<PaddingToken> padding_of(const std::vector<StepItem> & items, const 
     if (room.unified || items.size() == 1) {
         return after_an_item(items, room);
     }
-    if (n_tokens_of(items) > static_cast<int32_t>(items.size())) {
-        return {}; // parts of several prompts: a graph for each length anyway
+    if (n_rows_of(items) > static_cast<int32_t>(items.size())) {
+        return {}; // parts of several prompts, or drafts: a graph for each length anyway
     }
     std::vector<int32_t> padded = Planner(items, room).best().padded;
     std::sort(padded.begin(), padded.end());

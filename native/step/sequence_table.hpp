@@ -61,7 +61,7 @@ template <typename S> class SequenceTable {
     std::vector<AbortGate::Member> members(const std::vector<StepItem> & items) const {
         std::vector<AbortGate::Member> members;
         for (const StepItem & item : items) {
-            members.push_back({at(item.seq).flag.get(), item.n_tokens});
+            members.push_back({at(item.seq).flag.get(), item.n_rows()});
         }
         return members;
     }

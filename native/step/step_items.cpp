@@ -7,10 +7,10 @@
 
 namespace pyllmcancel {
 
-int32_t n_tokens_of(const std::vector<StepItem> & items) noexcept {
+int32_t n_rows_of(const std::vector<StepItem> & items) noexcept {
     int32_t sum = 0;
     for (const StepItem & item : items) {
-        sum += item.n_tokens;
+        sum += item.n_rows();
     }
     return sum;
 }
@@ -27,11 +27,14 @@ void check_items(const std::vector<StepItem> & items, int32_t n_batch,
                              " tokens to compute, not " + std::to_string(item.n_tokens) +
                              (pending.whole ? " (this model takes a text whole)" : ""));
         }
+        if (!item.draft.empty() && (pending.whole || item.n_tokens != pending.n_tokens)) {
+            throw UsageError("the draft of sequence " + std::to_string(item.seq) + " does not follow its known tokens");
+        }
         if (std::find(seen.begin(), seen.end(), item.seq) != seen.end()) {
             throw UsageError("sequence " + std::to_string(item.seq) + " stands twice in one step");
         }
         seen.push_back(item.seq);
-        n_tokens += item.n_tokens;
+        n_tokens += item.n_rows();
     }
     if (n_tokens < 1 || n_tokens > n_batch) {
         throw UsageError("a step computes 1 to " + std::to_string(n_batch) + " tokens, not " +

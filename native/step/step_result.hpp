@@ -10,9 +10,9 @@ namespace pyllmcancel {
 
 struct StepRow {
     int32_t seq;
-    int32_t n_tokens;
-    bool sampled = false; // whether this row reached the end of its known tokens, so that `next` is set
-    Sampled next;
+    int32_t n_tokens; // by which the sequence's committed tokens have grown
+    LogitFault fault = LogitFault::none; // of the row of logits after those of `sampled`, or of a described token
+    std::vector<Sampled> sampled; // that follow the known tokens: one more than was accepted of the draft
     std::vector<Sampled> described; // known tokens that this step's logits predict, in order
 };
 

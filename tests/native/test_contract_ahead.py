@@ -77,8 +77,8 @@ def test_logprobs_come_with_steps_ahead(world: World) -> None:
     (row,) = ok(context.collect(goes_on=False))
     ok(other.step([(0, 1)]))
     (expected,) = ok(other.step([(0, 1)]))
-    assert (row.token, row.logprob) == (expected.token, expected.logprob)
-    assert row.top_logprobs.tolist() == expected.top_logprobs.tolist()
+    assert (row.token, row.sampled[0].logprob) == (expected.token, expected.sampled[0].logprob)
+    assert row.sampled[0].top_logprobs.tolist() == expected.sampled[0].top_logprobs.tolist()
 
 
 def test_without_leave_no_step_runs_ahead(world: World) -> None:

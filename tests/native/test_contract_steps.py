@@ -122,35 +122,35 @@ def test_logprobs_are_those_of_the_logits(world: World) -> None:
     logprobs = logits - np.logaddexp.reduce(logits)
     best = np.argsort(-logprobs, kind="stable")[:3]
     assert row.token == 77
-    assert row.logprob == pytest.approx(logprobs[77], abs=1e-3)
-    assert row.top_logprobs["token"].tolist() == best.tolist()
-    np.testing.assert_allclose(row.top_logprobs["logprob"], logprobs[best], atol=1e-3)
-    assert not row.top_logprobs.flags.writeable
+    assert row.sampled[0].logprob == pytest.approx(logprobs[77], abs=1e-3)
+    assert row.sampled[0].top_logprobs["token"].tolist() == best.tolist()
+    np.testing.assert_allclose(row.sampled[0].top_logprobs["logprob"], logprobs[best], atol=1e-3)
+    assert not row.sampled[0].top_logprobs.flags.writeable
 
 
 def test_logprobs_without_alternatives_are_an_empty_array(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT, n_logprobs=0)
     (row,) = ok(context.step([(0, 40)]))
-    assert row.logprob < 0.0
-    assert row.top_logprobs.tolist() == []
+    assert row.sampled[0].logprob < 0.0
+    assert row.sampled[0].top_logprobs.tolist() == []
 
 
 def test_who_asks_for_no_logprobs_gets_none(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT)
     (row,) = ok(context.step([(0, 40)]))
-    assert (row.logprob, row.top_logprobs) == (None, None)
+    assert (row.sampled[0].logprob, row.sampled[0].top_logprobs) == (None, None)
 
 
 def test_a_result_outlives_its_context(world: World) -> None:
     context = world.context()
     world.open(context, 0, PROMPT, n_logprobs=2)
     (row,) = ok(context.step([(0, 40)]))
-    before = row.top_logprobs.tolist()
+    before = row.sampled[0].top_logprobs.tolist()
     del context
-    assert row.top_logprobs.tolist() == before
-    assert pickle.loads(pickle.dumps(row.top_logprobs)).tolist() == before
+    assert row.sampled[0].top_logprobs.tolist() == before
+    assert pickle.loads(pickle.dumps(row.sampled[0].top_logprobs)).tolist() == before
 
 
 def test_a_shared_batch_gives_each_sequence_what_it_gets_alone(world: World) -> None:

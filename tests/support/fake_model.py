@@ -11,6 +11,7 @@ import random
 import threading
 import zlib
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pyllmcancel.errors import LoadCancelled, ModelLoadError, UsageError
-from pyllmcancel.step import LogitFault, StepItem, StepRow
+from pyllmcancel.step import LogitFault, SampledToken
 
 EOS = 256
 N_VOCAB = 257
@@ -153,28 +154,30 @@ class Sampler:
         if sampling.grammar and "root ::=" not in sampling.grammar:
             raise UsageError("the grammar could not be parsed: grammar does not contain a 'root' symbol")
         self._sampling = sampling
-        self._mask: np.ndarray | None = None
+        self._masks: deque[np.ndarray | None] = deque()
         self._random = random.Random(sampling.seed)
 
     def accept_prompt(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             check_token(token)
 
-    def restrict(self, mask: np.ndarray | None) -> None:
-        self._mask = None if mask is None else np.unpackbits(mask.view(np.uint8), bitorder="little")[:N_VOCAB]
+    def restrict(self, *masks: np.ndarray | None) -> None:
+        self._masks = deque(
+            None if mask is None else np.unpackbits(mask.view(np.uint8), bitorder="little")[:N_VOCAB] for mask in masks
+        )
 
-    def row(self, item: StepItem, logits: np.ndarray, fault: LogitFault) -> StepRow:
-        mask, self._mask = self._mask, None
+    def sample(self, logits: np.ndarray, fault: LogitFault) -> tuple[SampledToken | None, LogitFault]:
+        mask = self._masks.popleft() if self._masks else None
         if self._sampling.grammar == NOTHING or (mask is not None and not mask.any()):
             fault = LogitFault.GRAMMAR
         if fault is not LogitFault.NONE:
-            return StepRow(*item, fault=fault)
+            return None, fault
         allowed = np.full(N_VOCAB, True) if mask is None else mask.astype(bool)
         token = self._choose(np.where(allowed, logits, -np.inf).astype(np.float64))
         if self._sampling.n_logprobs is None:
-            return StepRow(*item, token)
+            return SampledToken(token), fault
         _, logprob, top = self.describe(logits, token)
-        return StepRow(*item, token, logprob=logprob, top_logprobs=top)
+        return SampledToken(token, logprob, top), fault
 
     def describe(self, logits: np.ndarray, token: int) -> tuple[int, float, np.ndarray]:
         logprobs = logits - np.logaddexp.reduce(logits)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pyllmcancel.errors import ContextBusy, ContextError, UsageError
-from pyllmcancel.step import MOST_DESCRIBED, LogitFault, StepItem, StepResult, StepRow, StepStatus
+from pyllmcancel.step import MOST_EXTRA_OUTPUTS, LogitFault, SampledToken, StepItem, StepResult, StepRow, StepStatus
 from tests.support.fake_cells import Cells
 from tests.support.fake_model import CancelFlag, Model, Sampler, check_token
 from tests.support.step_gate import N_POLLS, HeldStep, StepGate, worth_aborting
@@ -116,6 +116,7 @@ class Context:
         self.can_swap = model.memory_kind == "attention" and flash_attention != 0
         self._abortable = abortable
         self._keeps_truth = trust_any_memory or model.memory_kind == "attention"
+        self.can_draft = self._keeps_truth
         self._sequences = [FakeSequence() for _ in range(n_seq_max)]
         self._busy = threading.Lock()
         self._first_step = True
@@ -336,20 +337,25 @@ class Context:
 
     def _advance(self, ahead: StepAhead, result: StepResult, *, goes_on: bool) -> StepResult:
         """Have the next step begin, if nothing speaks against it."""
-        ahead.ends = [(n_wanted - 1, stops) for n_wanted, stops in ahead.ends]
+        if result.rows:
+            ahead.ends = [
+                (n_wanted - len(row.sampled), stops)
+                for row, (n_wanted, stops) in zip(result.rows, ahead.ends, strict=True)
+            ]
         ended = any(self._has_ended(row, *end) for row, end in zip(result.rows, ahead.ends, strict=False))
         missing = self.n_cells_used + len(ahead.parts) > self.n_cells
         if not goes_on or self._rung or result.status is not StepStatus.OK or ended or missing:
             return result
         self.n_ahead += 1
-        self._ahead = StepAhead(tuple(StepItem(seq, 1) for seq, _ in ahead.parts), ahead.costs, ahead.ends)
+        self._ahead = StepAhead(tuple(StepItem(part.seq, 1) for part in ahead.parts), ahead.costs, ahead.ends)
         return result._replace(ahead=True)
 
     def _has_ended(self, row: StepRow, n_wanted: int, stops: frozenset[int]) -> bool:
         sequence = self._at(row.seq)
         assert sequence.flag is not None
-        over = len(sequence.tokens) > self.n_ctx or row.token in stops or self.model.is_eog(row.token)
-        return row.token < 0 or n_wanted < 1 or over or sequence.flag.is_set()
+        tokens = [sampled.token for sampled in row.sampled]
+        over = len(sequence.tokens) > self.n_ctx or any(one in stops or self.model.is_eog(one) for one in tokens)
+        return not tokens or n_wanted < 1 or over or sequence.flag.is_set()
 
     def _compute(self, parts: tuple[StepItem, ...], costs: tuple[float, float]) -> StepResult:
         began_us = int(time.monotonic() * 1e6)
@@ -359,7 +365,7 @@ class Context:
         flags = tuple(self._at(part.seq).flag for part in parts)
         only_unanimous = not self._keeps_truth or not self.kv_unified
         held = HeldStep(parts, flags, *costs, only_unanimous, self._first_step, self._abortable)
-        if not self._cells.suffice(parts):
+        if not self._cells.suffice((part.seq, part.n_rows) for part in parts):
             return StepResult(StepStatus.NO_ROOM, [], False, 0, 0, 0)
         self._spring_trap(held)
         finished = self.gate.run(held)
@@ -388,17 +394,25 @@ class Context:
         return []
 
     def _validate(self, parts: tuple[StepItem, ...]) -> None:
-        for seq, n_tokens in parts:
+        for seq, n_tokens, draft in parts:
             sequence = self._at(seq)
             n_pending = len(sequence.tokens) - len(sequence.cells)
             if not sequence.open or not 1 <= n_tokens <= n_pending:
                 raise UsageError(f"sequence {seq} has {n_pending} tokens to compute, not {n_tokens}")
+            if draft and n_tokens < n_pending:
+                raise UsageError(f"the draft of sequence {seq} does not follow its known tokens")
+            if draft and not self.can_draft:
+                raise UsageError("a rejected draft cannot be undone in this model's memory")
+            if draft and len(sequence.tokens) + len(draft) > self.n_ctx:
+                raise UsageError(f"the draft of sequence {seq} is longer than the context")
+            for token in draft:
+                check_token(token)
         if len({part.seq for part in parts}) < len(parts):
             raise UsageError("a sequence stands twice in one step")
-        described = sum(max(0, min(self._at(s).n_described - len(self._at(s).cells), n) - 1) for s, n in parts)
-        if described > MOST_DESCRIBED:
-            raise UsageError(f"a step describes at most {MOST_DESCRIBED} tokens of prompts")
-        if not 1 <= sum(part.n_tokens for part in parts) <= self.n_batch:
+        described = sum(max(0, min(self._at(s).n_described - len(self._at(s).cells), n) - 1) for s, n, _ in parts)
+        if described + sum(len(part.draft) for part in parts) > MOST_EXTRA_OUTPUTS:
+            raise UsageError(f"a step has at most {MOST_EXTRA_OUTPUTS} described and drafted tokens")
+        if not 1 <= sum(part.n_rows for part in parts) <= self.n_batch:
             raise UsageError(f"a step computes 1 to {self.n_batch} tokens")
 
     def _fault(self, seq: int, kind: type) -> Any:
@@ -417,17 +431,29 @@ class Context:
         described = self._described(sequence, part.n_tokens)
         sequence.cells += self._cells.take(part.seq, part.n_tokens)
         if len(sequence.cells) < len(sequence.tokens):
-            return StepRow(*part, described=described)
-        sequence.logits = self.model.logits(sequence.tokens)
-        assert sequence.sampler is not None
-        assert sequence.flag is not None
-        if sequence.flag.is_set():
-            return StepRow(*part)
-        fault = self._fault(part.seq, LogitFault) or LogitFault.NONE
-        row = sequence.sampler.row(part, sequence.logits, fault)
-        if row.token >= 0:
-            sequence.tokens.append(row.token)
-        return row._replace(described=described)
+            return StepRow(part.seq, part.n_tokens, described=described)
+        sampled, fault = self._choose(sequence, part)
+        return StepRow(part.seq, part.n_tokens + max(0, len(sampled) - 1), sampled, fault, described)
+
+    def _choose(self, sequence: FakeSequence, part: StepItem) -> tuple[tuple[SampledToken, ...], LogitFault]:
+        """Sample after the known tokens, and after the drafted ones as long as they are what was sampled."""
+        sampled: list[SampledToken] = []
+        for drafted in (*part.draft, None):
+            sequence.logits = self.model.logits(sequence.tokens)
+            assert sequence.sampler is not None
+            assert sequence.flag is not None
+            if sequence.flag.is_set():
+                break
+            fault = self._fault(part.seq, LogitFault) or LogitFault.NONE
+            token, fault = sequence.sampler.sample(sequence.logits, fault)
+            if token is None:
+                return tuple(sampled), fault
+            sampled.append(token)
+            sequence.tokens.append(token.token)
+            if token.token != drafted or self.model.is_eog(drafted):
+                break
+            sequence.cells += self._cells.take(part.seq, 1)
+        return tuple(sampled), LogitFault.NONE
 
     def _described(self, sequence: FakeSequence, n_tokens: int) -> tuple[tuple[int, float, np.ndarray], ...]:
         first, sampler, flag = len(sequence.cells), sequence.sampler, sequence.flag
